@@ -1,0 +1,1 @@
+"""Floor 2: a partition's log over an injected disk."""

@@ -1,0 +1,69 @@
+"""JoinGroup (11): the first phase of a rebalance.
+
+v1 rebalance timeout; v2 throttle time; v4 two-step join (KIP-394); v5 static members (KIP-345);
+v6 flexible; v7 protocol type in the response (KIP-559); v8 reason (KIP-800); v9 skip_assignment
+(KIP-814).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from partage.wire.api import Api
+from partage.wire.types import (
+    Array,
+    Bool,
+    Bytes,
+    Int16,
+    Int32,
+    Message,
+    Nullable,
+    NullableString,
+    Since,
+    String,
+)
+
+
+class JoinGroupProtocol(Message):
+    """A protocol that the member supports, with its own metadata."""
+
+    name: String
+    metadata: Bytes
+
+
+class JoinGroupRequest(Message):
+    """A member asks to be part of the next generation."""
+
+    group_id: String
+    session_timeout_ms: Int32
+    rebalance_timeout_ms: Annotated[Int32, Since(1)] = -1
+    member_id: String
+    group_instance_id: Annotated[NullableString, Since(5)] = None
+    protocol_type: String
+    protocols: Array[JoinGroupProtocol]
+    reason: Annotated[NullableString, Since(8)] = None
+
+
+class JoinGroupMember(Message):
+    """A member of the generation, as only its leader is told."""
+
+    member_id: String
+    group_instance_id: Annotated[NullableString, Since(5)] = None
+    metadata: Bytes
+
+
+class JoinGroupResponse(Message):
+    """The generation that the member is part of; ``members`` is empty but for the leader."""
+
+    throttle_time_ms: Annotated[Int32, Since(2)] = 0
+    error_code: Int16
+    generation_id: Int32
+    protocol_type: Annotated[NullableString, Since(7)] = None
+    protocol_name: Annotated[String, Nullable(7)]
+    leader: String
+    skip_assignment: Annotated[Bool, Since(9)] = False
+    member_id: String
+    members: Array[JoinGroupMember]
+
+
+JOIN_GROUP = Api(11, "JoinGroup", JoinGroupRequest, JoinGroupResponse, versions=(0, 9), flexible=6)

@@ -1,0 +1,255 @@
+"""Writes the decoder of one message in one version."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from partage.wire.codec.layout import Field, Layout, layout, size_min
+from partage.wire.codec.source import Source
+from partage.wire.primitives import Malformed, decode_uvarint
+from partage.wire.types import Blob, Buffer, Fixed, Kind, Message, Records, Sequential, Text
+
+ELEMENTS_MAX: Final = 1_000_000
+TAGS_MAX: Final = 64
+
+
+class DecoderWriter:
+    """Turns a layout into the lines of its decoder."""
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        self.version = version
+        self.flexible = flexible
+        self.src = Source(
+            view=memoryview,
+            long_uvarint=_long_uvarint,
+            skip_tags=_skip_tags,
+            too_long=_too_long,
+            not_null=_not_null,
+            too_many=_too_many,
+            Malformed=Malformed,
+        )
+
+    def message(self, cls: type[Message]) -> str:
+        self.src.add("end = len(buf)")
+        self.src.add(f"left = {ELEMENTS_MAX}")
+        result = self.structure(cls)
+        return self.src.text("def decode(buf, pos):", f"return {result}, pos")
+
+    def structure(self, cls: type[Message]) -> str:
+        """Emit the decoding of ``cls``; the name of the variable that then holds it."""
+        shape = layout(cls, self.version, self.flexible)
+        values: list[tuple[str, str]] = []
+        run: list[tuple[str, Fixed]] = []
+        for field in shape.fields:
+            name = self.src.fresh("v")
+            values.append((field.name, name))
+            if isinstance(field.kind, Fixed) and not field.nullable:
+                run.append((name, field.kind))
+                continue
+            self.flush(run)
+            self.value(field, name, f"{cls.__name__}.{field.name}")
+        self.flush(run)
+        if self.flexible:
+            self.tags(shape, values)
+        made = self.src.fresh("m")
+        args = ", ".join(f"{field}={name}" for field, name in values)
+        self.src.add(f"{made} = {self.src.bind('C', cls)}({args})")
+        return made
+
+    def flush(self, run: list[tuple[str, Fixed]]) -> None:
+        if not run:
+            return
+        packer = struct.Struct(">" + "".join(kind.fmt for _, kind in run))
+        unpack = self.src.bind("unpack", _unpacker(packer.format))
+        names = ", ".join(name for name, _ in run)
+        self.src.add(f"{names}, = {unpack}(buf, pos)")
+        self.src.add(f"pos += {packer.size}")
+        run.clear()
+
+    def length(self, wide: bool) -> str:
+        """Emit the reading of a length or count; -1 is null."""
+        size = self.src.fresh("n")
+        if self.flexible:
+            self.src.add(f"{size} = buf[pos]; pos += 1")
+            self.src.add(f"if {size} > 127: {size}, pos = long_uvarint(buf, pos)")
+            self.src.add(f"{size} -= 1")
+        else:
+            fmt, width = ("i", 4) if wide else ("h", 2)
+            unpack = self.src.bind("unpack", _unpacker(f">{fmt}"))
+            self.src.add(f"{size}, = {unpack}(buf, pos)")
+            self.src.add(f"pos += {width}")
+        return size
+
+    def value(self, field: Field, name: str, what: str) -> None:
+        match field.kind:
+            case Fixed():
+                self.flush([(name, field.kind)])
+            case Text() | Blob() | Records():
+                self.sized(field.kind, field.nullable, name, what)
+            case Sequential():
+                self.array(field, name, what)
+            case _:
+                self.nested(field, name, what)
+
+    def sized(self, kind: Kind, nullable: bool, name: str, what: str) -> None:
+        size = self.length(wide=not isinstance(kind, Text))
+        src = self.src
+        src.add(f"if {size} < 0:")
+        if nullable:
+            src.add(f"    if {size} != -1: raise too_long({what!r}, {size}, pos, buf)")
+            src.add(f"    {name} = None")
+        else:
+            src.add(f"    raise not_null({what!r}, pos)")
+        src.add("else:")
+        src.add(f"    if {size} > end - pos: raise too_long({what!r}, {size}, pos, buf)")
+        taken = f"buf[pos:pos + {size}]"
+        match kind:
+            case Text():
+                src.add(f"    {name} = str({taken}, 'utf-8')")
+            case Blob():
+                src.add(f"    {name} = bytes({taken})")
+            case _:
+                src.add(f"    {name} = [view(buf)[pos:pos + {size}]]")
+        src.add(f"    pos += {size}")
+
+    def array(self, field: Field, name: str, what: str) -> None:
+        count = self.length(wide=True)
+        src = self.src
+        least = size_min(field.element or Kind(), field.struct, self.version, self.flexible)
+        src.add(f"if {count} < 0:")
+        if field.nullable:
+            src.add(f"    if {count} != -1: raise too_long({what!r}, {count}, pos, buf)")
+            src.add(f"    {name} = None")
+        else:
+            src.add(f"    raise not_null({what!r}, pos)")
+        src.add("else:")
+        src.depth += 1
+        src.add(f"if {count} * {least} > end - pos: raise too_long({what!r}, {count}, pos, buf)")
+        src.add(f"left -= {count}")
+        src.add(f"if left < 0: raise too_many({what!r})")
+        if isinstance(field.element, Fixed):
+            size = field.element.size
+            joined = src.bind("array_of", _array_unpacker(field.element.fmt))
+            src.add(f"{name} = {joined}(buf, pos, {count})")
+            src.add(f"pos += {count} * {size}")
+        else:
+            src.add(f"{name} = []")
+            src.add(f"for _ in range({count}):")
+            src.depth += 1
+            if field.struct is not None:
+                item = self.structure(field.struct)
+            else:
+                assert field.element is not None
+                item = src.fresh("v")
+                self.sized(field.element, False, item, what)
+            src.add(f"{name}.append({item})")
+            src.depth -= 1
+        src.depth -= 1
+
+    def nested(self, field: Field, name: str, what: str) -> None:
+        assert field.struct is not None
+        if not field.nullable:
+            self.src.add(f"{name} = {self.structure(field.struct)}")
+            return
+        mark = self.src.fresh("n")
+        unpack = self.src.bind("unpack", _unpacker(">b"))
+        self.src.add(f"{mark}, = {unpack}(buf, pos); pos += 1")
+        self.src.add(f"if {mark} < 0: {name} = None")
+        self.src.add("else:")
+        self.src.depth += 1
+        self.src.add(f"{name} = {self.structure(field.struct)}")
+        self.src.depth -= 1
+
+    def tags(self, shape: Layout, values: list[tuple[str, str]]) -> None:
+        src = self.src
+        count = src.fresh("n")
+        if not shape.tagged:
+            src.add(f"{count} = buf[pos]; pos += 1")
+            src.add(f"if {count} > 127: {count}, pos = long_uvarint(buf, pos)")
+            src.add(f"if {count}: pos = skip_tags(buf, pos, {count})")
+            return
+        for field in shape.tagged:
+            name = src.fresh("v")
+            values.append((field.name, name))
+            src.add(f"{name} = {src.bind('default', _Default(field.default))}()")
+        src.add(f"{count} = buf[pos]; pos += 1")
+        src.add(f"if {count} > 127: {count}, pos = long_uvarint(buf, pos)")
+        src.add(f"if {count} > {TAGS_MAX}: skip_tags(buf, pos, {count})")
+        tag, size, stop = src.fresh("t"), src.fresh("n"), src.fresh("stop")
+        src.add(f"for _ in range({count}):")
+        src.depth += 1
+        for name in (tag, size):
+            src.add(f"{name} = buf[pos]; pos += 1")
+            src.add(f"if {name} > 127: {name}, pos = long_uvarint(buf, pos)")
+        src.add(f"if {size} > end - pos: raise too_long('a tagged field', {size}, pos, buf)")
+        src.add(f"{stop} = pos + {size}")
+        for field in shape.tagged:
+            name = dict(values)[field.name]
+            src.add(f"if {tag} == {field.tag}:")
+            src.depth += 1
+            self.value(field, name, f"{shape.cls.__name__}.{field.name}")
+            what = f"tagged field {field.name} is not as long as it says"
+            src.add(f"if pos != {stop}: raise Malformed({what!r})")
+            src.depth -= 1
+        src.add(f"pos = {stop}")
+        src.depth -= 1
+
+
+class _Default:
+    """A tagged field's default, made anew for each message where it is a list."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self) -> Any:
+        return list(self.value) if isinstance(self.value, list) else self.value
+
+
+@cache
+def _unpacker(fmt: str) -> Callable[[Buffer, int], tuple[Any, ...]]:
+    return struct.Struct(fmt).unpack_from
+
+
+@cache
+def _array_unpacker(fmt: str) -> Callable[[Buffer, int, int], list[Any]]:
+    def unpack(buf: Buffer, pos: int, count: int) -> list[Any]:
+        if fmt == "16s":
+            return [bytes(buf[at : at + 16]) for at in range(pos, pos + 16 * count, 16)]
+        return list(struct.unpack_from(f">{count}{fmt}", buf, pos))
+
+    return unpack
+
+
+# What the generated code calls where a straight line would be too long.
+
+
+def _long_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
+    return decode_uvarint(buf, pos - 1)
+
+
+def _skip_tags(buf: Buffer, pos: int, count: int) -> int:
+    """Jump over ``count`` unknown tagged fields."""
+    if count > TAGS_MAX:
+        raise Malformed(f"{count} tagged fields at byte {pos}; at most {TAGS_MAX} are read")
+    for _ in range(count):
+        _, pos = decode_uvarint(buf, pos)
+        size, pos = decode_uvarint(buf, pos)
+        if size > len(buf) - pos:
+            raise Malformed(f"a tagged field at byte {pos} claims {size} bytes")
+        pos += size
+    return pos
+
+
+def _too_long(what: str, size: int, pos: int, buf: Buffer) -> Malformed:
+    return Malformed(f"{what} claims {size} at byte {pos}, {len(buf) - pos} bytes are left")
+
+
+def _not_null(what: str, pos: int) -> Malformed:
+    return Malformed(f"{what} must not be null (byte {pos})")
+
+
+def _too_many(what: str) -> Malformed:
+    return Malformed(f"{what}: more than {ELEMENTS_MAX} elements in one message")

@@ -1,0 +1,126 @@
+"""What a message looks like on the wire in one version, read from its annotations."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from partage.wire.types import (
+    Blob,
+    Fixed,
+    Kind,
+    Message,
+    Nullable,
+    Records,
+    Sequential,
+    Since,
+    Tagged,
+    Text,
+    Until,
+)
+
+
+class Field(NamedTuple):
+    """One field of a message as it stands in one version."""
+
+    name: str
+    kind: Kind
+    struct: type[Message] | None  # set where the field, or the array's element, is a structure
+    element: Kind | None
+    nullable: bool
+    tag: int | None
+    default: Any
+
+
+class Layout(NamedTuple):
+    """The fields of a message that are on the wire in one version."""
+
+    cls: type[Message]
+    flexible: bool
+    fields: tuple[Field, ...]
+    tagged: tuple[Field, ...]
+
+
+@cache
+def layout(cls: type[Message], version: int, flexible: bool) -> Layout:
+    """What ``cls`` looks like on the wire in ``version``.
+
+    Raises:
+        TypeError: the declaration leaves out a kind, or a field that this version lacks has no
+            default.
+    """
+    hints = get_type_hints(cls, include_extras=True)
+    plain, tagged = [], []
+    for info in msgspec.structs.fields(cls):
+        field = _field(info, hints[info.name], version)
+        if field is None:
+            if info.required:
+                raise TypeError(f"{cls.__name__}.{info.name}: no default for version {version}")
+        elif field.tag is None:
+            plain.append(field)
+        elif flexible:
+            tagged.append(field)
+    return Layout(cls, flexible, tuple(plain), tuple(sorted(tagged, key=lambda f: f.tag or 0)))
+
+
+def _field(info: msgspec.structs.FieldInfo, hint: Any, version: int) -> Field | None:
+    base, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    kind: Kind | None = None
+    nullable = False
+    tag: int | None = None
+    for mark in marks:
+        match mark:
+            case Since() if version < mark.version:
+                return None
+            case Until() if version > mark.version:
+                return None
+            case Nullable():
+                nullable = version >= mark.version
+            case Tagged():
+                if version < mark.version:
+                    return None
+                tag = mark.tag
+            case Kind():
+                kind = mark
+    cls: type[Message] | None = None
+    element: Kind | None = None
+    members = [arg for arg in (base, *get_args(base)) if arg is not type(None)]
+    if isinstance(kind, Sequential):
+        wrapped = (
+            base
+            if get_origin(base) is list
+            else next(arg for arg in get_args(base) if get_origin(arg) is list)
+        )
+        (inner,) = get_args(wrapped)
+        if isinstance(inner, type) and issubclass(inner, Message):
+            cls = inner
+        else:
+            element = next(mark for mark in get_args(inner) if isinstance(mark, Kind))
+    elif kind is None:
+        cls = next(arg for arg in members if isinstance(arg, type) and issubclass(arg, Message))
+        nullable = type(None) in get_args(base)
+        kind = Kind()
+    default = info.default if info.default is not msgspec.NODEFAULT else None
+    if info.default_factory is not msgspec.NODEFAULT:
+        default = info.default_factory()
+    return Field(info.name, kind, cls, element, nullable, tag, default)
+
+
+def size_min(kind: Kind, cls: type[Message] | None, version: int, flexible: bool) -> int:
+    """The fewest bytes that a value can take: what bounds a declared count."""
+    match kind:
+        case Fixed():
+            return kind.size
+        case Text():
+            return 1 if flexible else 2
+        case Blob() | Records() | Sequential():
+            return 1 if flexible else 4
+    assert cls is not None
+    shape = layout(cls, version, flexible)
+    size = sum(
+        1 if f.nullable and type(f.kind) is Kind else size_min(f.kind, f.struct, version, flexible)
+        for f in shape.fields
+    )
+    return size + (1 if flexible else 0)

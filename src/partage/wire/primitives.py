@@ -1,0 +1,54 @@
+"""Variable-length integers, and the one exception for bytes that are not what they should be."""
+
+from __future__ import annotations
+
+from partage.wire.types import Buffer
+
+
+class Malformed(ValueError):  # noqa: N818 - named after what the bytes are
+    """Bytes that do not follow the protocol; the message says where and why."""
+
+
+def encode_uvarint(value: int) -> bytes:
+    """Unsigned base-128 varint, low group first; ``value`` is not negative."""
+    if value < 0x80:
+        return SMALL_UVARINTS[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+SMALL_UVARINTS = [bytes((n,)) for n in range(0x80)]
+
+
+def decode_uvarint(buf: Buffer, pos: int, bytes_max: int = 5) -> tuple[int, int]:
+    """The unsigned varint at ``pos`` and the position after it.
+
+    At most ``bytes_max`` bytes are read (5 for 32 bits, 10 for 64).
+
+    Raises:
+        Malformed: the varint is longer than that.
+        IndexError: the buffer ends inside it.
+    """
+    value = shift = 0
+    for at in range(pos, pos + bytes_max):
+        byte = buf[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at + 1
+        shift += 7
+    raise Malformed(f"varint at byte {pos} is longer than {bytes_max} bytes")
+
+
+def encode_varint(value: int) -> bytes:
+    """Signed varint in zig-zag form, as record fields use it."""
+    return encode_uvarint((value << 1) ^ (value >> 63))
+
+
+def decode_varint(buf: Buffer, pos: int, bytes_max: int = 10) -> tuple[int, int]:
+    """The zig-zag varint at ``pos`` and the position after it; raises as `decode_uvarint`."""
+    raw, pos = decode_uvarint(buf, pos, bytes_max)
+    return (raw >> 1) ^ -(raw & 1), pos

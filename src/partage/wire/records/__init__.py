@@ -1,0 +1,1 @@
+"""Record batches: Kafka's message format v2."""

@@ -1,0 +1,127 @@
+"""The header of a record batch, message format v2 (KIP-98), and walking over batches.
+
+A batch is 61 bytes of header and then its records, compressed as a whole or not at all. Base
+offset, length and leader epoch stand before the checksum and are the broker's to set.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from partage.wire.primitives import Malformed
+from partage.wire.types import Buffer
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = HEADER.size  # 61
+PREFIX: Final = struct.Struct(">qii")  # what the broker sets: base offset, length, leader epoch
+LENGTH_OVERHEAD: Final = 12  # the length field does not count itself and the base offset
+CRC_FROM: Final = 21  # the checksum covers all from the attributes on
+MAGIC: Final = 2
+NO_PRODUCER: Final = -1
+NO_TIMESTAMP: Final = -1
+
+
+class Compression(IntEnum):
+    """The codec in the lowest three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class BatchHeader(NamedTuple):
+    """A batch's header, field by field as it is stored; times are ms since the epoch."""
+
+    base_offset: int
+    length: int  # as stored: without base offset and length itself
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        """The whole batch in bytes."""
+        return self.length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, which compaction may have removed."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> int:
+        """The codec's number; see `Compression`."""
+        return self.attributes & 0x07
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether all records carry the broker's time, ``max_timestamp_ms``."""
+        return bool(self.attributes & 0x08)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & 0x10)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a transaction's marker instead of records."""
+        return bool(self.attributes & 0x20)
+
+
+def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at ``pos``, its length field checked to be one that can be.
+
+    The batch itself may reach beyond the buffer: compare ``pos + header.size`` with its length.
+
+    Raises:
+        Malformed: fewer than 61 bytes, a magic other than 2, or an impossible length.
+    """
+    if len(buf) - pos < HEADER_SIZE:
+        raise Malformed(f"a record batch's header needs {HEADER_SIZE} bytes at byte {pos}")
+    header = BatchHeader._make(HEADER.unpack_from(buf, pos))
+    if header.magic != MAGIC:
+        raise Malformed(f"record batch at byte {pos} has format {header.magic}, not {MAGIC}")
+    if header.length < HEADER_SIZE - LENGTH_OVERHEAD:
+        raise Malformed(f"record batch at byte {pos} claims a length of {header.length}")
+    return header
+
+
+def checksum(buf: Buffer, pos: int, size: int) -> int:
+    """The CRC-32C of the batch of ``size`` bytes at ``pos``, as its header should state it."""
+    return int(crc32c(memoryview(buf)[pos + CRC_FROM : pos + size]))
+
+
+def whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch in ``buf``; a part at the end is left out.
+
+    That is how a fetch's answer is to be read: brokers cut it anywhere. Raises `Malformed` as
+    `parse_header`; checksums are not looked at.
+    """
+    pos, end = 0, len(buf)
+    while end - pos >= HEADER_SIZE:
+        header = parse_header(buf, pos)
+        if header.size > end - pos:
+            return
+        yield pos, header
+        pos += header.size

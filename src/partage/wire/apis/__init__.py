@@ -1,1 +1,72 @@
-"""The messages of the protocol, one file an API."""
+"""The messages of the protocol, one file an API; ``APIS`` has them all by key."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from partage.wire.api import AnyApi
+from partage.wire.apis.api_versions import API_VERSIONS
+from partage.wire.apis.create_partitions import CREATE_PARTITIONS
+from partage.wire.apis.create_topics import CREATE_TOPICS
+from partage.wire.apis.delete_groups import DELETE_GROUPS
+from partage.wire.apis.delete_records import DELETE_RECORDS
+from partage.wire.apis.delete_topics import DELETE_TOPICS
+from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER
+from partage.wire.apis.describe_configs import DESCRIBE_CONFIGS
+from partage.wire.apis.describe_groups import DESCRIBE_GROUPS
+from partage.wire.apis.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from partage.wire.apis.fetch import FETCH
+from partage.wire.apis.find_coordinator import FIND_COORDINATOR
+from partage.wire.apis.heartbeat import HEARTBEAT
+from partage.wire.apis.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID
+from partage.wire.apis.join_group import JOIN_GROUP
+from partage.wire.apis.leave_group import LEAVE_GROUP
+from partage.wire.apis.list_groups import LIST_GROUPS
+from partage.wire.apis.list_offsets import LIST_OFFSETS
+from partage.wire.apis.metadata import METADATA
+from partage.wire.apis.offset_commit import OFFSET_COMMIT
+from partage.wire.apis.offset_delete import OFFSET_DELETE
+from partage.wire.apis.offset_fetch import OFFSET_FETCH
+from partage.wire.apis.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from partage.wire.apis.produce import PRODUCE
+from partage.wire.apis.sasl_authenticate import SASL_AUTHENTICATE
+from partage.wire.apis.sasl_handshake import SASL_HANDSHAKE
+from partage.wire.apis.sync_group import SYNC_GROUP
+
+__all__ = ["APIS"]
+
+#: Every API that this project speaks, in the order of the keys.
+APIS: Final[dict[int, AnyApi]] = {
+    api.key: api
+    for api in (
+        PRODUCE,
+        FETCH,
+        LIST_OFFSETS,
+        METADATA,
+        OFFSET_COMMIT,
+        OFFSET_FETCH,
+        FIND_COORDINATOR,
+        JOIN_GROUP,
+        HEARTBEAT,
+        LEAVE_GROUP,
+        SYNC_GROUP,
+        DESCRIBE_GROUPS,
+        LIST_GROUPS,
+        SASL_HANDSHAKE,
+        API_VERSIONS,
+        CREATE_TOPICS,
+        DELETE_TOPICS,
+        DELETE_RECORDS,
+        INIT_PRODUCER_ID,
+        OFFSET_FOR_LEADER_EPOCH,
+        DESCRIBE_CONFIGS,
+        SASL_AUTHENTICATE,
+        CREATE_PARTITIONS,
+        DELETE_GROUPS,
+        INCREMENTAL_ALTER_CONFIGS,
+        OFFSET_DELETE,
+        DESCRIBE_CLUSTER,
+        DESCRIBE_TOPIC_PARTITIONS,
+    )
+}

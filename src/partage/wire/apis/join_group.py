@@ -57,9 +57,9 @@ class JoinGroupResponse(Message):
 
     throttle_time_ms: Annotated[Int32, Since(2)] = 0
     error_code: Int16
-    generation_id: Int32
+    generation_id: Int32 = -1
     protocol_type: Annotated[NullableString, Since(7)] = None
-    protocol_name: Annotated[String, Nullable(7)]
+    protocol_name: Annotated[NullableString, Nullable(7)]
     leader: String
     skip_assignment: Annotated[Bool, Since(9)] = False
     member_id: String

@@ -1,0 +1,66 @@
+"""IncrementalAlterConfigs (44): changes single settings and leaves the others (KIP-339).
+
+v1 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from partage.wire.api import Api
+from partage.wire.types import Array, Bool, Int8, Int16, Int32, Message, NullableString, String
+
+#: Values of ``config_operation``; the last two are for settings that are lists.
+SET: Final = 0
+DELETE: Final = 1
+APPEND: Final = 2
+SUBTRACT: Final = 3
+
+
+class AlterableConfig(Message):
+    """What to do with one setting."""
+
+    name: String
+    config_operation: Int8
+    value: NullableString
+
+
+class AlterConfigsResource(Message):
+    """The changes to one resource."""
+
+    resource_type: Int8
+    resource_name: String
+    configs: Array[AlterableConfig]
+
+
+class IncrementalAlterConfigsRequest(Message):
+    """The changes to make, or only to check."""
+
+    resources: Array[AlterConfigsResource]
+    validate_only: Bool
+
+
+class AlterConfigsResult(Message):
+    """The outcome for one resource."""
+
+    error_code: Int16
+    error_message: NullableString
+    resource_type: Int8
+    resource_name: String
+
+
+class IncrementalAlterConfigsResponse(Message):
+    """The outcome for each resource of the request."""
+
+    throttle_time_ms: Int32 = 0
+    responses: Array[AlterConfigsResult]
+
+
+INCREMENTAL_ALTER_CONFIGS = Api(
+    44,
+    "IncrementalAlterConfigs",
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    versions=(0, 1),
+    flexible=1,
+)

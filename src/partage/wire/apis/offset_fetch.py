@@ -1,0 +1,90 @@
+"""OffsetFetch (9): the positions that groups have committed.
+
+v2 all topics, and an error of the whole request (KIP-88); v3 throttle time; v5 leader epoch
+(KIP-320); v6 flexible; v7 only stable positions (KIP-447); v8 several groups (KIP-709); v9 member
+epochs (KIP-848). v10 with topic ids is not spoken.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from partage.wire.api import Api
+from partage.wire.types import (
+    Array,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    Nullable,
+    NullableArray,
+    NullableString,
+    Since,
+    String,
+    Until,
+)
+
+
+class OffsetFetchTopic(Message):
+    """The partitions of one topic that are asked for."""
+
+    name: String
+    partition_indexes: Array[Int32]
+
+
+class OffsetFetchGroup(Message):
+    """A group that is asked for; ``topics`` None asks for all."""
+
+    group_id: String
+    member_id: Annotated[NullableString, Since(9)] = None
+    member_epoch: Annotated[Int32, Since(9)] = -1
+    topics: NullableArray[OffsetFetchTopic]
+
+
+class OffsetFetchRequest(Message):
+    """One group in ``group_id`` and ``topics`` up to v7, any number in ``groups`` from v8 on."""
+
+    group_id: Annotated[String, Until(7)] = ""
+    topics: Annotated[NullableArray[OffsetFetchTopic], Until(7), Nullable(2)] = []
+    groups: Annotated[Array[OffsetFetchGroup], Since(8)] = []
+    require_stable: Annotated[Bool, Since(7)] = False
+
+
+class OffsetFetchPartitionResult(Message):
+    """A position, -1 where there is none."""
+
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Annotated[Int32, Since(5)] = -1
+    metadata: NullableString
+    error_code: Int16
+
+
+class OffsetFetchTopicResult(Message):
+    """The positions in one topic."""
+
+    name: String
+    partitions: Array[OffsetFetchPartitionResult]
+
+
+class OffsetFetchGroupResult(Message):
+    """The positions of one group."""
+
+    group_id: String
+    topics: Array[OffsetFetchTopicResult]
+    error_code: Int16 = 0
+
+
+class OffsetFetchResponse(Message):
+    """One group in ``topics`` and ``error_code`` up to v7, several in ``groups`` from v8 on."""
+
+    throttle_time_ms: Annotated[Int32, Since(3)] = 0
+    topics: Annotated[Array[OffsetFetchTopicResult], Until(7)] = []
+    error_code: Annotated[Int16, Since(2), Until(7)] = 0
+    groups: Annotated[Array[OffsetFetchGroupResult], Since(8)] = []
+
+
+OFFSET_FETCH = Api(
+    9, "OffsetFetch", OffsetFetchRequest, OffsetFetchResponse, versions=(1, 9), flexible=6
+)

@@ -1,0 +1,289 @@
+"""A batch's compressed payload, unpacked within a bound.
+
+A few kilobytes can unpack to gigabytes, so nothing here allocates on an attacker's word: the
+frames' own block headers are walked first, which bounds the result by what the blocks can hold,
+and the decoder then writes into a buffer of that size or of ``size_max``, whichever is smaller.
+
+Gzip goes through ``zlib``, whose decoder takes a bound itself; the rest through ``cramjam``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import cramjam
+
+from partage.wire.primitives import Malformed, decode_uvarint
+from partage.wire.records.batch import Compression
+from partage.wire.types import Buffer
+
+#: What one batch may unpack to unless the caller says otherwise, in bytes.
+DECOMPRESSED_MAX: Final = 128 << 20
+
+GZIP_WINDOW_BITS: Final = 31  # zlib's way to say: gzip's header and trailer, 32 KiB window
+GZIP_LEVEL: Final = 6
+LZ4_LEVEL: Final = 1
+ZSTD_LEVEL: Final = 3
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest reader
+XERIAL_BLOCK_SIZE: Final = 32 << 10
+SNAPPY_RATIO_MAX: Final = 22  # its longest copy: three bytes stand for 64
+LZ4_MAGIC: Final = 0x184D2204
+LZ4_RATIO_MAX: Final = 255  # a length byte adds at most 255
+ZSTD_MAGIC: Final = 0xFD2FB528
+ZSTD_BLOCK_MAX: Final = 128 << 10
+ZSTD_WINDOW_MIN: Final = 8 << 20  # every decoder has to take this much (RFC 8878, 3.1.1.1.2)
+SKIPPABLE_MAGIC: Final = 0x184D2A50  # and the 15 after it, in lz4 and zstd alike
+
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_BE32 = struct.Struct(">I")
+
+
+def decompress(codec: int, payload: Buffer, size_max: int) -> bytes:
+    """The records that ``payload`` holds, at most ``size_max`` bytes.
+
+    Snappy comes in Java's framing (xerial) or raw, as librdkafka writes it; both are read.
+
+    Raises:
+        Malformed: an unknown codec, a damaged payload, or one that would unpack to more.
+    """
+    unpack = _UNPACK.get(codec)
+    if unpack is None:
+        raise Malformed(f"unknown compression codec {codec}")
+    try:
+        return unpack(payload, size_max)
+    except (cramjam.DecompressionError, zlib.error, struct.error, IndexError) as error:
+        name = Compression(codec).name.lower()
+        raise Malformed(f"{name} payload cannot be unpacked: {error}") from error
+
+
+def compress(codec: int, payload: Buffer) -> bytes:
+    """``payload`` in a form that every Kafka client reads.
+
+    Snappy in Java's framing; lz4 as a frame of independent blocks, the only kind that Java takes.
+
+    Raises:
+        ValueError: an unknown codec.
+    """
+    pack = _PACK.get(codec)
+    if pack is None:
+        raise ValueError(f"unknown compression codec {codec}")
+    return pack(payload)
+
+
+def _too_large(size_max: int) -> Malformed:
+    return Malformed(f"batch unpacks to more than {size_max} bytes")
+
+
+def _unpack_none(payload: Buffer, size_max: int) -> bytes:
+    if len(payload) > size_max:
+        raise _too_large(size_max)
+    return bytes(payload)
+
+
+def _unpack_gzip(payload: Buffer, size_max: int) -> bytes:
+    stream = zlib.decompressobj(GZIP_WINDOW_BITS)
+    # One byte more than may be tells "just full" from "too much".
+    unpacked = stream.decompress(payload, size_max + 1)
+    if len(unpacked) > size_max:
+        raise _too_large(size_max)
+    if not stream.eof:
+        raise Malformed("gzip payload is cut short")
+    if stream.unused_data:
+        raise Malformed("gzip payload has bytes after its end")
+    return unpacked
+
+
+def _unpack_snappy(payload: Buffer, size_max: int) -> bytes:
+    if payload[:8] != XERIAL_MAGIC:
+        return bytes(cramjam.snappy.decompress_raw(_snappy_checked(payload, size_max, size_max)))
+    view = memoryview(payload)
+    chunks: list[Any] = []
+    room = size_max
+    pos, end = len(XERIAL_HEADER), len(view)
+    while pos < end:
+        (size,) = _BE32.unpack_from(view, pos)
+        pos += 4
+        if size > end - pos:
+            raise Malformed("snappy payload is cut short")
+        block = _snappy_checked(view[pos : pos + size], room, size_max)
+        chunks.append(cramjam.snappy.decompress_raw(block))
+        room -= len(chunks[-1])
+        pos += size
+    return b"".join(chunks)
+
+
+def _snappy_checked(block: Buffer, room: int, size_max: int) -> Buffer:
+    """The raw block itself, once the length it declares is known to be possible and to fit."""
+    declared, _ = decode_uvarint(block, 0)
+    if declared > room:
+        raise _too_large(size_max)
+    if declared > SNAPPY_RATIO_MAX * len(block):
+        raise Malformed(f"snappy block of {len(block)} bytes claims to hold {declared}")
+    return block
+
+
+def _unpack_lz4(payload: Buffer, size_max: int) -> bytes:
+    bound = _lz4_bound(payload, size_max)
+    return _into_bounded(cramjam.lz4.decompress_into, payload, bound, size_max)
+
+
+def _unpack_zstd(payload: Buffer, size_max: int) -> bytes:
+    bound = _zstd_bound(payload, size_max)
+    return _into_bounded(cramjam.zstd.decompress_into, payload, bound, size_max)
+
+
+def _into_bounded(
+    decoder: Callable[[Buffer, bytearray], int], payload: Buffer, bound: int, size_max: int
+) -> bytes:
+    """What ``decoder`` makes of ``payload``, known to be at most ``bound`` bytes."""
+    out = bytearray(min(bound, size_max))
+    try:
+        size = decoder(payload, out)
+    except cramjam.DecompressionError as error:
+        # The decoder has no error type of its own for a full buffer.
+        if bound > size_max and "whole buffer" in str(error):
+            raise _too_large(size_max) from error
+        raise
+    return bytes(out) if size == len(out) else bytes(memoryview(out)[:size])
+
+
+def _lz4_bound(payload: Buffer, size_max: int) -> int:
+    """The most that the lz4 frames in ``payload`` can hold, by their block headers."""
+    bound = pos = 0
+    end = len(payload)
+    while pos < end:
+        (magic,) = _U32.unpack_from(payload, pos)
+        if magic & ~0xF == SKIPPABLE_MAGIC:
+            pos += 8 + _U32.unpack_from(payload, pos + 4)[0]
+            continue
+        if magic != LZ4_MAGIC:
+            raise Malformed("lz4 payload is not a frame")
+        flags, code = payload[pos + 4], payload[pos + 5] >> 4 & 7
+        if code < 4:
+            raise Malformed("lz4 frame has an unknown block size")
+        block_max = 1 << 8 + 2 * code
+        pos += 6
+        declared = -1
+        if flags & 0x08:
+            (declared,) = _U64.unpack_from(payload, pos)
+            if declared > size_max - bound:
+                raise _too_large(size_max)
+            pos += 8
+        pos += 5 if flags & 0x01 else 1  # the dictionary's id, the header's checksum
+        frame = 0
+        while True:
+            (size,) = _U32.unpack_from(payload, pos)
+            pos += 4
+            if size == 0:
+                break
+            size &= 0x7FFF_FFFF
+            frame += min(block_max, LZ4_RATIO_MAX * size)
+            pos += size + (4 if flags & 0x10 else 0)
+        pos += 4 if flags & 0x04 else 0
+        bound += min(frame, declared) if declared >= 0 else frame
+    if pos > end:
+        raise Malformed("lz4 payload is cut short")
+    return bound
+
+
+def _zstd_bound(payload: Buffer, size_max: int) -> int:
+    """The most that the zstd frames in ``payload`` can hold, by their block headers (RFC 8878).
+
+    A frame whose window, which the decoder allocates, is larger than the result may be is
+    refused.
+    """
+    bound = pos = 0
+    end = len(payload)
+    while pos < end:
+        (magic,) = _U32.unpack_from(payload, pos)
+        pos += 4
+        if magic & ~0xF == SKIPPABLE_MAGIC:
+            pos += 4 + _U32.unpack_from(payload, pos)[0]
+            continue
+        if magic != ZSTD_MAGIC:
+            raise Malformed("zstd payload is not a frame")
+        descriptor = payload[pos]
+        pos += 1
+        single_segment = descriptor & 0x20
+        window = 0
+        if not single_segment:
+            base = 1 << 10 + (payload[pos] >> 3)
+            window = base + base // 8 * (payload[pos] & 7)
+            pos += 1
+        pos += (0, 1, 2, 4)[descriptor & 3]  # the dictionary's id
+        declared, pos = _zstd_content_size(payload, pos, descriptor)
+        if declared > size_max - bound:
+            raise _too_large(size_max)
+        if window > max(size_max, ZSTD_WINDOW_MIN):
+            raise Malformed(f"zstd frame asks for a window of {window} bytes")
+        frame, last = 0, 0
+        while not last:
+            block = payload[pos] | payload[pos + 1] << 8 | payload[pos + 2] << 16
+            pos += 3
+            last, kind, size = block & 1, block >> 1 & 3, block >> 3
+            frame += ZSTD_BLOCK_MAX if kind == 2 else size
+            pos += 1 if kind == 1 else size  # one byte, repeated
+        pos += 4 if descriptor & 0x04 else 0  # the content's checksum
+        bound += min(frame, declared) if declared >= 0 else frame
+    if pos > end:
+        raise Malformed("zstd payload is cut short")
+    return bound
+
+
+def _zstd_content_size(payload: Buffer, pos: int, descriptor: int) -> tuple[int, int]:
+    """The content size a frame header declares at ``pos``, or -1, and the position after it."""
+    match descriptor >> 6:
+        case 0:
+            return (payload[pos], pos + 1) if descriptor & 0x20 else (-1, pos)
+        case 1:
+            return _U16.unpack_from(payload, pos)[0] + 256, pos + 2
+        case 2:
+            return _U32.unpack_from(payload, pos)[0], pos + 4
+        case _:
+            return _U64.unpack_from(payload, pos)[0], pos + 8
+
+
+def _pack_gzip(payload: Buffer) -> bytes:
+    stream = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_WINDOW_BITS)
+    return stream.compress(payload) + stream.flush()
+
+
+def _pack_snappy(payload: Buffer) -> bytes:
+    view = memoryview(payload)
+    parts = [XERIAL_HEADER]
+    for start in range(0, len(view), XERIAL_BLOCK_SIZE):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + XERIAL_BLOCK_SIZE]))
+        parts += (_BE32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _pack_lz4(payload: Buffer) -> bytes:
+    stream = cramjam.lz4.Compressor(level=LZ4_LEVEL, content_checksum=False, block_linked=False)
+    stream.compress(payload)
+    return bytes(stream.finish())
+
+
+def _pack_zstd(payload: Buffer) -> bytes:
+    return bytes(cramjam.zstd.compress(payload, level=ZSTD_LEVEL))
+
+
+_UNPACK: Final[dict[int, Callable[[Buffer, int], bytes]]] = {
+    Compression.NONE: _unpack_none,
+    Compression.GZIP: _unpack_gzip,
+    Compression.SNAPPY: _unpack_snappy,
+    Compression.LZ4: _unpack_lz4,
+    Compression.ZSTD: _unpack_zstd,
+}
+_PACK: Final[dict[int, Callable[[Buffer], bytes]]] = {
+    Compression.NONE: bytes,
+    Compression.GZIP: _pack_gzip,
+    Compression.SNAPPY: _pack_snappy,
+    Compression.LZ4: _pack_lz4,
+    Compression.ZSTD: _pack_zstd,
+}

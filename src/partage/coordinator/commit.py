@@ -1,0 +1,115 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: what a group has read, fenced by its generation."""
+
+from __future__ import annotations
+
+from partage.coordinator.answers import ANSWERS, ERRORS, Answer, Row
+from partage.coordinator.events import Commit, DeleteOffsets
+from partage.coordinator.group import Group
+from partage.coordinator.member import Member
+from partage.coordinator.outcome import Happening
+from partage.coordinator.records import OffsetCommitted, OffsetRemoved
+from partage.coordinator.replies import CommitReply, DeleteOffsetsReply
+from partage.coordinator.states import GroupState
+from partage.coordinator.turn import Turn
+from partage.model.errors import ErrorCode
+
+GroupOffsets = dict[tuple[str, int], OffsetCommitted]
+
+
+def commit(turn: Turn, group: Group | None, event: Commit) -> None:
+    """A Commit, whether its group is there or not."""
+    member: Member | None = None
+    state = None if group is None else group.state
+    row = Row.COMMIT_SIMPLE if _is_simple(group, event) else Row.COMMIT_MEMBER
+    if row is Row.COMMIT_MEMBER and group is not None:
+        found = _identify(group, event)
+        if isinstance(found, ErrorCode):
+            _refuse(turn, group, event, found)
+            return
+        member = found
+    match ANSWERS[row][state]:
+        case Answer.COMMIT:
+            _store(turn, event)
+        case Answer.COMMIT_ALIVE:
+            assert member is not None
+            _store(turn, event)
+            turn.keep_alive(member)
+        case Answer.REFUSED_COMMIT if event.knows_group_not_found:
+            _refuse(turn, group, event, ErrorCode.GROUP_ID_NOT_FOUND)
+        case Answer.REFUSED_COMMIT:
+            _refuse(turn, group, event, ErrorCode.ILLEGAL_GENERATION)
+        case answer:
+            _refuse(turn, group, event, ERRORS[answer])
+
+
+def _is_simple(group: Group | None, event: Commit) -> bool:
+    """Whether the commit is from outside the group's protocol.
+
+    To a group without members anybody may commit who claims no generation, under any name.
+    """
+    if event.generation >= 0:
+        return False
+    is_empty = group is None or group.state is GroupState.EMPTY
+    return is_empty or (not event.member_id and event.instance_id is None)
+
+
+def _identify(group: Group, event: Commit) -> Member | ErrorCode:
+    member = group.identify(event.member_id, event.instance_id)
+    if not isinstance(member, ErrorCode) and event.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return member
+
+
+def _refuse(turn: Turn, group: Group | None, event: Commit, error: ErrorCode) -> None:
+    turn.reply(event.reply_to, CommitReply(errors=(error,) * len(event.offsets)))
+    if group is not None:
+        turn.notice(group, Happening.COMMIT_REFUSED, event.member_id, error.name)
+
+
+def _store(turn: Turn, event: Commit) -> None:
+    errors = []
+    for wanted in event.offsets:
+        if len(wanted.metadata.encode()) > turn.settings.offset_metadata_bytes_max:
+            errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            continue
+        errors.append(ErrorCode.NONE)
+        turn.write(
+            OffsetCommitted(
+                group_id=event.group_id,
+                topic=wanted.topic,
+                partition=wanted.partition,
+                offset=wanted.offset,
+                leader_epoch=wanted.leader_epoch,
+                metadata=wanted.metadata,
+                commit_ms=turn.at_ms,
+            )
+        )
+    turn.reply(event.reply_to, CommitReply(errors=tuple(errors)))
+
+
+def delete_offsets(
+    turn: Turn,
+    group: Group | None,
+    committed: GroupOffsets,
+    in_use: frozenset[str] | None,
+    event: DeleteOffsets,
+) -> None:
+    """An OffsetDelete; ``in_use`` are the topics that a group of consumers subscribes to.
+
+    None stands for topics that cannot be told: then none of them is safe to delete.
+    """
+    answer = ANSWERS[Row.DELETE_OFFSETS][None if group is None else group.state]
+    if answer is Answer.OFFSETS_UNUSED and (group is None or group.protocol_type != "consumer"):
+        answer = Answer.NOT_EMPTY
+    if answer in ERRORS:
+        turn.reply(event.reply_to, DeleteOffsetsReply(error=ERRORS[answer]))
+        return
+    errors = []
+    for topic, partition in event.partitions:
+        if answer is Answer.OFFSETS_UNUSED and (in_use is None or topic in in_use):
+            errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+            continue
+        errors.append(ErrorCode.NONE)
+        if (topic, partition) in committed:
+            turn.write(OffsetRemoved(group_id=event.group_id, topic=topic, partition=partition))
+    turn.reply(event.reply_to, DeleteOffsetsReply(errors=tuple(errors)))

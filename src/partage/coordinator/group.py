@@ -1,0 +1,258 @@
+"""A group: who is in it, what its last stored generation was, and the state between the two."""
+
+from __future__ import annotations
+
+import msgspec
+
+from partage.coordinator.events import Protocol
+from partage.coordinator.member import Member
+from partage.coordinator.records import GroupSaved, SavedMember
+from partage.coordinator.states import PREDECESSORS, GroupState
+from partage.model.errors import ErrorCode
+
+
+class InitialDelay(msgspec.Struct):
+    """The first join phase waits for more members; each newcomer may prolong it, within limits."""
+
+    delay_ms: int
+    remaining_ms: int
+    member_added: bool = False
+
+
+class Group:
+    """One group. Durable is what ``saved`` says, the rest is rebuilt by the members' requests.
+
+    ``members`` keeps the order in which they came. ``joined`` counts those parked in their Join,
+    ``pending`` those who were given an id and have not come back with it, ``unsynced`` those who
+    have not asked for their assignment, so that no question here costs more than it must.
+    """
+
+    __slots__ = (
+        "assignments",
+        "id",
+        "initial_delay",
+        "joined",
+        "leader",
+        "members",
+        "pending",
+        "protocol_type",
+        "saved",
+        "state",
+        "static",
+        "support",
+        "sync_resumed",
+        "unsynced",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.id = group_id
+        self.state = GroupState.EMPTY
+        self.saved = GroupSaved(group_id=group_id)
+        self.assignments: dict[str, bytes] = {}
+        self.members: dict[str, Member] = {}
+        self.static: dict[str, str] = {}  # instance id -> member id
+        self.pending: dict[str, None] = {}
+        self.unsynced: dict[str, None] = {}
+        self.support: dict[str, int] = {}  # protocol name -> members that list it
+        self.joined = 0
+        self.leader: str | None = None
+        self.protocol_type: str | None = None
+        self.initial_delay: InitialDelay | None = None
+        self.sync_resumed = False  # loaded while it awaited its sync
+
+    # The durable part.
+
+    @property
+    def generation(self) -> int:
+        """The last generation that was started; 0 before the first."""
+        return self.saved.generation
+
+    @property
+    def protocol(self) -> str | None:
+        """The protocol that generation chose."""
+        return self.saved.protocol
+
+    def apply(self, saved: GroupSaved) -> None:
+        """Take over a stored generation; live and on loading."""
+        self.saved = saved
+        self.assignments = {m.member_id: m.assignment for m in saved.members}
+
+    def snapshot(
+        self,
+        *,
+        at_ms: int,
+        generation: int,
+        protocol: str | None,
+        awaiting_sync: bool,
+        assignments: dict[str, bytes],
+    ) -> GroupSaved:
+        """The record of the members as they are now."""
+        return GroupSaved(
+            group_id=self.id,
+            protocol_type=self.protocol_type,
+            generation=generation,
+            protocol=protocol,
+            leader=self.leader,
+            since_ms=at_ms,
+            awaiting_sync=awaiting_sync,
+            members=tuple(
+                member.saved(protocol, assignments.get(member.id, b""))
+                for member in self.members.values()
+            ),
+        )
+
+    def resume(self) -> None:
+        """After loading: make members of those whom the last record names."""
+        saved = self.saved
+        self.protocol_type = saved.protocol_type
+        for kept in saved.members:
+            self.add(self._restored(kept))
+        if not self.members:
+            return
+        self.leader = saved.leader
+        self.sync_resumed = saved.awaiting_sync
+        if saved.awaiting_sync:
+            self.state = GroupState.COMPLETING_REBALANCE
+            self.unsynced = dict.fromkeys(self.members)
+        else:
+            self.state = GroupState.STABLE
+
+    def _restored(self, kept: SavedMember) -> Member:
+        assert self.saved.protocol is not None, f"group {self.id} has members and no protocol"
+        return Member(
+            group_id=self.id,
+            member_id=kept.member_id,
+            instance_id=kept.instance_id,
+            client_id=kept.client_id,
+            client_host=kept.client_host,
+            session_timeout_ms=kept.session_timeout_ms,
+            rebalance_timeout_ms=kept.rebalance_timeout_ms,
+            protocols=(Protocol(self.saved.protocol, kept.subscription),),
+        )
+
+    # The state machine.
+
+    def become(self, state: GroupState) -> None:
+        """The only way to another state."""
+        allowed = PREDECESSORS[state]
+        assert self.state in allowed, f"group {self.id} cannot go from {self.state} to {state}"
+        self.state = state
+
+    # Members.
+
+    def add(self, member: Member) -> None:
+        """Take a member in; the first one leads."""
+        assert member.id not in self.members, f"{member.id} is in group {self.id} already"
+        if self.leader is None:
+            self.leader = member.id
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.id
+        self.members[member.id] = member
+        self.pending.pop(member.id, None)
+        self._count(member, +1)
+
+    def remove(self, member: Member) -> None:
+        """Let a member go; it must not wait for an answer any more."""
+        assert not member.is_parked, f"{member.id} leaves group {self.id} with a reply owed"
+        del self.members[member.id]
+        self.unsynced.pop(member.id, None)
+        if member.instance_id is not None:
+            del self.static[member.instance_id]
+        self._count(member, -1)
+        if self.leader == member.id:
+            self.leader = next(iter(self.members), None)
+
+    def rename(self, member: Member, member_id: str) -> Member:
+        """The same static member under a new id, leader still if it led (KIP-345)."""
+        assert member.instance_id is not None
+        assert not member.is_parked, f"{member.id} is replaced with a reply owed"
+        renamed = Member(
+            group_id=self.id,
+            member_id=member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            session_timeout_ms=member.session_timeout_ms,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            protocols=member.protocols,
+        )
+        del self.members[member.id]
+        self.members[member_id] = renamed
+        self.static[member.instance_id] = member_id
+        if member.id in self.unsynced:
+            del self.unsynced[member.id]
+            self.unsynced[member_id] = None
+        if self.leader == member.id:
+            self.leader = member_id
+        return renamed
+
+    def update(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
+        """The member now lists these protocols."""
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, +1)
+
+    def _count(self, member: Member, by: int) -> None:
+        for name in member.protocol_names():
+            count = self.support.get(name, 0) + by
+            if count:
+                self.support[name] = count
+            else:
+                del self.support[name]
+
+    def identify(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
+        """The member that a request speaks for, or why it may not: unknown, or fenced."""
+        if instance_id is not None:
+            holder = self.static.get(instance_id)
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if holder != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        member = self.members.get(member_id)
+        return ErrorCode.UNKNOWN_MEMBER_ID if member is None else member
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of the members'."""
+        return max(m.rebalance_timeout_ms for m in self.members.values())
+
+    # The join phase.
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether every member is parked in its Join, and nobody with a fresh id is awaited."""
+        return self.joined == len(self.members) and not self.pending
+
+    def elect(self) -> bool:
+        """Have a leader that rejoined, if anybody did; whether there is one."""
+        leader = self.members.get(self.leader or "")
+        if leader is not None and leader.join_ticket is not None:
+            return True
+        for member in self.members.values():
+            if member.join_ticket is not None:
+                self.leader = member.id
+                return True
+        return False
+
+    # Protocols.
+
+    def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
+        """Whether a member with these could be in one generation with the present ones."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        if protocol_type != self.protocol_type:
+            return False
+        everyone = len(self.members)
+        return any(self.support.get(p.name, 0) == everyone for p in protocols)
+
+    def vote(self) -> str:
+        """The protocol that all support and most prefer; a tie goes to the leader's order."""
+        everyone = len(self.members)
+        candidates = {name for name, count in self.support.items() if count == everyone}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = next(p.name for p in member.protocols if p.name in candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        most = max(votes.values())
+        leader = self.members[self.leader or ""]
+        ranked = [p.name for p in leader.protocols if votes.get(p.name) == most]
+        return ranked[0] if ranked else next(n for n, count in votes.items() if count == most)

@@ -1,0 +1,177 @@
+"""What must hold after every event, a named function each.
+
+Tests and the laboratory call `check` after each event they feed to a core; the broker does not.
+
+1. A group counts right: the joined, the supporters of each protocol, the static members.
+2. The leader is a member, exactly while there are members.
+3. Only a group that prepares a rebalance has members parked in Join, only one that completes it
+   members parked in Sync.
+4. A group is Empty only without members, and Stable or completing only with some.
+5. Every member that is not parked has a session timer; a parked one has none, unless it is new.
+6. Every pending member has a timer.
+7. The join timer is armed exactly while the group prepares a rebalance.
+8. The sync timer is armed exactly while somebody has not asked for its assignment.
+9. No timer is armed for what is not there.
+10. The stored generation is the one that its members are in, once the join phase is over.
+11. The chosen protocol is supported by every member of the generation.
+12. No group is larger than it may be, once the join phase is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from partage.coordinator.group import Group
+from partage.coordinator.records import GroupSaved, OffsetCommitted
+from partage.coordinator.shard import Shard
+from partage.coordinator.states import GroupState
+from partage.coordinator.timers import JoinTimer, SessionTimer, SyncTimer, TimerKey
+
+Armed = Mapping[TimerKey, int]
+_IN_GENERATION = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+
+
+def check(shard: Shard, armed: Armed) -> None:
+    """Raise `AssertionError` with the story if an invariant does not hold."""
+    for group in shard.groups.values():
+        counts_are_right(group)
+        leader_is_a_member(group)
+        parked_where_expected(group)
+        state_fits_members(group)
+        sessions_are_timed(group, armed)
+        phases_are_timed(group, armed)
+        generation_is_stored(group)
+        protocol_is_common(group)
+        size_is_bounded(group, shard.settings.members_max)
+    no_stray_timers(shard, armed)
+
+
+def durable_state(
+    shard: Shard,
+) -> tuple[dict[str, GroupSaved], dict[tuple[str, str, int], OffsetCommitted]]:
+    """What a replay of the log must give again: stored groups, and offsets."""
+    groups = {g.id: g.saved for g in shard.groups.values() if g.saved.generation}
+    offsets = {
+        (group_id, *partition): committed
+        for group_id, of_group in shard.offsets.items()
+        for partition, committed in of_group.items()
+    }
+    return groups, offsets
+
+
+def counts_are_right(group: Group) -> None:
+    """Invariant 1."""
+    members = group.members.values()
+    joined = sum(m.join_ticket is not None for m in members)
+    assert group.joined == joined, f"{group.id}: {group.joined} counted as joined, {joined} are"
+    support: dict[str, int] = {}
+    for member in members:
+        for name in member.protocol_names():
+            support[name] = support.get(name, 0) + 1
+    assert group.support == support, f"{group.id}: support is {support}, not {group.support}"
+    static = {m.instance_id: m.id for m in members if m.instance_id is not None}
+    assert group.static == static, f"{group.id}: static members are {static}, not {group.static}"
+    assert not group.pending.keys() & group.members.keys(), f"{group.id}: pending and a member"
+
+
+def leader_is_a_member(group: Group) -> None:
+    """Invariant 2."""
+    if group.members:
+        assert group.leader in group.members, f"{group.id} is led by stranger {group.leader}"
+    else:
+        assert group.leader is None, f"{group.id} is empty and led by {group.leader}"
+
+
+def parked_where_expected(group: Group) -> None:
+    """Invariant 3."""
+    for member in group.members.values():
+        if member.join_ticket is not None:
+            assert group.state is GroupState.PREPARING_REBALANCE, (
+                f"{member.id} is parked in Join while {group.id} is {group.state}"
+            )
+        if member.sync_ticket is not None:
+            assert group.state is GroupState.COMPLETING_REBALANCE, (
+                f"{member.id} is parked in Sync while {group.id} is {group.state}"
+            )
+
+
+def state_fits_members(group: Group) -> None:
+    """Invariant 4."""
+    assert group.state is not GroupState.DEAD, f"{group.id} is Dead and still in the shard"
+    if group.state is GroupState.EMPTY:
+        assert not group.members, f"{group.id} is Empty with members {list(group.members)}"
+    if group.state in _IN_GENERATION:
+        assert group.members, f"{group.id} is {group.state} without members"
+
+
+def sessions_are_timed(group: Group, armed: Armed) -> None:
+    """Invariants 5 and 6."""
+    for member in group.members.values():
+        expected = not member.is_parked or member.is_new
+        assert (member.session_timer in armed) == expected, (
+            f"session of {member.id} is {'not ' if expected else ''}timed; "
+            f"parked: {member.is_parked}, new: {member.is_new}"
+        )
+    for member_id in group.pending:
+        assert SessionTimer(group.id, member_id) in armed, f"pending {member_id} is not timed"
+
+
+def phases_are_timed(group: Group, armed: Armed) -> None:
+    """Invariants 7 and 8."""
+    preparing = group.state is GroupState.PREPARING_REBALANCE
+    assert (JoinTimer(group.id) in armed) == preparing, f"join timer of {group.id}, {group.state}"
+    assert (SyncTimer(group.id) in armed) == bool(group.unsynced), (
+        f"sync timer of {group.id} with {len(group.unsynced)} members to ask"
+    )
+    assert not group.unsynced or group.state in _IN_GENERATION
+
+
+def no_stray_timers(shard: Shard, armed: Armed) -> None:
+    """Invariant 9."""
+    for key in armed:
+        match key:
+            case SessionTimer(group_id=group_id, member_id=member_id):
+                group = shard.groups.get(group_id)
+                assert group is not None, f"{key} for a group that is not there"
+                known = member_id in group.members or member_id in group.pending
+                assert known, f"{key} for a member that is not there"
+            case JoinTimer(group_id=group_id) | SyncTimer(group_id=group_id):
+                assert group_id in shard.groups, f"{key} for a group that is not there"
+
+
+def generation_is_stored(group: Group) -> None:
+    """Invariant 10."""
+    if group.state not in _IN_GENERATION:
+        return
+    saved = group.saved
+    assert [m.member_id for m in saved.members] == list(_in_order(group, saved)), (
+        f"{group.id} is stored with {[m.member_id for m in saved.members]}, "
+        f"its members are {list(group.members)}"
+    )
+    assert saved.leader == group.leader
+    assert saved.protocol_type == group.protocol_type
+    assert saved.awaiting_sync == (group.state is GroupState.COMPLETING_REBALANCE)
+
+
+def _in_order(group: Group, saved: GroupSaved) -> Iterator[str]:
+    stored = {m.member_id: m for m in saved.members}
+    for member_id, member in group.members.items():
+        kept = stored.get(member_id)
+        assert kept is not None, f"{member_id} is a member of {group.id} and not stored"
+        assert kept == member.saved(group.protocol, group.assignments.get(member_id, b""))
+        yield member_id
+
+
+def protocol_is_common(group: Group) -> None:
+    """Invariant 11."""
+    if group.state in _IN_GENERATION:
+        for member in group.members.values():
+            assert group.protocol in member.protocol_names(), (
+                f"{member.id} does not support {group.protocol}, which {group.id} chose"
+            )
+
+
+def size_is_bounded(group: Group, members_max: int) -> None:
+    """Invariant 12."""
+    if group.state in _IN_GENERATION:
+        assert len(group.members) <= members_max, f"{group.id} has {len(group.members)} members"

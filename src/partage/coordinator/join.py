@@ -1,0 +1,208 @@
+"""JoinGroup: the door into a group, and the way to say that something changed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from partage.coordinator import rebalance
+from partage.coordinator.answers import ANSWERS, ERRORS, Answer, Row
+from partage.coordinator.events import Join
+from partage.coordinator.group import Group
+from partage.coordinator.member import Member
+from partage.coordinator.outcome import Happening
+from partage.coordinator.replies import JoinReply
+from partage.coordinator.states import GroupState
+from partage.coordinator.turn import Turn
+from partage.model.errors import ErrorCode
+
+
+def refusal(turn: Turn, event: Join) -> ErrorCode | None:
+    """What is wrong with the request itself, whatever its group."""
+    if not event.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    settings = turn.settings
+    if not (
+        settings.session_timeout_min_ms
+        <= event.session_timeout_ms
+        <= settings.session_timeout_max_ms
+    ):
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    return None
+
+
+def join(turn: Turn, group: Group, event: Join) -> None:
+    """A Join for a group that is there, or was just made for it."""
+    if not _has_room(turn, group, event.member_id):
+        _turn_away(turn, group, event)
+    elif not group.supports(event.protocol_type, event.protocols):
+        _refuse(turn, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    elif not event.member_id:
+        _join_new(turn, group, event)
+    elif event.member_id in group.pending and event.instance_id is None:
+        _admit(turn, group, event, event.member_id)
+    else:
+        _join_again(turn, group, event)
+
+
+def _refuse(turn: Turn, event: Join, error: ErrorCode) -> None:
+    turn.reply(event.reply_to, JoinReply(error=error, member_id=event.member_id))
+
+
+def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
+    """Whether the group has a place for the member (``group.max.size``, KIP-389).
+
+    In the join phase those who have joined count, so that of a group that has become too large
+    the last to rejoin are the ones to go.
+    """
+    match group.state:
+        case GroupState.PREPARING_REBALANCE:
+            member = group.members.get(member_id)
+            has_joined = member is not None and member.join_ticket is not None
+            return has_joined or group.joined < turn.settings.members_max
+        case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+            return member_id in group.members or len(group.members) < turn.settings.members_max
+    return True
+
+
+def _turn_away(turn: Turn, group: Group, event: Join) -> None:
+    error = ErrorCode.GROUP_MAX_SIZE_REACHED
+    turn.reply(event.reply_to, JoinReply(error=error, member_id=""))
+    member = group.members.get(event.member_id)
+    if member is not None:
+        rebalance.dismiss(turn, group, member, error)
+        rebalance.after_departure(turn, group, f"no room for member {event.member_id}")
+    elif event.member_id in group.pending:
+        rebalance.forget_pending(turn, group, event.member_id)
+
+
+def _join_new(turn: Turn, group: Group, event: Join) -> None:
+    """A member without an id: give it one, or have it back under the one its instance id holds."""
+    if event.instance_id is not None and event.instance_id in group.static:
+        _replace_static(turn, group, event, group.members[group.static[event.instance_id]])
+    elif event.instance_id is None and event.must_rejoin_with_id:
+        group.pending[event.fresh_member_id] = None
+        timer = Member.timer_for(group.id, event.fresh_member_id)
+        turn.arm(timer, event.session_timeout_ms)
+        error = ErrorCode.MEMBER_ID_REQUIRED
+        turn.reply(event.reply_to, JoinReply(error=error, member_id=event.fresh_member_id))
+    else:
+        _admit(turn, group, event, event.fresh_member_id)
+
+
+def _admit(turn: Turn, group: Group, event: Join, member_id: str) -> None:
+    """Take a new member in and park it."""
+    if not group.members:
+        group.protocol_type = event.protocol_type
+    member = Member(
+        group_id=group.id,
+        member_id=member_id,
+        instance_id=event.instance_id,
+        client_id=event.client_id,
+        client_host=event.client_host,
+        session_timeout_ms=event.session_timeout_ms,
+        rebalance_timeout_ms=_rebalance_timeout_ms(event),
+        protocols=event.protocols,
+    )
+    member.is_new = True
+    group.add(member)
+    if group.initial_delay is not None:
+        group.initial_delay.member_added = True
+    rebalance.park_join(turn, group, member, event.reply_to)
+    # It has no id yet to heartbeat with, and may be gone without our knowing (KAFKA-7610).
+    turn.arm(member.session_timer, turn.settings.new_member_join_timeout_ms)
+    turn.notice(group, Happening.JOINED, member_id, event.reason or "")
+    rebalance.start(turn, group, _because(f"member {member_id} joined", event))
+
+
+def _rebalance_timeout_ms(event: Join) -> int:
+    """JoinGroup v0 knew no rebalance timeout: the session timeout stood for both."""
+    if event.rebalance_timeout_ms < 0:
+        return event.session_timeout_ms
+    return event.rebalance_timeout_ms
+
+
+def _because(what: str, event: Join) -> str:
+    return f"{what}: {event.reason}" if event.reason else what
+
+
+def _join_again(turn: Turn, group: Group, event: Join) -> None:
+    """A member joins anew, for a rebalance under way or to start one."""
+    member = group.identify(event.member_id, event.instance_id)
+    if isinstance(member, ErrorCode):
+        _refuse(turn, event, member)
+        return
+    match ANSWERS[_row(group, member, event)][group.state]:
+        case Answer.REPEAT if not group.sync_resumed:
+            leads = member.id == group.leader
+            turn.reply(
+                event.reply_to, rebalance.generation_reply(group, member, with_members=leads)
+            )
+            turn.keep_alive(member)
+        case Answer.CURRENT:
+            turn.reply(
+                event.reply_to, rebalance.generation_reply(group, member, with_members=False)
+            )
+            turn.keep_alive(member)
+        case Answer.PARK | Answer.REBALANCE | Answer.REPEAT:
+            _update(group, member, event)
+            rebalance.park_join(turn, group, member, event.reply_to)
+            rebalance.start(turn, group, _because(f"member {member.id} joined again", event))
+        case answer:
+            _refuse(turn, event, ERRORS[answer])
+
+
+def _row(group: Group, member: Member, event: Join) -> Row:
+    if group.state is GroupState.STABLE and member.id == group.leader:
+        return Row.JOIN_LEADER
+    if event.protocols != member.protocols:
+        return Row.JOIN_CHANGED
+    return Row.JOIN_LEADER if member.id == group.leader else Row.JOIN_SAME
+
+
+def _update(group: Group, member: Member, event: Join) -> None:
+    group.update(member, event.protocols)
+    member.session_timeout_ms = event.session_timeout_ms
+    member.rebalance_timeout_ms = _rebalance_timeout_ms(event)
+
+
+def _replace_static(turn: Turn, group: Group, event: Join, old: Member) -> None:
+    """A static member came back without its id: a new id takes the old one's place (KIP-345).
+
+    In a stable group nothing else happens, as long as the vote stays the same: the member will
+    ask for the assignment that its predecessor had. Whoever still speaks as the predecessor is
+    fenced.
+    """
+    fenced = ErrorCode.FENCED_INSTANCE_ID
+    leader_before = group.leader
+    rebalance.fence(turn, group, old, fenced)
+    member = group.rename(old, event.fresh_member_id)
+    member.client_id, member.client_host = event.client_id, event.client_host
+    _update(group, member, event)
+    turn.notice(group, Happening.FENCED, old.id, f"replaced by {member.id}")
+    if group.state is not GroupState.STABLE or group.vote() != group.protocol:
+        rebalance.park_join(turn, group, member, event.reply_to)
+        rebalance.start(turn, group, _because(f"static member {member.id} came back", event))
+        return
+    assignments = dict(group.assignments)
+    assignments[member.id] = assignments.pop(old.id, b"")
+    turn.write(
+        group.snapshot(
+            at_ms=group.saved.since_ms,
+            generation=group.generation,
+            protocol=group.protocol,
+            awaiting_sync=False,
+            assignments=assignments,
+        )
+    )
+    turn.reply(event.reply_to, _returned(group, member, event, leader_before or ""))
+    turn.keep_alive(member)
+
+
+def _returned(group: Group, member: Member, event: Join, leader_before: str) -> JoinReply:
+    """A returning leader must not assign anew: it is told so (KIP-814), or that another leads."""
+    leads = member.id == group.leader
+    if event.may_skip_assignment:
+        reply = rebalance.generation_reply(group, member, with_members=leads)
+        return msgspec.structs.replace(reply, skip_assignment=leads)
+    reply = rebalance.generation_reply(group, member, with_members=False)
+    return msgspec.structs.replace(reply, leader=leader_before)

@@ -1,0 +1,40 @@
+"""LeaveGroup: members go of their own accord, or are removed by an administrator."""
+
+from __future__ import annotations
+
+from partage.coordinator import rebalance
+from partage.coordinator.answers import ANSWERS, ERRORS, Row
+from partage.coordinator.events import Leave, Leaver
+from partage.coordinator.group import Group
+from partage.coordinator.outcome import Happening
+from partage.coordinator.replies import LeaveReply
+from partage.coordinator.turn import Turn
+from partage.model.errors import ErrorCode
+
+
+def leave(turn: Turn, group: Group, event: Leave) -> None:
+    """A Leave for a group that is there; each leaver gets an answer of its own."""
+    before = dict(group.members)
+    errors = tuple(_leave_one(turn, group, leaver) for leaver in event.leavers)
+    turn.reply(event.reply_to, LeaveReply(errors=errors))
+    gone = [member_id for member_id in before if member_id not in group.members]
+    if gone:
+        rebalance.after_departure(turn, group, f"{', '.join(gone)} left")
+
+
+def _leave_one(turn: Turn, group: Group, leaver: Leaver) -> ErrorCode:
+    member_id = leaver.member_id
+    if not member_id and leaver.instance_id is not None:
+        member_id = group.static.get(leaver.instance_id, "")
+    elif member_id in group.pending:
+        rebalance.forget_pending(turn, group, member_id)
+        return ErrorCode.NONE
+    member = group.identify(member_id, leaver.instance_id)
+    if isinstance(member, ErrorCode):
+        return member
+    refused = ERRORS.get(ANSWERS[Row.LEAVE][group.state])
+    if refused is not None:
+        return refused
+    rebalance.dismiss(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+    turn.notice(group, Happening.LEFT, member_id, leaver.reason or "")
+    return ErrorCode.NONE

@@ -1,0 +1,92 @@
+"""A member of a group, while it lives in memory."""
+
+from __future__ import annotations
+
+from partage.coordinator.events import Protocol, Ticket
+from partage.coordinator.records import SavedMember
+from partage.coordinator.timers import SessionTimer
+
+
+class Member:
+    """One member, and the replies it is waiting for.
+
+    A member whose Join or Sync is not answered yet is **parked**, and then has no session to keep:
+    its client cannot heartbeat on a connection that waits for an answer.
+    """
+
+    __slots__ = (
+        "client_host",
+        "client_id",
+        "id",
+        "instance_id",
+        "is_new",
+        "join_ticket",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "session_timer",
+        "sync_ticket",
+    )
+
+    def __init__(
+        self,
+        *,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocols: tuple[Protocol, ...],
+    ) -> None:
+        self.id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.protocols = protocols
+        self.session_timer = self.timer_for(group_id, member_id)
+        self.join_ticket: Ticket | None = None
+        self.sync_ticket: Ticket | None = None
+        self.is_new = False  # never answered yet
+
+    @staticmethod
+    def timer_for(group_id: str, member_id: str) -> SessionTimer:
+        """The key of a member's session, of a pending one's patience too."""
+        return SessionTimer(group_id, member_id)
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether an answer is owed to the member."""
+        return self.join_ticket is not None or self.sync_ticket is not None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the member has an instance id (KIP-345)."""
+        return self.instance_id is not None
+
+    def protocol_names(self) -> dict[str, None]:
+        """The names it supports, most preferred first, each once."""
+        return {protocol.name: None for protocol in self.protocols}
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Its metadata for a protocol; empty if it does not list it."""
+        for own in self.protocols:
+            if own.name == protocol:
+                return own.metadata
+        return b""
+
+    def saved(self, protocol: str | None, assignment: bytes) -> SavedMember:
+        """The member as it is stored with a generation."""
+        return SavedMember(
+            member_id=self.id,
+            instance_id=self.instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            session_timeout_ms=self.session_timeout_ms,
+            subscription=self.metadata(protocol),
+            assignment=assignment,
+        )

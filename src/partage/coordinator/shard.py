@@ -1,0 +1,234 @@
+"""A shard: the groups of one partition of ``__consumer_offsets``, and the core's only door.
+
+`Shard.handle` takes one event and gives its `Outcome`; `Shard.apply` is the only writer of durable
+state, called by the handlers and by loading alike, so that what a crash leaves behind is what was
+there. Loading: `apply` every record of the log in order, then `resume` once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from partage.coordinator import admin, rebalance
+from partage.coordinator.answers import ANSWERS, ERRORS, Row
+from partage.coordinator.commit import GroupOffsets, commit, delete_offsets
+from partage.coordinator.events import (
+    Commit,
+    DeleteGroup,
+    DeleteOffsets,
+    Describe,
+    Event,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    ListGroups,
+    Sync,
+    TimerFired,
+    TopicsDeleted,
+)
+from partage.coordinator.group import Group
+from partage.coordinator.heartbeat import heartbeat, refused
+from partage.coordinator.join import join, refusal
+from partage.coordinator.leave import leave
+from partage.coordinator.outcome import Outcome
+from partage.coordinator.records import (
+    GroupRemoved,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetRemoved,
+    Record,
+)
+from partage.coordinator.replies import JoinReply, LeaveReply, OffsetsReply, SyncReply
+from partage.coordinator.states import GroupState
+from partage.coordinator.sync import sync
+from partage.coordinator.timers import ExpiryTimer, JoinTimer, SessionTimer, SyncTimer
+from partage.coordinator.turn import Turn
+from partage.model.errors import ErrorCode
+from partage.model.settings import GroupSettings
+
+#: The topics that a member's metadata subscribes to, or None if it cannot be told. The core never
+#: looks into metadata; whoever builds the shard brings a function that can read a consumer's.
+SubscribedTopics = Callable[[bytes], frozenset[str] | None]
+
+_NO_OFFSETS: GroupOffsets = {}
+
+
+class Shard:
+    """Groups and their committed offsets, as of the last event."""
+
+    def __init__(self, settings: GroupSettings, subscribed_topics: SubscribedTopics) -> None:
+        self.settings = settings
+        self.groups: dict[str, Group] = {}
+        self.offsets: dict[str, GroupOffsets] = {}
+        self._subscribed_topics = subscribed_topics
+
+    # Durable state.
+
+    def apply(self, record: Record) -> None:
+        """Take over what is, or is about to be, in the log."""
+        match record:
+            case OffsetCommitted():
+                self._group(record.group_id)
+                of_group = self.offsets.setdefault(record.group_id, {})
+                of_group[record.topic, record.partition] = record
+            case GroupSaved():
+                self._group(record.group_id).apply(record)
+            case OffsetRemoved():
+                of_group = self.offsets.get(record.group_id, {})
+                of_group.pop((record.topic, record.partition), None)
+                if not of_group:
+                    self.offsets.pop(record.group_id, None)
+            case GroupRemoved():
+                self.groups.pop(record.group_id, None)
+
+    def _group(self, group_id: str) -> Group:
+        """The group, made if need be: one that only commits is never stored as a group."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id)
+        return group
+
+    def resume(self, at_ms: int) -> Outcome:
+        """After loading: members get a whole session from now, a sync under way its whole time.
+
+        A group that is stable stays so; one that awaited its sync awaits it still, and any Join
+        aborts that.
+        """
+        turn = self._turn(at_ms)
+        for group in self.groups.values():
+            group.resume()
+            for member in group.members.values():
+                turn.keep_alive(member)
+            if group.sync_resumed:
+                turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
+            if len(group.members) > self.settings.members_max:
+                rebalance.start(turn, group, "more members than group.max.size")
+        turn.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
+        return turn.outcome
+
+    # Events.
+
+    def handle(self, event: Event) -> Outcome:
+        """What comes of ``event``; see `Outcome` for what must be done with it."""
+        turn = self._turn(event.at_ms)
+        _HANDLERS[type(event)](self, turn, event)
+        return turn.outcome
+
+    def _turn(self, at_ms: int) -> Turn:
+        return Turn(at_ms, self.settings, self.apply)
+
+    def _join(self, turn: Turn, event: Join) -> None:
+        error = refusal(turn, event)
+        is_missing = event.group_id not in self.groups
+        if error is None and is_missing and event.member_id:
+            error = ERRORS[ANSWERS[Row.JOIN_SAME][None]]
+        if error is not None:
+            turn.reply(event.reply_to, JoinReply(error=error, member_id=event.member_id))
+            return
+        group = self._group(event.group_id)
+        join(turn, group, event)
+        if is_missing and not group.members and not group.pending:
+            del self.groups[event.group_id]  # made for somebody who was refused
+
+    def _sync(self, turn: Turn, event: Sync) -> None:
+        group = self.groups.get(event.group_id)
+        if group is not None:
+            sync(turn, group, event)
+        else:
+            turn.reply(event.reply_to, SyncReply(error=_missing(event.group_id, Row.SYNC_LEADER)))
+
+    def _heartbeat(self, turn: Turn, event: Heartbeat) -> None:
+        group = self.groups.get(event.group_id)
+        if group is not None:
+            heartbeat(turn, group, event)
+        else:
+            turn.reply(event.reply_to, refused(_missing(event.group_id, Row.HEARTBEAT)))
+
+    def _leave(self, turn: Turn, event: Leave) -> None:
+        group = self.groups.get(event.group_id)
+        if group is not None:
+            leave(turn, group, event)
+        else:
+            error = _missing(event.group_id, Row.LEAVE)
+            turn.reply(event.reply_to, LeaveReply(errors=(error,) * len(event.leavers)))
+
+    def _commit(self, turn: Turn, event: Commit) -> None:
+        commit(turn, self.groups.get(event.group_id), event)
+
+    def _fetch_offsets(self, turn: Turn, event: FetchOffsets) -> None:
+        committed = self.offsets.get(event.group_id, _NO_OFFSETS)
+        if event.partitions is None:
+            offsets: tuple[OffsetCommitted | None, ...] = tuple(committed.values())
+        else:
+            offsets = tuple(committed.get(partition) for partition in event.partitions)
+        turn.reply(event.reply_to, OffsetsReply(offsets=offsets))
+
+    def _delete_offsets(self, turn: Turn, event: DeleteOffsets) -> None:
+        group = self.groups.get(event.group_id)
+        committed = self.offsets.get(event.group_id, _NO_OFFSETS)
+        in_use = None if group is None else self.topics_in_use(group)
+        delete_offsets(turn, group, committed, in_use, event)
+
+    def _describe(self, turn: Turn, event: Describe) -> None:
+        admin.describe(turn, self.groups.get(event.group_id), event)
+
+    def _list(self, turn: Turn, event: ListGroups) -> None:
+        admin.list_groups(turn, self.groups.values(), event)
+
+    def _delete(self, turn: Turn, event: DeleteGroup) -> None:
+        group = self.groups.get(event.group_id)
+        admin.delete(turn, group, self.offsets.get(event.group_id, _NO_OFFSETS), event)
+
+    def _topics_deleted(self, turn: Turn, event: TopicsDeleted) -> None:
+        for group_id, committed in list(self.offsets.items()):
+            for topic, partition in [at for at in committed if at[0] in event.topics]:
+                turn.write(OffsetRemoved(group_id=group_id, topic=topic, partition=partition))
+
+    def _timer_fired(self, turn: Turn, event: TimerFired) -> None:
+        match event.key:
+            case SessionTimer(group_id=group_id, member_id=member_id):
+                rebalance.session_is_over(turn, self.groups[group_id], member_id)
+            case JoinTimer(group_id=group_id):
+                rebalance.join_time_is_up(turn, self.groups[group_id])
+            case SyncTimer(group_id=group_id):
+                rebalance.sync_time_is_up(turn, self.groups[group_id])
+            case ExpiryTimer():
+                for group in list(self.groups.values()):
+                    committed = self.offsets.get(group.id, _NO_OFFSETS)
+                    admin.expire(turn, group, committed, self.topics_in_use(group))
+                turn.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
+
+    def topics_in_use(self, group: Group) -> frozenset[str] | None:
+        """What a generation of consumers subscribes to; None where it cannot be told."""
+        if group.protocol_type != "consumer" or group.protocol is None:
+            return frozenset() if group.state is GroupState.EMPTY else None
+        topics: set[str] = set()
+        for member in group.members.values():
+            subscribed = self._subscribed_topics(member.metadata(group.protocol))
+            if subscribed is None:
+                return None
+            topics |= subscribed
+        return frozenset(topics)
+
+
+def _missing(group_id: str, row: Row) -> ErrorCode:
+    """The error for a group that is not there, or whose id cannot be one."""
+    return ERRORS[ANSWERS[row][None]] if group_id else ErrorCode.INVALID_GROUP_ID
+
+
+_HANDLERS: dict[type[Event], Callable[[Shard, Turn, Any], None]] = {
+    Join: Shard._join,
+    Sync: Shard._sync,
+    Heartbeat: Shard._heartbeat,
+    Leave: Shard._leave,
+    Commit: Shard._commit,
+    FetchOffsets: Shard._fetch_offsets,
+    DeleteOffsets: Shard._delete_offsets,
+    Describe: Shard._describe,
+    ListGroups: Shard._list,
+    DeleteGroup: Shard._delete,
+    TopicsDeleted: Shard._topics_deleted,
+    TimerFired: Shard._timer_fired,
+}

@@ -1,0 +1,63 @@
+"""What requests are answered while their shard cannot: loading, failed, or somewhere else."""
+
+from __future__ import annotations
+
+from partage.coordinator.events import (
+    Commit,
+    DeleteGroup,
+    DeleteOffsets,
+    Describe,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    ListGroups,
+    Request,
+    Sync,
+)
+from partage.coordinator.replies import (
+    CommitReply,
+    DeleteOffsetsReply,
+    DeleteReply,
+    DescribeReply,
+    HeartbeatReply,
+    JoinReply,
+    LeaveReply,
+    ListReply,
+    OffsetsReply,
+    Reply,
+    SyncReply,
+)
+from partage.model.errors import ErrorCode
+
+
+def unavailable(event: Request | ListGroups, error: ErrorCode) -> Reply:
+    """The reply that says ``error`` to any request.
+
+    While its shard loads a heartbeat is told all is well, as Kafka does it: the member's session
+    begins anew when loading ends, and an error would only make it look for the coordinator.
+    """
+    match event:
+        case Heartbeat() if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return HeartbeatReply(ErrorCode.NONE)
+        case Heartbeat():
+            return HeartbeatReply(error)
+        case Join():
+            return JoinReply(error=error, member_id=event.member_id)
+        case Sync():
+            return SyncReply(error=error)
+        case Leave():
+            return LeaveReply(errors=(error,) * len(event.leavers))
+        case Commit():
+            return CommitReply(errors=(error,) * len(event.offsets))
+        case FetchOffsets():
+            return OffsetsReply(error=error)
+        case Describe():
+            return DescribeReply(error=error, group_id=event.group_id)
+        case ListGroups():
+            return ListReply(error=error)
+        case DeleteGroup():
+            return DeleteReply(error=error)
+        case DeleteOffsets():
+            return DeleteOffsetsReply(error=error)
+    raise AssertionError(f"no reply for {type(event).__name__}")

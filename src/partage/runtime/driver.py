@@ -1,0 +1,144 @@
+"""Drives one shard: append, then release.
+
+The driver keeps `Outcome`'s contract. What a shell has to do is small: hand in events and the
+time, take what is `unsent` to the log as one batch, say when it is `durable` or that the append
+`failed`, and send the replies that are `ready`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from partage.coordinator.events import Event, ListGroups, Request, Ticket, TimerFired
+from partage.coordinator.outcome import Notice, Outcome
+from partage.coordinator.records import Record
+from partage.coordinator.replies import Reply
+from partage.coordinator.shard import Shard
+from partage.coordinator.timers import TimerKey
+from partage.coordinator.unavailable import unavailable
+from partage.model.errors import ErrorCode
+from partage.runtime.timers import Timers
+
+Asked = Request | ListGroups
+
+
+class Driver:
+    """One shard, its timers, and the replies that wait for its log.
+
+    Without a shard the driver is loading, and says so to whoever asks.
+    """
+
+    def __init__(self) -> None:
+        self.shard: Shard | None = None
+        self.timers: Timers[TimerKey] = Timers()
+        self._open: dict[Ticket, Asked] = {}  # requests whose reply has not left
+        self._ready: deque[tuple[Ticket, Reply]] = deque()
+        self._held: deque[tuple[int, Ticket, Reply]] = deque()  # with `_applied` at their time
+        self._applied = 0  # records the core has given out
+        self._sent = 0  # of them, those that the log was given
+        self._durable = 0  # of them, those that are durable
+        self._unsent: list[Record] = []
+        self._postponed: list[Event] = []  # what happened while loading, requests apart
+        self._notices: list[Notice] = []
+
+    # Loading and failing.
+
+    def activate(self, shard: Shard, at_ms: int) -> None:
+        """Loading is over: ``shard`` has applied its whole log."""
+        assert self.shard is None, "a shard is loaded once"
+        self.shard = shard
+        self._take(shard.resume(at_ms))
+        postponed, self._postponed = self._postponed, []
+        for event in postponed:
+            self.handle(event)
+
+    def failed(self) -> None:
+        """An append failed: what was applied since may not be in the log.
+
+        The core is dropped, every open request told that the coordinator is not available, and
+        the driver waits for a shard that is loaded anew.
+        """
+        self.shard = None
+        self.timers = Timers()
+        self._held.clear()
+        self._unsent.clear()
+        self._sent = self._durable = self._applied
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        answered = {ticket for ticket, _ in self._ready}
+        for ticket, event in self._open.items():
+            if ticket not in answered:
+                self._ready.append((ticket, unavailable(event, error)))
+
+    # Events.
+
+    def handle(self, event: Event) -> None:
+        """Hand an event to the core and take what comes of it."""
+        shard = self.shard
+        if isinstance(event, Asked):
+            self._open[event.reply_to] = event
+        if shard is not None:
+            self._take(shard.handle(event))
+        elif isinstance(event, Asked):
+            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            self._ready.append((event.reply_to, unavailable(event, error)))
+        else:
+            self._postponed.append(event)
+
+    def fire_due(self, now_ms: int) -> None:
+        """Fire the timers whose time has come."""
+        for key in self.timers.due(now_ms):
+            self.handle(TimerFired(at_ms=now_ms, key=key))
+
+    def _take(self, outcome: Outcome) -> None:
+        if outcome.records:
+            self._unsent += outcome.records
+            self._applied += len(outcome.records)
+        for key, deadline_ms in outcome.timers:
+            self.timers.set(key, deadline_ms)
+        if self._durable == self._applied:
+            self._ready += outcome.replies
+        else:
+            self._held += [(self._applied, ticket, reply) for ticket, reply in outcome.replies]
+        if outcome.notices:
+            self._notices += outcome.notices
+
+    # The log.
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether there are records that the log was not given yet."""
+        return bool(self._unsent)
+
+    def take_unsent(self) -> tuple[list[Record], int]:
+        """The records to append next, and the mark to give `durable` when they are."""
+        records, self._unsent = self._unsent, []
+        self._sent += len(records)
+        return records, self._sent
+
+    def durable(self, mark: int) -> None:
+        """All records up to ``mark`` are durable: what waited for them may leave."""
+        assert self._durable <= mark <= self._sent, "the log confirms what it was not given"
+        self._durable = mark
+        while self._held and self._held[0][0] <= mark:
+            _, ticket, reply = self._held.popleft()
+            self._ready.append((ticket, reply))
+
+    # Replies.
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether replies may leave."""
+        return bool(self._ready)
+
+    def take_ready(self, count_max: int) -> list[tuple[Ticket, Reply]]:
+        """Up to ``count_max`` replies to send now, in order; the rest stays for the next turn."""
+        count = min(count_max, len(self._ready))
+        leaving = [self._ready.popleft() for _ in range(count)]
+        for ticket, _ in leaving:
+            del self._open[ticket]
+        return leaving
+
+    def take_notices(self) -> list[Notice]:
+        """What operators may want to know, since the last call."""
+        notices, self._notices = self._notices, []
+        return notices

@@ -1,0 +1,80 @@
+"""Many deadlines that mostly move, cheaply.
+
+Arming a timer that is already queued for an earlier time writes one dictionary entry; the heap
+sees it again only when that earlier time has come. A heartbeat therefore costs no heap operation.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+_SLACK = 1024
+
+
+class Timers(Generic[Key]):
+    """Deadlines in ms by key; each key has one."""
+
+    def __init__(self) -> None:
+        self._deadlines: dict[Key, int] = {}
+        self._queued: dict[Key, int] = {}  # the heap entry that counts
+        self._heap: list[tuple[int, int, Key]] = []
+        self._serial = 0  # keeps ties in the order in which they were queued
+
+    @property
+    def armed(self) -> Mapping[Key, int]:
+        """The deadline of every timer that is armed."""
+        return self._deadlines
+
+    def set(self, key: Key, deadline_ms: int | None) -> None:
+        """Arm the timer, replacing its deadline, or cancel it."""
+        if deadline_ms is None:
+            self._deadlines.pop(key, None)
+            return
+        self._deadlines[key] = deadline_ms
+        queued_ms = self._queued.get(key)
+        if queued_ms is None or deadline_ms < queued_ms:
+            self._queue(key, deadline_ms)
+
+    def _queue(self, key: Key, at_ms: int) -> None:
+        self._queued[key] = at_ms
+        self._serial += 1
+        heapq.heappush(self._heap, (at_ms, self._serial, key))
+        if len(self._heap) > 4 * len(self._deadlines) + _SLACK:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Forget the entries of cancelled timers."""
+        self._heap = [
+            (deadline_ms, serial, key)
+            for serial, (key, deadline_ms) in enumerate(self._deadlines.items())
+        ]
+        self._queued = dict(self._deadlines)
+        self._serial = len(self._heap)
+        heapq.heapify(self._heap)
+
+    def wake_at_ms(self) -> int | None:
+        """When to look again; at or before the next deadline. None if nothing is queued."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now_ms: int) -> Iterator[Key]:
+        """Take out the timers whose deadline has come, one by one, earliest first.
+
+        Between two of them others may be armed or cancelled: that counts at once.
+        """
+        while self._heap and self._heap[0][0] <= now_ms:
+            at_ms, _, key = heapq.heappop(self._heap)
+            if self._queued.get(key) != at_ms:
+                continue  # replaced by an earlier entry
+            del self._queued[key]
+            deadline_ms = self._deadlines.get(key)
+            if deadline_ms is None:
+                continue  # cancelled
+            if deadline_ms > now_ms:
+                self._queue(key, deadline_ms)  # moved on since
+                continue
+            del self._deadlines[key]
+            yield key

@@ -1,0 +1,276 @@
+"""Two other implementations of the protocol, under one face.
+
+Both sides meet in the form that `arbitrary.plain` makes: dicts by our field names. Their names are
+ours but for the unit: kio writes ``throttle_time`` where we write ``throttle_time_ms``.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+import warnings
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, get_args, get_origin
+
+import kio.index
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+
+from partage.wire.codec.layout import Field, layout
+from partage.wire.types import ZERO_UUID, Message
+
+from .arbitrary import Case, plain
+
+with warnings.catch_warnings():
+    # kafka-python reads its definitions through a deprecated function.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka.protocol.admin
+    import kafka.protocol.consumer
+    import kafka.protocol.metadata
+    import kafka.protocol.producer
+    import kafka.protocol.sasl
+    from kafka.protocol.schemas.fields.codecs.types import UUID, BitField, Bytes
+
+#: Fields that nobody else knows.
+OURS = {"assignment_error"}
+
+
+class Oracle(Protocol):
+    """Another implementation."""
+
+    def covers(self, case: Case) -> bool: ...
+
+    def spare(self, case: Case, values: dict[str, Any]) -> None:
+        """Replace, in place, what this implementation is known not to read."""
+
+    def decode(self, case: Case, frame: bytes) -> dict[str, Any]: ...
+
+    def encode(self, case: Case, values: dict[str, Any]) -> bytes: ...
+
+
+def _fields(cls: type[Message], case: Case) -> list[Field]:
+    shape = layout(cls, case.version, case.flexible)
+    return [field for field in (*shape.fields, *shape.tagged) if field.name not in OURS]
+
+
+def _same_names(ours: list[Field], theirs: dict[str, Any], what: object) -> None:
+    mine = {field.name.removesuffix("_ms") for field in ours}
+    assert mine == set(theirs), f"{what}: {mine ^ set(theirs)}"
+
+
+class Kio:
+    """https://pypi.org/project/kio/: one dataclass per message and version."""
+
+    def entity(self, case: Case) -> Any:
+        load = (
+            kio.index.load_request_schema
+            if case.side == "request"
+            else kio.index.load_response_schema
+        )
+        return load(case.api.key, case.version)
+
+    def covers(self, case: Case) -> bool:
+        try:
+            self.entity(case)
+        except (kio.index.UnknownAPIKey, kio.index.UnknownEntity):
+            return False
+        return True
+
+    def spare(self, case: Case, values: dict[str, Any]) -> None:
+        pass
+
+    def decode(self, case: Case, frame: bytes) -> dict[str, Any]:
+        entity, size = entity_reader(self.entity(case))(frame, 0)
+        assert size == len(frame)
+        return self._from(case.cls, case, entity)
+
+    def encode(self, case: Case, values: dict[str, Any]) -> bytes:
+        out = io.BytesIO()
+        entity_writer(self.entity(case))(out, self._to(case.cls, case, self.entity(case), values))
+        return out.getvalue()
+
+    def _matched(self, cls: type[Message], case: Case, theirs: Any) -> list[tuple[Field, Any]]:
+        by_name = {f.name.removesuffix("_ms"): f for f in dataclass_fields(theirs)}
+        ours = _fields(cls, case)
+        _same_names(ours, by_name, theirs)
+        return [(field, by_name[field.name.removesuffix("_ms")]) for field in ours]
+
+    def _from(self, cls: type[Message], case: Case, entity: Any) -> dict[str, Any]:
+        return {
+            ours.name: self._value_from(ours, case, theirs, getattr(entity, theirs.name))
+            for ours, theirs in self._matched(cls, case, type(entity))
+        }
+
+    def _value_from(self, ours: Field, case: Case, theirs: Any, value: Any) -> Any:
+        if isinstance(value, tuple):
+            if ours.struct is not None:
+                return [self._from(ours.struct, case, item) for item in value]
+            return list(value)
+        if ours.struct is not None:
+            return None if value is None else self._from(ours.struct, case, value)
+        match theirs.metadata["kafka_type"]:
+            case "timedelta_i32" | "timedelta_i64":
+                return round(value / timedelta(milliseconds=1))
+            case "datetime_i64":
+                return -1 if value is None else round(value.timestamp() * 1000)
+            case "error_code":
+                return int(value)
+            case "uuid":
+                return ZERO_UUID if value is None else value.bytes
+        return value
+
+    def _to(self, cls: type[Message], case: Case, entity: Any, values: dict[str, Any]) -> Any:
+        return entity(
+            **{
+                theirs.name: self._value_to(ours, case, theirs, values[ours.name])
+                for ours, theirs in self._matched(cls, case, entity)
+            }
+        )
+
+    def _value_to(self, ours: Field, case: Case, theirs: Any, value: Any) -> Any:
+        if value is None:
+            return None
+        if ours.struct is not None:
+            nested = _dataclass_in(theirs.type)
+            if isinstance(value, list):
+                return tuple(self._to(ours.struct, case, nested, item) for item in value)
+            return self._to(ours.struct, case, nested, value)
+        if isinstance(value, list):
+            return tuple(value)
+        match theirs.metadata["kafka_type"]:
+            case "timedelta_i32" | "timedelta_i64":
+                return timedelta(milliseconds=value)
+            case "datetime_i64":
+                return None if value == -1 else datetime.fromtimestamp(value / 1000, UTC)
+            case "error_code":
+                return ErrorCode(value)
+            case "uuid":
+                return None if value == ZERO_UUID else uuid.UUID(bytes=value)
+        return value
+
+
+def _dataclass_in(hint: Any) -> Any:
+    """The dataclass in ``X``, ``X | None``, ``tuple[X, ...]`` or ``tuple[X, ...] | None``."""
+    if get_origin(hint) is None:
+        return hint
+    return next(
+        found
+        for arg in get_args(hint)
+        if arg is not Ellipsis and is_dataclass(found := _dataclass_in(arg))
+    )
+
+
+class KafkaPython:
+    """https://pypi.org/project/kafka-python/: classes that interpret Kafka's own definitions."""
+
+    MODULES = (
+        kafka.protocol.admin,
+        kafka.protocol.consumer,
+        kafka.protocol.metadata,
+        kafka.protocol.producer,
+        kafka.protocol.sasl,
+    )
+    #: It shortens these two.
+    RENAMED = {
+        "cluster_authorized_operations": "authorized_operations",
+        "topic_authorized_operations": "authorized_operations",
+    }
+
+    def entity(self, case: Case) -> Any:
+        name = f"{case.api.name}{case.side.capitalize()}"
+        return next((getattr(m, name) for m in self.MODULES if hasattr(m, name)), None)
+
+    def covers(self, case: Case) -> bool:
+        entity = self.entity(case)
+        if entity is None:
+            return False
+        low, high = entity.valid_versions
+        return low <= case.version <= high
+
+    def spare(self, case: Case, values: dict[str, Any]) -> None:
+        if (case.api.name, case.side) == ("ApiVersions", "response"):
+            values["error_code"] = 0  # with an error, it reads v0 whatever it asked for
+
+    def decode(self, case: Case, frame: bytes) -> dict[str, Any]:
+        return self._from(case.cls, case, self.entity(case).decode(frame, version=case.version))
+
+    def encode(self, case: Case, values: dict[str, Any]) -> bytes:
+        entity = self.entity(case)
+        made = self._to(case.cls, case, entity._struct, entity, values)
+        made.API_VERSION = case.version
+        return bytes(made.encode())
+
+    def _matched(self, cls: type[Message], case: Case, struct: Any) -> list[tuple[Field, Any]]:
+        version = case.version
+        by_name = {
+            f.name.removesuffix("_ms"): f
+            for f in struct.fields.values()
+            if f.for_version_q(version)
+        }
+        ours = _fields(cls, case)
+        pairs = []
+        for field in ours:
+            name = field.name.removesuffix("_ms")
+            theirs = by_name.get(name) or by_name[self.RENAMED[name]]
+            pairs.append((field, theirs))
+        assert len({f.name for _, f in pairs}) == len(by_name), f"{struct}: {by_name.keys()}"
+        return pairs
+
+    def _from(self, cls: type[Message], case: Case, entity: Any) -> dict[str, Any]:
+        return {
+            ours.name: self._value_from(ours, case, theirs, getattr(entity, theirs.name))
+            for ours, theirs in self._matched(cls, case, entity._struct)
+        }
+
+    def _value_from(self, ours: Field, case: Case, theirs: Any, value: Any) -> Any:
+        if theirs.is_struct_array():
+            if value is None:
+                return None
+            return [self._from(ours.struct, case, item) for item in value]
+        if theirs.is_struct():
+            if value is None:  # also a tagged structure that was not there
+                absent = ours.tag is not None
+                return plain(ours.default, case.version, case.flexible) if absent else None
+            return self._from(ours.struct, case, value)
+        if theirs.is_array():
+            return None if value is None else list(value)
+        if theirs._type is UUID:
+            return ZERO_UUID if value is None else value.bytes
+        if theirs._type is BitField:
+            bits = {31} if value is None else value
+            raw = sum(1 << bit for bit in bits)
+            return raw - (1 << 32) if raw >> 31 else raw
+        if theirs._type is Bytes and value is not None:
+            return bytes(value)
+        return value
+
+    def _to(
+        self, cls: type[Message], case: Case, struct: Any, make: Any, values: dict[str, Any]
+    ) -> Any:
+        return make(
+            version=case.version,
+            **{
+                theirs.name: self._value_to(ours, case, theirs, values[ours.name])
+                for ours, theirs in self._matched(cls, case, struct)
+            },
+        )
+
+    def _value_to(self, ours: Field, case: Case, theirs: Any, value: Any) -> Any:
+        if value is None:
+            return None
+        if theirs.is_struct_array():
+            make = theirs.data_class
+            return [self._to(ours.struct, case, make._struct, make, item) for item in value]
+        if theirs.is_struct():
+            if ours.tag is not None and value == plain(ours.default, case.version, case.flexible):
+                return None
+            return self._to(ours.struct, case, theirs, theirs.data_class, value)
+        if theirs.is_array():
+            return value
+        if theirs._type is UUID:
+            return None if value == ZERO_UUID else uuid.UUID(bytes=value)
+        if theirs._type is BitField:
+            return {bit for bit in range(32) if value >> bit & 1}
+        return value

@@ -1,0 +1,37 @@
+"""Our messages are read by two other implementations, and theirs by us."""
+
+from __future__ import annotations
+
+import pytest
+
+from .arbitrary import CASES, Case, arbitrary, made, plain
+from .oracles import OURS, KafkaPython, Kio, Oracle
+
+EXAMPLES = 4
+ORACLES: dict[str, Oracle] = {"kio": Kio(), "kafka-python": KafkaPython()}
+COVERED = {
+    name: [case for case in CASES if oracle.covers(case)] for name, oracle in ORACLES.items()
+}
+PAIRS = [
+    pytest.param(ORACLES[name], case, id=f"{name}-{case}")
+    for name, covered in COVERED.items()
+    for case in covered
+]
+
+
+@pytest.mark.parametrize(("oracle", "case"), PAIRS)
+def test_both_read_what_the_other_writes(oracle: Oracle, case: Case) -> None:
+    rng = case.rng("oracle")
+    for _ in range(EXAMPLES):
+        values = plain(arbitrary(case, rng, tame=True), case.version, case.flexible)
+        oracle.spare(case, values)
+        for name in OURS & values.keys():
+            values[name] = None
+        message = made(values, case.cls, case.version, case.flexible)
+        expected = {name: value for name, value in values.items() if name not in OURS}
+
+        ours = case.encode(message)
+        theirs = oracle.encode(case, expected)
+        assert oracle.decode(case, ours) == expected
+        assert plain(case.decode(theirs), case.version, case.flexible) == values
+        assert ours == theirs

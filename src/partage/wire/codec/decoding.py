@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import cache
+from copy import copy
+from functools import cache, partial
 from typing import Any, Final
 
 from partage.wire.codec.layout import Field, Layout, layout, size_min
@@ -52,12 +53,28 @@ class DecoderWriter:
             self.flush(run)
             self.value(field, name, f"{cls.__name__}.{field.name}")
         self.flush(run)
-        if self.flexible:
-            self.tags(shape, values)
         made = self.src.fresh("m")
+        if self.flexible:
+            count = self.tag_count()
+            if shape.tagged:
+                # A message without tagged fields gets its defaults from its class.
+                self.src.add(f"if not {count}:")
+                self.src.depth += 1
+                self.make(cls, values, made)
+                self.src.depth -= 1
+                self.src.add("else:")
+                self.src.depth += 1
+                self.tags(shape, count, values)
+                self.make(cls, values, made)
+                self.src.depth -= 1
+                return made
+            self.src.add(f"if {count}: pos = skip_tags(buf, pos, {count})")
+        self.make(cls, values, made)
+        return made
+
+    def make(self, cls: type[Message], values: list[tuple[str, str]], made: str) -> None:
         args = ", ".join(f"{field}={name}" for field, name in values)
         self.src.add(f"{made} = {self.src.bind('C', cls)}({args})")
-        return made
 
     def flush(self, run: list[tuple[str, Fixed]]) -> None:
         if not run:
@@ -73,8 +90,7 @@ class DecoderWriter:
         """Emit the reading of a length or count; -1 is null."""
         size = self.src.fresh("n")
         if self.flexible:
-            self.src.add(f"{size} = buf[pos]; pos += 1")
-            self.src.add(f"if {size} > 127: {size}, pos = long_uvarint(buf, pos)")
+            self.uvarint(size)
             self.src.add(f"{size} -= 1")
         else:
             fmt, width = ("i", 4) if wide else ("h", 2)
@@ -163,49 +179,38 @@ class DecoderWriter:
         self.src.add(f"{name} = {self.structure(field.struct)}")
         self.src.depth -= 1
 
-    def tags(self, shape: Layout, values: list[tuple[str, str]]) -> None:
+    def uvarint(self, name: str) -> None:
+        self.src.add(f"{name} = buf[pos]; pos += 1")
+        self.src.add(f"if {name} > 127: {name}, pos = long_uvarint(buf, pos)")
+
+    def tag_count(self) -> str:
+        count = self.src.fresh("n")
+        self.uvarint(count)
+        return count
+
+    def tags(self, shape: Layout, count: str, values: list[tuple[str, str]]) -> None:
         src = self.src
-        count = src.fresh("n")
-        if not shape.tagged:
-            src.add(f"{count} = buf[pos]; pos += 1")
-            src.add(f"if {count} > 127: {count}, pos = long_uvarint(buf, pos)")
-            src.add(f"if {count}: pos = skip_tags(buf, pos, {count})")
-            return
+        names = {field.name: src.fresh("v") for field in shape.tagged}
+        values.extend(names.items())
         for field in shape.tagged:
-            name = src.fresh("v")
-            values.append((field.name, name))
-            src.add(f"{name} = {src.bind('default', _Default(field.default))}()")
-        src.add(f"{count} = buf[pos]; pos += 1")
-        src.add(f"if {count} > 127: {count}, pos = long_uvarint(buf, pos)")
+            src.add(f"{names[field.name]} = {src.bind('default', partial(copy, field.default))}()")
         src.add(f"if {count} > {TAGS_MAX}: skip_tags(buf, pos, {count})")
         tag, size, stop = src.fresh("t"), src.fresh("n"), src.fresh("stop")
         src.add(f"for _ in range({count}):")
         src.depth += 1
-        for name in (tag, size):
-            src.add(f"{name} = buf[pos]; pos += 1")
-            src.add(f"if {name} > 127: {name}, pos = long_uvarint(buf, pos)")
+        self.uvarint(tag)
+        self.uvarint(size)
         src.add(f"if {size} > end - pos: raise too_long('a tagged field', {size}, pos, buf)")
         src.add(f"{stop} = pos + {size}")
         for field in shape.tagged:
-            name = dict(values)[field.name]
             src.add(f"if {tag} == {field.tag}:")
             src.depth += 1
-            self.value(field, name, f"{shape.cls.__name__}.{field.name}")
+            self.value(field, names[field.name], f"{shape.cls.__name__}.{field.name}")
             what = f"tagged field {field.name} is not as long as it says"
             src.add(f"if pos != {stop}: raise Malformed({what!r})")
             src.depth -= 1
         src.add(f"pos = {stop}")
         src.depth -= 1
-
-
-class _Default:
-    """A tagged field's default, made anew for each message where it is a list."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __call__(self) -> Any:
-        return list(self.value) if isinstance(self.value, list) else self.value
 
 
 @cache

@@ -145,25 +145,25 @@ class EncoderWriter:
         if not shape.tagged:
             src.add("w(small[0])")
             return
-        count = src.fresh("n")
-        given = " + ".join(
-            f"({var}.{f.name} != {src.bind('default', f.default)})" for f in shape.tagged
-        )
-        src.add(f"{count} = {given}")
+        given = [f"{var}.{f.name} != {src.bind('default', f.default)}" for f in shape.tagged]
+        count, outer = src.fresh("n"), src.fresh("outer")
+        src.add(f"{count} = {' + '.join(f'({test})' for test in given)}")
         src.add(f"w(small[{count}])")
-        for field in shape.tagged:
-            held = f"{var}.{field.name}"
-            src.add(f"if {held} != {src.bind('default', field.default)}:")
+        src.add(f"if {count}:")
+        src.depth += 1
+        for field, test in zip(shape.tagged, given, strict=True):
+            src.add(f"if {test}:")
             src.depth += 1
-            src.add("outer = parts; parts = []; w = parts.append")
+            src.add(f"{outer} = parts; parts = []; w = parts.append")
             if isinstance(field.kind, Fixed):
-                self.flush([(held, field.kind)])
+                self.flush([(f"{var}.{field.name}", field.kind)])
             else:
-                self.value(field, held)
+                self.value(field, f"{var}.{field.name}")
             body = src.fresh("b")
-            src.add(f"{body} = join(parts); parts = outer; w = parts.append")
+            src.add(f"{body} = join(parts); parts = {outer}; w = parts.append")
             src.add(f"w(uvarint({field.tag})); w(uvarint(len({body}))); w({body})")
             src.depth -= 1
+        src.depth -= 1
 
 
 def _pack_array(fmt: str, values: list[Any]) -> bytes:

@@ -68,6 +68,7 @@ def _refuse(turn: Turn, group: Group | None, event: Commit, error: ErrorCode) ->
 
 def _store(turn: Turn, event: Commit) -> None:
     errors = []
+    expire_ms = None if event.retention_ms is None else turn.at_ms + event.retention_ms
     for wanted in event.offsets:
         if len(wanted.metadata.encode()) > turn.settings.offset_metadata_bytes_max:
             errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
@@ -82,6 +83,7 @@ def _store(turn: Turn, event: Commit) -> None:
                 leader_epoch=wanted.leader_epoch,
                 metadata=wanted.metadata,
                 commit_ms=turn.at_ms,
+                expire_ms=expire_ms,
             )
         )
     turn.reply(event.reply_to, CommitReply(errors=tuple(errors)))

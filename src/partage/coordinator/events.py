@@ -117,6 +117,7 @@ class Commit(Request, frozen=True, kw_only=True):
     member_id: str = ""
     instance_id: str | None = None
     offsets: tuple[OffsetToCommit, ...]
+    retention_ms: int | None = None  # only old clients ask for one of their own
     knows_group_not_found: bool = True  # understands GROUP_ID_NOT_FOUND, OffsetCommit v9 on
 
 

@@ -1,0 +1,61 @@
+"""DescribeGroups."""
+
+from __future__ import annotations
+
+from partage.bridge.exchange import Call, Exchange
+from partage.coordinator.events import Describe
+from partage.coordinator.replies import DescribeReply
+from partage.model.errors import ErrorCode
+from partage.wire.apis.describe_groups import (
+    DESCRIBE_GROUPS,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+
+def ask(call: Call[DescribeGroupsRequest]) -> list[Describe]:
+    """One event a group; v6 knows that a group can be missing (KIP-1043)."""
+    return [
+        Describe(
+            at_ms=call.at_ms,
+            reply_to=call.part(index),
+            group_id=group_id,
+            knows_group_not_found=call.version >= 6,
+        )
+        for index, group_id in enumerate(call.request.groups)
+    ]
+
+
+def answer(
+    call: Call[DescribeGroupsRequest], replies: list[DescribeReply]
+) -> DescribeGroupsResponse:
+    """One entry a group, in the request's order."""
+    return DescribeGroupsResponse(groups=[_group(reply) for reply in replies])
+
+
+def _group(reply: DescribeReply) -> DescribedGroup:
+    is_missing = reply.error is ErrorCode.GROUP_ID_NOT_FOUND
+    return DescribedGroup(
+        error_code=reply.error,
+        error_message=f"Group {reply.group_id} not found." if is_missing else None,
+        group_id=reply.group_id,
+        group_state=reply.state if is_missing or not reply.error else "",
+        protocol_type=reply.protocol_type,
+        protocol_data=reply.protocol,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in reply.members
+        ],
+    )
+
+
+DESCRIBE_GROUPS_EXCHANGE = Exchange(DESCRIBE_GROUPS, ask, answer)

@@ -1,0 +1,31 @@
+"""Heartbeat."""
+
+from __future__ import annotations
+
+from partage.bridge.exchange import Call, Exchange
+from partage.coordinator.events import Heartbeat
+from partage.coordinator.replies import HeartbeatReply
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
+
+
+def ask(call: Call[HeartbeatRequest]) -> list[Heartbeat]:
+    """One event, and the hottest line of the bridge."""
+    request = call.request
+    return [
+        Heartbeat(
+            at_ms=call.at_ms,
+            reply_to=call.ticket,
+            group_id=request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+        )
+    ]
+
+
+def answer(call: Call[HeartbeatRequest], replies: list[HeartbeatReply]) -> HeartbeatResponse:
+    """An error code, nothing else."""
+    return HeartbeatResponse(error_code=replies[0].error)
+
+
+HEARTBEAT_EXCHANGE = Exchange(HEARTBEAT, ask, answer)

@@ -1,0 +1,66 @@
+"""JoinGroup."""
+
+from __future__ import annotations
+
+from partage.bridge.exchange import Call, Exchange
+from partage.coordinator.events import Join, Protocol
+from partage.coordinator.replies import JoinReply
+from partage.wire.apis.join_group import (
+    JOIN_GROUP,
+    JoinGroupMember,
+    JoinGroupRequest,
+    JoinGroupResponse,
+)
+
+
+def ask(call: Call[JoinGroupRequest]) -> list[Join]:
+    """The versions become capabilities: v4 rejoins with its id, v9 may skip the assignment."""
+    request = call.request
+    stem = call.client_id if request.group_instance_id is None else request.group_instance_id
+    return [
+        Join(
+            at_ms=call.at_ms,
+            reply_to=call.ticket,
+            group_id=request.group_id,
+            member_id=request.member_id,
+            fresh_member_id=f"{stem}-{call.fresh_id}",
+            instance_id=request.group_instance_id,
+            client_id=call.client_id,
+            client_host=call.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple(Protocol(p.name, p.metadata) for p in request.protocols),
+            reason=request.reason,
+            must_rejoin_with_id=call.version >= 4,
+            may_skip_assignment=call.version >= 9,
+        )
+    ]
+
+
+def answer(call: Call[JoinGroupRequest], replies: list[JoinReply]) -> JoinGroupResponse:
+    """Before v7 a protocol that there is none of is an empty string."""
+    (reply,) = replies
+    protocol_name = reply.protocol
+    if protocol_name is None and call.version < 7:
+        protocol_name = ""
+    return JoinGroupResponse(
+        error_code=reply.error,
+        generation_id=reply.generation,
+        protocol_type=reply.protocol_type,
+        protocol_name=protocol_name,
+        leader=reply.leader,
+        skip_assignment=reply.skip_assignment,
+        member_id=reply.member_id,
+        members=[
+            JoinGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                metadata=member.metadata,
+            )
+            for member in reply.members
+        ],
+    )
+
+
+JOIN_GROUP_EXCHANGE = Exchange(JOIN_GROUP, ask, answer)

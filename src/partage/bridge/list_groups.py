@@ -1,0 +1,49 @@
+"""ListGroups."""
+
+from __future__ import annotations
+
+from partage.bridge.exchange import Call, Exchange
+from partage.coordinator.events import ListGroups
+from partage.coordinator.replies import ListReply
+from partage.model.errors import ErrorCode
+from partage.wire.apis.list_groups import (
+    LIST_GROUPS,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+
+def ask(call: Call[ListGroupsRequest]) -> list[ListGroups]:
+    """The same event for every shard, in the shards' order."""
+    states = frozenset(state.lower() for state in call.request.states_filter)
+    types = frozenset(kind.lower() for kind in call.request.types_filter)
+    return [
+        ListGroups(at_ms=call.at_ms, reply_to=call.part(index), states=states, types=types)
+        for index in range(call.surroundings.shard_count)
+    ]
+
+
+def answer(call: Call[ListGroupsRequest], replies: list[ListReply]) -> ListGroupsResponse:
+    """The shards' groups; shards that are somewhere else say nothing, a loading one fails it."""
+    errors = [
+        r.error for r in replies if r.error not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
+    ]
+    return ListGroupsResponse(
+        error_code=errors[0] if errors else ErrorCode.NONE,
+        groups=[
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type="classic",
+            )
+            for reply in replies
+            for group in reply.groups
+        ]
+        if not errors
+        else [],
+    )
+
+
+LIST_GROUPS_EXCHANGE = Exchange(LIST_GROUPS, ask, answer)

@@ -1,0 +1,77 @@
+"""OffsetCommit."""
+
+from __future__ import annotations
+
+from partage.bridge.exchange import Call, Exchange
+from partage.coordinator.events import Commit, OffsetToCommit
+from partage.coordinator.replies import CommitReply
+from partage.model.errors import ErrorCode
+from partage.wire.apis.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitPartitionResult,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitTopicResult,
+)
+
+
+def ask(call: Call[OffsetCommitRequest]) -> list[Commit]:
+    """One event for the partitions that there are; unknown ones are answered here."""
+    request = call.request
+    has_partition = call.surroundings.has_partition
+    known = [
+        [has_partition(topic.name, p.partition_index) for p in topic.partitions]
+        for topic in request.topics
+    ]
+    call.kept = known
+    offsets = tuple(
+        OffsetToCommit(
+            topic=topic.name,
+            partition=p.partition_index,
+            offset=p.committed_offset,
+            leader_epoch=p.committed_leader_epoch,
+            metadata=p.committed_metadata or "",
+        )
+        for topic, there in zip(request.topics, known, strict=True)
+        for p, is_there in zip(topic.partitions, there, strict=True)
+        if is_there
+    )
+    if request.topics and not offsets:
+        return []
+    return [
+        Commit(
+            at_ms=call.at_ms,
+            reply_to=call.ticket,
+            group_id=request.group_id,
+            generation=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            offsets=offsets,
+            retention_ms=request.retention_time_ms if request.retention_time_ms >= 0 else None,
+            knows_group_not_found=call.version >= 9,
+        )
+    ]
+
+
+def answer(call: Call[OffsetCommitRequest], replies: list[CommitReply]) -> OffsetCommitResponse:
+    """An error for each partition, known or not, in the request's order."""
+    errors = iter(replies[0].errors if replies else ())
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitTopicResult(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitPartitionResult(
+                        partition_index=p.partition_index,
+                        error_code=next(errors) if is_there else missing,
+                    )
+                    for p, is_there in zip(topic.partitions, there, strict=True)
+                ],
+            )
+            for topic, there in zip(call.request.topics, call.kept, strict=True)
+        ]
+    )
+
+
+OFFSET_COMMIT_EXCHANGE = Exchange(OFFSET_COMMIT, ask, answer)

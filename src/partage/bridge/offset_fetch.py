@@ -1,0 +1,102 @@
+"""OffsetFetch."""
+
+from __future__ import annotations
+
+from partage.bridge.exchange import Call, Exchange
+from partage.coordinator.events import FetchOffsets
+from partage.coordinator.records import OffsetCommitted
+from partage.coordinator.replies import OffsetsReply
+from partage.model.errors import ErrorCode
+from partage.wire.apis.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchGroup,
+    OffsetFetchGroupResult,
+    OffsetFetchPartitionResult,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchTopic,
+    OffsetFetchTopicResult,
+)
+
+
+def ask(call: Call[OffsetFetchRequest]) -> list[FetchOffsets]:
+    """One event a group; before v8 that is one group."""
+    return [
+        FetchOffsets(
+            at_ms=call.at_ms,
+            reply_to=call.part(index),
+            group_id=group.group_id,
+            partitions=_wanted(group.topics),
+        )
+        for index, group in enumerate(_groups(call))
+    ]
+
+
+def _groups(call: Call[OffsetFetchRequest]) -> list[OffsetFetchGroup]:
+    request = call.request
+    if call.version >= 8:
+        return request.groups
+    return [OffsetFetchGroup(group_id=request.group_id, topics=request.topics)]
+
+
+def _wanted(topics: list[OffsetFetchTopic] | None) -> tuple[tuple[str, int], ...] | None:
+    if topics is None:
+        return None
+    return tuple((topic.name, index) for topic in topics for index in topic.partition_indexes)
+
+
+def answer(call: Call[OffsetFetchRequest], replies: list[OffsetsReply]) -> OffsetFetchResponse:
+    """Up to v7 one group at the top, from v8 on one entry a group; in v1 errors by partition."""
+    groups = _groups(call)
+    if call.version >= 8:
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchGroupResult(
+                    group_id=group.group_id,
+                    topics=[] if reply.error else _topics(group.topics, reply),
+                    error_code=reply.error,
+                )
+                for group, reply in zip(groups, replies, strict=True)
+            ]
+        )
+    (reply,) = replies
+    by_partition = call.version < 2
+    topics = [] if reply.error and not by_partition else _topics(groups[0].topics, reply)
+    return OffsetFetchResponse(topics=topics, error_code=reply.error)
+
+
+def _topics(
+    asked: list[OffsetFetchTopic] | None, reply: OffsetsReply
+) -> list[OffsetFetchTopicResult]:
+    wanted = _wanted(asked)
+    offsets = reply.offsets
+    if reply.error:
+        offsets = (None,) * len(wanted or ())
+    if wanted is None:
+        wanted = tuple((o.topic, o.partition) for o in offsets if o is not None)
+    topics: dict[str, OffsetFetchTopicResult] = {}
+    for (name, index), committed in zip(wanted, offsets, strict=True):
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = OffsetFetchTopicResult(name=name, partitions=[])
+        topic.partitions.append(_partition(index, committed, reply.error))
+    return list(topics.values())
+
+
+def _partition(
+    index: int, committed: OffsetCommitted | None, error: ErrorCode
+) -> OffsetFetchPartitionResult:
+    if committed is None:
+        return OffsetFetchPartitionResult(
+            partition_index=index, committed_offset=-1, metadata="", error_code=error
+        )
+    return OffsetFetchPartitionResult(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=error,
+    )
+
+
+OFFSET_FETCH_EXCHANGE = Exchange(OFFSET_FETCH, ask, answer)

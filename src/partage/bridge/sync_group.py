@@ -1,0 +1,42 @@
+"""SyncGroup."""
+
+from __future__ import annotations
+
+from partage.bridge.exchange import Call, Exchange
+from partage.coordinator.events import Sync
+from partage.coordinator.replies import SyncReply
+from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupResponse
+
+
+def ask(call: Call[SyncGroupRequest]) -> list[Sync]:
+    """One event; the assignments by member."""
+    request = call.request
+    return [
+        Sync(
+            at_ms=call.at_ms,
+            reply_to=call.ticket,
+            group_id=request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol=request.protocol_name,
+            assignments={a.member_id: a.assignment for a in request.assignments},
+            assignment_error=request.assignment_error,
+        )
+    ]
+
+
+def answer(call: Call[SyncGroupRequest], replies: list[SyncReply]) -> SyncGroupResponse:
+    """The member's own assignment."""
+    (reply,) = replies
+    return SyncGroupResponse(
+        error_code=reply.error,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol,
+        assignment=reply.assignment,
+        assignment_error=reply.assignment_error,
+    )
+
+
+SYNC_GROUP_EXCHANGE = Exchange(SYNC_GROUP, ask, answer)

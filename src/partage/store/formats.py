@@ -1,0 +1,251 @@
+"""A shard's records in Kafka's own formats for ``__consumer_offsets``.
+
+Keys begin with the kind: 0 and 1 a committed offset, 2 a group. Values begin with their version:
+offsets are written in v3 (v1 where an old client asked for its own retention), groups in v4, which
+is the first with room for a tagged field. Kafka itself writes groups in v3 and reads v4. A key
+without a value removes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, Final
+
+from partage.coordinator.records import (
+    GroupRemoved,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetRemoved,
+    Record,
+    SavedMember,
+)
+from partage.wire.codec import decoder, encoder
+from partage.wire.primitives import Malformed
+from partage.wire.types import (
+    Array,
+    Bool,
+    Bytes,
+    Int32,
+    Int64,
+    Message,
+    NullableString,
+    Since,
+    String,
+    Tagged,
+    Until,
+)
+
+OFFSET_KEY_VERSION: Final = 1
+GROUP_KEY_VERSION: Final = 2
+OFFSET_VALUE_VERSION: Final = 3
+OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
+GROUP_VALUE_VERSION: Final = 4
+GROUP_VALUE_FLEXIBLE: Final = 4
+#: Ours, far above those that Kafka counts up from 0.
+AWAITING_SYNC_TAG: Final = 10_001
+
+_INT16 = struct.Struct(">h")
+
+
+class OffsetKey(Message):
+    """OffsetCommitKey."""
+
+    group: String
+    topic: String
+    partition: Int32
+
+
+class OffsetValue(Message):
+    """OffsetCommitValue, v0 to v3."""
+
+    offset: Int64
+    leader_epoch: Annotated[Int32, Since(3)] = -1
+    metadata: String
+    commit_timestamp_ms: Int64
+    expire_timestamp_ms: Annotated[Int64, Since(1), Until(1)] = -1
+
+
+class GroupKey(Message):
+    """GroupMetadataKey."""
+
+    group: String
+
+
+class GroupMember(Message):
+    """A member within GroupMetadataValue."""
+
+    member_id: String
+    group_instance_id: Annotated[NullableString, Since(3)] = None
+    client_id: String
+    client_host: String
+    rebalance_timeout_ms: Annotated[Int32, Since(1)] = -1
+    session_timeout_ms: Int32
+    subscription: Bytes
+    assignment: Bytes
+
+
+class GroupValue(Message):
+    """GroupMetadataValue, v0 to v4; ``awaiting_sync`` is our own tagged field."""
+
+    protocol_type: String
+    generation: Int32
+    protocol: NullableString
+    leader: NullableString
+    current_state_timestamp_ms: Annotated[Int64, Since(2)] = -1
+    members: Array[GroupMember]
+    awaiting_sync: Annotated[Bool, Tagged(AWAITING_SYNC_TAG, since=4)] = False
+
+
+_encode_offset_key = encoder(OffsetKey, 0, False)
+_decode_offset_key = decoder(OffsetKey, 0, False)
+_encode_group_key = encoder(GroupKey, 0, False)
+_decode_group_key = decoder(GroupKey, 0, False)
+_encode_group = encoder(GroupValue, GROUP_VALUE_VERSION, True)
+_OFFSET_KEY_PREFIX = _INT16.pack(OFFSET_KEY_VERSION)
+_GROUP_KEY_PREFIX = _INT16.pack(GROUP_KEY_VERSION)
+_GROUP_PREFIX = _INT16.pack(GROUP_VALUE_VERSION)
+
+
+# Writing.
+
+
+def encode_record(record: Record) -> tuple[bytes, bytes | None]:
+    """Key and value; no value where the record removes."""
+    match record:
+        case OffsetCommitted():
+            return _offset_key(record), _offset_value(record)
+        case OffsetRemoved():
+            return _offset_key(record), None
+        case GroupSaved():
+            return _group_key(record.group_id), _group_value(record)
+        case GroupRemoved():
+            return _group_key(record.group_id), None
+
+
+def _offset_key(record: OffsetCommitted | OffsetRemoved) -> bytes:
+    key = OffsetKey(group=record.group_id, topic=record.topic, partition=record.partition)
+    return b"".join((_OFFSET_KEY_PREFIX, *_encode_offset_key(key)))
+
+
+def _group_key(group_id: str) -> bytes:
+    return b"".join((_GROUP_KEY_PREFIX, *_encode_group_key(GroupKey(group=group_id))))
+
+
+def _offset_value(record: OffsetCommitted) -> bytes:
+    version = OFFSET_VALUE_VERSION
+    if record.expire_ms is not None:
+        version = OFFSET_VALUE_WITH_EXPIRY_VERSION
+    value = OffsetValue(
+        offset=record.offset,
+        leader_epoch=record.leader_epoch,
+        metadata=record.metadata,
+        commit_timestamp_ms=record.commit_ms,
+        expire_timestamp_ms=-1 if record.expire_ms is None else record.expire_ms,
+    )
+    return b"".join((_INT16.pack(version), *encoder(OffsetValue, version, False)(value)))
+
+
+def _group_value(record: GroupSaved) -> bytes:
+    value = GroupValue(
+        protocol_type=record.protocol_type or "",
+        generation=record.generation,
+        protocol=record.protocol,
+        leader=record.leader,
+        current_state_timestamp_ms=record.since_ms,
+        members=[
+            GroupMember(
+                member_id=m.member_id,
+                group_instance_id=m.instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+                rebalance_timeout_ms=m.rebalance_timeout_ms,
+                session_timeout_ms=m.session_timeout_ms,
+                subscription=m.subscription,
+                assignment=m.assignment,
+            )
+            for m in record.members
+        ],
+        awaiting_sync=record.awaiting_sync,
+    )
+    return b"".join((_GROUP_PREFIX, *_encode_group(value)))
+
+
+# Reading.
+
+
+def decode_record(key: bytes, value: bytes | None) -> Record | None:
+    """The record of a key and its value; None for kinds that are not ours to read.
+
+    Those are the groups of other protocols that a Kafka broker keeps in the same topic.
+
+    Raises:
+        Malformed: the bytes are not of the kind that they claim to be.
+    """
+    kind = _version(key)
+    if kind in (0, OFFSET_KEY_VERSION):
+        return _decode_offset(key, value)
+    if kind == GROUP_KEY_VERSION:
+        return _decode_group(key, value)
+    return None
+
+
+def _version(data: bytes) -> int:
+    if len(data) < 2:
+        raise Malformed(f"a version needs two bytes, there are {len(data)}")
+    version: int = _INT16.unpack_from(data)[0]
+    return version
+
+
+def _decode_offset(key: bytes, value: bytes | None) -> OffsetCommitted | OffsetRemoved:
+    at: OffsetKey = _decode_offset_key(key, 2)[0]
+    if value is None:
+        return OffsetRemoved(group_id=at.group, topic=at.topic, partition=at.partition)
+    version = _version(value)
+    if version not in (0, 1, 2, 3):
+        raise Malformed(f"a committed offset in version {version}; 0 to 3 can be read")
+    held: OffsetValue = decoder(OffsetValue, version, False)(value, 2)[0]
+    return OffsetCommitted(
+        group_id=at.group,
+        topic=at.topic,
+        partition=at.partition,
+        offset=held.offset,
+        leader_epoch=held.leader_epoch,
+        metadata=held.metadata,
+        commit_ms=held.commit_timestamp_ms,
+        expire_ms=held.expire_timestamp_ms if held.expire_timestamp_ms >= 0 else None,
+    )
+
+
+def _decode_group(key: bytes, value: bytes | None) -> GroupSaved | GroupRemoved:
+    group_id = _decode_group_key(key, 2)[0].group
+    if value is None:
+        return GroupRemoved(group_id=group_id)
+    version = _version(value)
+    if not 0 <= version <= GROUP_VALUE_VERSION:
+        raise Malformed(f"a group in version {version}; 0 to {GROUP_VALUE_VERSION} can be read")
+    decode = decoder(GroupValue, version, version >= GROUP_VALUE_FLEXIBLE)
+    held: GroupValue = decode(value, 2)[0]
+    return GroupSaved(
+        group_id=group_id,
+        protocol_type=held.protocol_type or None,
+        generation=held.generation,
+        protocol=held.protocol,
+        leader=held.leader,
+        since_ms=held.current_state_timestamp_ms,
+        awaiting_sync=held.awaiting_sync,
+        members=tuple(
+            SavedMember(
+                member_id=m.member_id,
+                instance_id=m.group_instance_id,
+                client_id=m.client_id,
+                client_host=m.client_host,
+                rebalance_timeout_ms=m.session_timeout_ms
+                if m.rebalance_timeout_ms < 0
+                else m.rebalance_timeout_ms,
+                session_timeout_ms=m.session_timeout_ms,
+                subscription=m.subscription,
+                assignment=m.assignment,
+            )
+            for m in held.members
+        ),
+    )

@@ -6,9 +6,9 @@ count is checked against what its elements need at least before a list is begun.
 at first use of a (message, version); `decoder_source` and `encoder_source` show what came out.
 
 Limits on what a peer may declare (each a `Malformed`): an array's count must fit the bytes left,
-all arrays of a message together may hold ``ELEMENTS_MAX`` elements, a structure may carry
-``TAGS_MAX`` unknown tagged fields, which are skipped and never kept (CVE-2026-111108,
-CVE-2026-111115).
+all arrays of a message together may hold ``ELEMENTS_MAX`` structures and strings (numbers take
+about ten times their bytes and are not counted), a structure may carry ``TAGS_MAX`` tagged fields,
+of which unknown ones are skipped and never kept (CVE-2026-111108, CVE-2026-111115).
 """
 
 from __future__ import annotations

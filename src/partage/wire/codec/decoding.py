@@ -26,7 +26,7 @@ class DecoderWriter:
         self.src = Source(
             view=memoryview,
             long_uvarint=_long_uvarint,
-            skip_tags=_skip_tags,
+            skip_tags=skip_tags,
             too_long=_too_long,
             not_null=_not_null,
             too_many=_too_many,
@@ -144,14 +144,14 @@ class DecoderWriter:
         src.add("else:")
         src.depth += 1
         src.add(f"if {count} * {least} > end - pos: raise too_long({what!r}, {count}, pos, buf)")
-        src.add(f"left -= {count}")
-        src.add(f"if left < 0: raise too_many({what!r})")
         if isinstance(field.element, Fixed):
             size = field.element.size
             joined = src.bind("array_of", _array_unpacker(field.element.fmt))
             src.add(f"{name} = {joined}(buf, pos, {count})")
             src.add(f"pos += {count} * {size}")
         else:
+            src.add(f"left -= {count}")
+            src.add(f"if left < 0: raise too_many({what!r})")
             src.add(f"{name} = []")
             src.add(f"for _ in range({count}):")
             src.depth += 1
@@ -235,7 +235,7 @@ def _long_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
     return decode_uvarint(buf, pos - 1)
 
 
-def _skip_tags(buf: Buffer, pos: int, count: int) -> int:
+def skip_tags(buf: Buffer, pos: int, count: int) -> int:
     """Jump over ``count`` unknown tagged fields."""
     if count > TAGS_MAX:
         raise Malformed(f"{count} tagged fields at byte {pos}; at most {TAGS_MAX} are read")

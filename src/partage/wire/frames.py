@@ -1,0 +1,103 @@
+"""What stands around every message: its length, and a header that says what it is.
+
+A frame is a four-byte length and that many bytes: a header and one message. The header's first
+eight bytes are the same in all versions, so that a broker can say which versions it speaks.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from partage.wire.api import Api, Req, Res
+from partage.wire.codec.decoding import skip_tags
+from partage.wire.primitives import Malformed
+from partage.wire.types import Buffer
+
+LENGTH: Final = struct.Struct(">i")
+_FIRST: Final = struct.Struct(">hhi")
+_CLIENT_ID: Final = struct.Struct(">h")
+
+
+class RequestStart(NamedTuple):
+    """The part of a request's header that is the same in all versions."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+
+
+def request_start(frame: Buffer) -> RequestStart:
+    """The first eight bytes of a request frame, without its length; raises `Malformed`."""
+    if len(frame) < _FIRST.size:
+        raise Malformed(f"a request of {len(frame)} bytes has no room for a header")
+    return RequestStart._make(_FIRST.unpack_from(frame))
+
+
+def client_id_and_body(api: Api[Req, Res], version: int, frame: Buffer) -> tuple[str | None, int]:
+    """The client id in a request's header, and where its body begins; raises `Malformed`.
+
+    The client id keeps its two-byte length in flexible versions too (KIP-511).
+    """
+    pos = _FIRST.size
+    if len(frame) - pos < _CLIENT_ID.size:
+        raise Malformed("a request's header ends before its client id")
+    (length,) = _CLIENT_ID.unpack_from(frame, pos)
+    pos += _CLIENT_ID.size
+    client_id = None
+    if length >= 0:
+        if length > len(frame) - pos:
+            raise Malformed(f"a client id claims {length} bytes, {len(frame) - pos} are left")
+        try:
+            client_id = str(frame[pos : pos + length], "utf-8")
+        except UnicodeDecodeError as error:
+            raise Malformed("a client id is not UTF-8") from error
+        pos += length
+    if api.is_flexible(version):
+        pos = skip_tag_section(frame, pos)
+    return client_id, pos
+
+
+def skip_tag_section(frame: Buffer, pos: int) -> int:
+    """The position after a section of tagged fields, which headers have no known ones of."""
+    try:
+        count = frame[pos]
+        if count == 0:
+            return pos + 1
+        if count > 127:
+            raise Malformed(f"more than 127 tagged fields in a header (byte {pos})")
+        return skip_tags(frame, pos + 1, count)
+    except IndexError as error:
+        raise Malformed("a header ends within its tagged fields") from error
+
+
+def response_frame(
+    header_version: int, correlation_id: int, body: Sequence[Buffer]
+) -> list[Buffer]:
+    """A whole response: length, header, body."""
+    tags = b"\x00" if header_version else b""
+    size = 4 + len(tags) + sum(map(len, body))
+    return [struct.pack(">ii", size, correlation_id) + tags, *body]
+
+
+def request_frame(
+    api: Api[Req, Res], version: int, correlation_id: int, client_id: str, body: Sequence[Buffer]
+) -> list[Buffer]:
+    """A whole request: length, header, body."""
+    name = client_id.encode()
+    tags = b"\x00" if api.is_flexible(version) else b""
+    header = _FIRST.pack(api.key, version, correlation_id) + _CLIENT_ID.pack(len(name)) + name
+    size = len(header) + len(tags) + sum(map(len, body))
+    return [LENGTH.pack(size) + header + tags, *body]
+
+
+def response_body(api: Api[Req, Res], version: int, frame: Buffer) -> tuple[int, int]:
+    """The correlation id of a response frame, without its length, and where its body begins."""
+    if len(frame) < 4:
+        raise Malformed(f"a response of {len(frame)} bytes has no room for a header")
+    (correlation_id,) = LENGTH.unpack_from(frame)
+    pos = 4
+    if api.response_header_version(version):
+        pos = skip_tag_section(frame, pos)
+    return correlation_id, pos

@@ -42,6 +42,8 @@ class Oracle(Protocol):
 
     def covers(self, case: Case) -> bool: ...
 
+    def flexible(self, case: Case) -> bool: ...
+
     def spare(self, case: Case, values: dict[str, Any]) -> None:
         """Replace, in place, what this implementation is known not to read."""
 
@@ -77,6 +79,9 @@ class Kio:
         except (kio.index.UnknownAPIKey, kio.index.UnknownEntity):
             return False
         return True
+
+    def flexible(self, case: Case) -> bool:
+        return bool(self.entity(case).__flexible__)
 
     def spare(self, case: Case, values: dict[str, Any]) -> None:
         pass
@@ -188,6 +193,9 @@ class KafkaPython:
             return False
         low, high = entity.valid_versions
         return low <= case.version <= high
+
+    def flexible(self, case: Case) -> bool:
+        return bool(self.entity(case).flexible_version_q(case.version))
 
     def spare(self, case: Case, values: dict[str, Any]) -> None:
         if (case.api.name, case.side) == ("ApiVersions", "response"):

@@ -54,7 +54,10 @@ def layout(cls: type[Message], version: int, flexible: bool) -> Layout:
     hints = get_type_hints(cls, include_extras=True)
     plain, tagged = [], []
     for info in msgspec.structs.fields(cls):
-        field = _field(info, hints[info.name], version)
+        try:
+            field = _field(info, hints[info.name], version)
+        except StopIteration:
+            raise TypeError(f"{cls.__name__}.{info.name}: no kind in its annotation") from None
         if field is None:
             if info.required:
                 raise TypeError(f"{cls.__name__}.{info.name}: no default for version {version}")

@@ -1,0 +1,176 @@
+"""The list of APIs, their headers, and messages spelled out by hand."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from partage.wire.api import AnyApi
+from partage.wire.apis import APIS
+from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionRange, ApiVersionsResponse
+from partage.wire.apis.fetch import FETCH
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol, JoinGroupRequest
+from partage.wire.apis.sync_group import (
+    SYNC_GROUP,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+from .arbitrary import CASES, Case
+from .test_oracles import COVERED, ORACLES
+
+SPOKEN = {
+    "Produce": (0, 3, 12),
+    "Fetch": (1, 4, 17),
+    "ListOffsets": (2, 1, 10),
+    "Metadata": (3, 0, 13),
+    "OffsetCommit": (8, 2, 9),
+    "OffsetFetch": (9, 1, 9),
+    "FindCoordinator": (10, 0, 6),
+    "JoinGroup": (11, 0, 9),
+    "Heartbeat": (12, 0, 4),
+    "LeaveGroup": (13, 0, 5),
+    "SyncGroup": (14, 0, 5),
+    "DescribeGroups": (15, 0, 6),
+    "ListGroups": (16, 0, 5),
+    "SaslHandshake": (17, 0, 1),
+    "ApiVersions": (18, 0, 4),
+    "CreateTopics": (19, 2, 7),
+    "DeleteTopics": (20, 1, 6),
+    "DeleteRecords": (21, 0, 2),
+    "InitProducerId": (22, 0, 5),
+    "OffsetForLeaderEpoch": (23, 2, 4),
+    "DescribeConfigs": (32, 1, 4),
+    "SaslAuthenticate": (36, 0, 2),
+    "CreatePartitions": (37, 0, 3),
+    "DeleteGroups": (42, 0, 2),
+    "IncrementalAlterConfigs": (44, 0, 1),
+    "OffsetDelete": (47, 0, 0),
+    "DescribeCluster": (60, 0, 2),
+    "DescribeTopicPartitions": (75, 0, 0),
+}
+
+#: Messages that an implementation does not know; none at present.
+WITHOUT_ORACLE: dict[str, set[str]] = {"kio": set(), "kafka-python": set()}
+
+
+def test_what_is_spoken() -> None:
+    assert {a.name: (a.key, a.version_min, a.version_max) for a in APIS.values()} == SPOKEN
+    assert list(APIS) == sorted(APIS)
+    assert all(key == api.key for key, api in APIS.items())
+
+
+def test_what_no_other_implementation_checks() -> None:
+    without = {name: {str(case) for case in CASES if case not in COVERED[name]} for name in ORACLES}
+    assert without == WITHOUT_ORACLE
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_flexible_versions_are_those_of_the_oracles(case: Case) -> None:
+    for oracle in ORACLES.values():
+        assert oracle.flexible(case) == case.flexible
+
+
+def test_versions() -> None:
+    assert HEARTBEAT.speaks(0)
+    assert HEARTBEAT.speaks(4)
+    assert not HEARTBEAT.speaks(5)
+    assert not FETCH.speaks(3)
+    assert repr(FETCH) == "Fetch(1) v4-17"
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "request_header", "response_header"),
+    [
+        (HEARTBEAT, 3, 1, 0),
+        (HEARTBEAT, 4, 2, 1),
+        (API_VERSIONS, 2, 1, 0),
+        (API_VERSIONS, 3, 2, 0),  # KIP-511
+        (APIS[17], 1, 1, 0),
+        (APIS[60], 0, 2, 1),
+    ],
+)
+def test_headers(api: AnyApi, version: int, request_header: int, response_header: int) -> None:
+    assert api.request_header_version(version) == request_header
+    assert api.response_header_version(version) == response_header
+
+
+def test_heartbeat_by_hand() -> None:
+    request = HeartbeatRequest(group_id="g", generation_id=3, member_id="m-1")
+    v0 = b"\x00\x01g" + b"\x00\x00\x00\x03" + b"\x00\x03m-1"
+    v3 = v0 + b"\xff\xff"
+    v4 = b"\x02g" + b"\x00\x00\x00\x03" + b"\x04m-1" + b"\x00" + b"\x00"
+    for version, frame in ((0, v0), (3, v3), (4, v4)):
+        assert b"".join(HEARTBEAT.encode_request(version, request)) == frame
+        assert HEARTBEAT.decode_request(version, frame) == request
+    response = HeartbeatResponse(error_code=27)
+    assert b"".join(HEARTBEAT.encode_response(0, response)) == b"\x00\x1b"
+    assert b"".join(HEARTBEAT.encode_response(4, response)) == bytes(4) + b"\x00\x1b" + b"\x00"
+
+
+def test_join_group_by_hand() -> None:
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=45_000,
+        rebalance_timeout_ms=300_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupProtocol(name="range", metadata=b"\x00\x01")],
+    )
+    v1 = struct.pack(">h1sii", 1, b"g", 45_000, 300_000) + b"\x00\x00" + b"\x00\x08consumer"
+    v1 += struct.pack(">ih5si2s", 1, 5, b"range", 2, b"\x00\x01")
+    assert b"".join(JOIN_GROUP.encode_request(1, request)) == v1
+    assert JOIN_GROUP.decode_request(1, v1) == request
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_v0() -> None:
+    answer = ApiVersionsResponse(
+        error_code=35,
+        api_keys=[ApiVersionRange(api_key=18, min_version=0, max_version=4)],
+    )
+    frame = b"\x00\x23" + b"\x00\x00\x00\x01" + b"\x00\x12\x00\x00\x00\x04"
+    assert b"".join(API_VERSIONS.encode_response(0, answer)) == frame
+
+
+class TestAssignmentError:
+    """The tagged field of SyncGroup that is this project's own."""
+
+    request = SyncGroupRequest(
+        group_id="g",
+        generation_id=1,
+        member_id="m",
+        assignments=[SyncGroupAssignment(member_id="m", assignment=b"")],
+        assignment_error="ValueError: no",
+    )
+    response = SyncGroupResponse(error_code=0, assignment=b"a", assignment_error="ValueError: no")
+
+    @pytest.mark.parametrize("version", [4, 5])
+    def test_is_there_from_v4_on(self, version: int) -> None:
+        frame = b"".join(SYNC_GROUP.encode_request(version, self.request))
+        assert frame.endswith(b"\x01" + b"\x91\x4e" + b"\x0f" + b"\x0f" + b"ValueError: no")
+        assert SYNC_GROUP.decode_request(version, frame) == self.request
+        frame = b"".join(SYNC_GROUP.encode_response(version, self.response))
+        assert SYNC_GROUP.decode_response(version, frame) == self.response
+
+    def test_is_left_out_before(self) -> None:
+        frame = b"".join(SYNC_GROUP.encode_request(3, self.request))
+        assert SYNC_GROUP.decode_request(3, frame).assignment_error is None
+
+    def test_takes_no_byte_without_an_error(self) -> None:
+        with_error = b"".join(SYNC_GROUP.encode_response(5, self.response))
+        response = SyncGroupResponse(error_code=0, assignment=b"a")
+        without = b"".join(SYNC_GROUP.encode_response(5, response))
+        assert without == with_error[: len(without) - 1] + b"\x00"
+
+    @pytest.mark.parametrize("version", [4, 5])
+    def test_others_skip_it(self, version: int) -> None:
+        oracle = ORACLES["kafka-python"]  # kio raises KeyError for any unknown tag
+        request = b"".join(SYNC_GROUP.encode_request(version, self.request))
+        read = oracle.decode(Case(SYNC_GROUP, version, "request"), request)
+        assert read["assignments"] == [{"member_id": "m", "assignment": b""}]
+        response = b"".join(SYNC_GROUP.encode_response(version, self.response))
+        read = oracle.decode(Case(SYNC_GROUP, version, "response"), response)
+        assert read["assignment"] == b"a"

@@ -1,0 +1,279 @@
+"""What a peer may declare, and what it costs us when it lies."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from partage.wire.api import AnyApi
+from partage.wire.apis.fetch import FETCH
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
+from partage.wire.apis.join_group import JOIN_GROUP
+from partage.wire.apis.list_groups import LIST_GROUPS
+from partage.wire.apis.metadata import METADATA
+from partage.wire.apis.produce import PRODUCE
+from partage.wire.apis.sync_group import SYNC_GROUP
+from partage.wire.codec import ELEMENTS_MAX, TAGS_MAX
+from partage.wire.codec.layout import Field, layout
+from partage.wire.primitives import Malformed, decode_uvarint, decode_varint, encode_uvarint
+from partage.wire.types import (
+    ZERO_UUID,
+    Blob,
+    Fixed,
+    Kind,
+    Message,
+    Records,
+    Sequential,
+    Text,
+)
+
+from .arbitrary import NEWEST, Arbitrary, Case
+
+HUGE = b"\xff\xff\xff\xff\x07"  # 2**31 - 1 as a varint
+HEARTBEAT_V4 = b"\x02g" + struct.pack(">i", 7) + b"\x02m" + b"\x00"  # without its tag section
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """The most memory that ``call`` held at once; it may raise `Malformed`."""
+    tracemalloc.start()
+    try:
+        call()
+    except Malformed:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return peak
+
+
+# Counts (CVE-2026-111108).
+
+
+@pytest.mark.parametrize("count", [2, 1000, 2**31 - 1])
+def test_a_classic_count_must_fit_what_is_left(count: int) -> None:
+    frame = struct.pack(">i", count) + bytes(3)  # one topic name takes two bytes at least
+    with pytest.raises(Malformed, match=f"topics claims {count}"):
+        METADATA.decode_request(0, frame)
+
+
+@pytest.mark.parametrize("count", [b"\x05", b"\xff\x01", HUGE, b"\xff\xff\xff\xff\x7f"])
+def test_a_compact_count_must_fit_what_is_left(count: bytes) -> None:
+    with pytest.raises(Malformed, match="topics claims"):
+        METADATA.decode_request(9, count + bytes(3))
+
+
+def test_a_count_inside_a_structure_must_fit_too() -> None:
+    topic = b"\x00\x01t" + struct.pack(">i", 2**31 - 1)
+    frame = struct.pack(">iiiibi", -1, 0, 0, 0, 0, 1) + topic + bytes(64)
+    with pytest.raises(Malformed, match=r"FetchTopic\.partitions claims"):
+        FETCH.decode_request(4, frame)
+
+
+def test_a_count_of_numbers_must_fit_too() -> None:
+    partition = struct.pack(">hiii", 0, 0, 0, 2**30)  # ends with the count of replicas
+    topic = struct.pack(">hh?i", 0, 0, False, 1) + partition
+    frame = struct.pack(">iii", 0, 0, 1) + topic + bytes(64)  # no brokers, a controller, a topic
+    with pytest.raises(Malformed, match="replica_nodes claims"):
+        METADATA.decode_response(1, frame)
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "frame"),
+    [
+        (METADATA, 8, b"\x7f\xff\xff\xff" + bytes(1000)),
+        (METADATA, 12, HUGE + bytes(1000)),
+        (LIST_GROUPS, 5, HUGE + bytes(1000)),
+    ],
+)
+def test_a_huge_count_costs_nothing(api: AnyApi, version: int, frame: bytes) -> None:
+    peak_bytes(lambda: api.decode_request(version, frame))  # compiles the decoder
+    assert peak_bytes(lambda: api.decode_request(version, frame)) < 4096
+
+
+def test_all_arrays_of_a_message_share_one_allowance() -> None:
+    half = encode_uvarint(ELEMENTS_MAX // 2 + 1) + b"\x01" * (ELEMENTS_MAX // 2)
+    both = LIST_GROUPS.decode_request(5, half + half + b"\x00")
+    assert len(both.states_filter) + len(both.types_filter) == ELEMENTS_MAX
+    more = encode_uvarint(ELEMENTS_MAX // 2 + 2) + b"\x01" * (ELEMENTS_MAX // 2 + 1)
+    with pytest.raises(Malformed, match=f"more than {ELEMENTS_MAX} elements"):
+        LIST_GROUPS.decode_request(5, half + more + b"\x00")
+
+
+def test_numbers_do_not_use_up_the_allowance() -> None:
+    replicas = encode_uvarint(ELEMENTS_MAX + 2) + bytes(4 * (ELEMENTS_MAX + 1))
+    partition = bytes(14) + replicas + b"\x01\x01\x00"
+    topic = b"\x00\x00\x02t\x00\x02" + partition + bytes(5)
+    frame = bytes(4) + b"\x01\x00" + bytes(4) + b"\x02" + topic + bytes(5)
+    (read,) = METADATA.decode_response(9, frame).topics
+    assert len(read.partitions[0].replica_nodes) == ELEMENTS_MAX + 1
+
+
+@pytest.mark.parametrize("case", NEWEST, ids=str)
+def test_no_lie_costs_out_of_proportion(case: Case) -> None:
+    """Wherever a length or a count may stand, it becomes a lie with small elements after it."""
+    message = Arbitrary(case.rng("lies")).message(case.cls, case.version, case.flexible)
+    frame = case.encode(message)
+    case.decode(frame)  # compiles the decoder
+    for at in range(min(len(frame), 60)):
+        for lie in (b"\x00\x00\x00\x40", b"\x7f\xff\xff\xff", b"\xff\x01", HUGE):
+            for filling in (b"\x00", b"\x01"):
+                hostile = frame[:at] + lie + 400 * filling
+                assert peak_bytes(lambda: case.decode(hostile)) < 80 * len(hostile)  # noqa: B023
+
+
+@pytest.mark.parametrize("case", NEWEST, ids=str)
+def test_the_smallest_elements_cost_at_most_eighty_times_their_bytes(case: Case) -> None:
+    """True counts, too, are paid for: Python's objects are larger than what they were read from."""
+    for path in array_paths(case.cls, case):
+        frame = case.encode(smallest(case.cls, case, path))
+        case.decode(frame)  # compiles the decoder
+        assert peak_bytes(lambda: case.decode(frame)) < 80 * len(frame), path  # noqa: B023
+
+
+def array_paths(cls: type[Message], case: Case) -> Iterator[tuple[str, ...]]:
+    """The names that lead to each array in a message."""
+    shape = layout(cls, case.version, case.flexible)
+    for field in (*shape.fields, *shape.tagged):
+        if isinstance(field.kind, Sequential):
+            yield (field.name,)
+        if field.struct is not None:
+            for path in array_paths(field.struct, case):
+                yield (field.name, *path)
+
+
+def smallest(cls: type[Message], case: Case, path: tuple[str, ...] = ()) -> Message:
+    """A message of the fewest bytes, but for 500 of the smallest elements at ``path``."""
+    shape = layout(cls, case.version, case.flexible)
+    values: dict[str, Any] = {}
+    for field in (*shape.fields, *shape.tagged):
+        if path and field.name == path[0]:
+            count = 1 if path[1:] else 200
+            element = (
+                smallest(field.struct, case, path[1:])
+                if field.struct
+                else ZEROS[type(field.element)]
+            )
+            values[field.name] = (
+                [element] * count if isinstance(field.kind, Sequential) else element
+            )
+        elif field.tag is None:
+            values[field.name] = (
+                smallest(field.struct, case) if type(field.kind) is Kind else zero(field)
+            )
+    return cls(**values)
+
+
+def zero(field: Field) -> Any:
+    if isinstance(field.kind, Fixed) and field.kind.size == 16:
+        return ZERO_UUID
+    return ZEROS[type(field.kind)]
+
+
+ZEROS: dict[type, Any] = {Fixed: 0, Text: "", Blob: b"", Records: [b""], Sequential: []}
+
+
+# Lengths.
+
+
+@pytest.mark.parametrize(
+    ("version", "frame"),
+    [
+        (0, b"\x7f\xffgroup"),
+        (0, b"\xff\xff" + bytes(20)),  # null
+        (0, b"\xff\xfe" + bytes(20)),  # less than null
+        (4, b"\x00" + bytes(20)),  # null
+        (4, b"\x7fgroup"),
+        (4, HUGE + b"group"),
+        (4, b"\x03\xc3\x28" + bytes(20)),  # not UTF-8
+        (4, b"\x04\xed\xa0\x80" + bytes(20)),  # half of a surrogate pair
+    ],
+)
+def test_a_string_that_lies_is_malformed(version: int, frame: bytes) -> None:
+    with pytest.raises(Malformed):
+        HEARTBEAT.decode_request(version, frame)
+
+
+def test_bytes_and_records_must_fit_what_is_left() -> None:
+    claim = struct.pack(">i", 2**31 - 1) + bytes(100)
+    with pytest.raises(Malformed, match="assignment claims 2147483647"):
+        SYNC_GROUP.decode_response(0, struct.pack(">h", 0) + claim)
+    produce = b"\xff\xff" + struct.pack(">hii", 1, 0, 1) + b"\x00\x01t" + struct.pack(">ii", 1, 0)
+    with pytest.raises(Malformed, match="records claims 2147483647"):
+        PRODUCE.decode_request(3, produce + claim)
+
+
+# Varints.
+
+
+@pytest.mark.parametrize("frame", [b"\x80" * 6, b"\xff" * 5 + b"\x01", b"\x80" * 1000])
+def test_a_varint_of_more_than_five_bytes_is_malformed(frame: bytes) -> None:
+    with pytest.raises(Malformed, match="longer than 5 bytes"):
+        HEARTBEAT.decode_request(4, frame)
+    with pytest.raises(Malformed, match="longer than 5 bytes"):
+        HEARTBEAT.decode_request(4, HEARTBEAT_V4 + frame)
+    with pytest.raises(Malformed, match="longer than 5 bytes"):
+        decode_uvarint(frame, 0)
+
+
+def test_a_varint_of_64_bits_has_ten_bytes_at_most() -> None:
+    assert decode_varint(b"\xff" * 9 + b"\x01", 0) == (-(2**63), 10)
+    with pytest.raises(Malformed, match="longer than 10 bytes"):
+        decode_varint(b"\xff" * 10 + b"\x01", 0)
+
+
+# Tagged fields (CVE-2026-111115).
+
+
+def tags(count: int, payload: bytes = b"") -> bytes:
+    fields = (encode_uvarint(50 + n) + encode_uvarint(len(payload)) + payload for n in range(count))
+    return encode_uvarint(count) + b"".join(fields)
+
+
+def test_unknown_tags_are_skipped_and_not_kept() -> None:
+    expected = HeartbeatRequest(group_id="g", generation_id=7, member_id="m")
+    frame = HEARTBEAT_V4 + tags(TAGS_MAX, bytes(100))
+    assert HEARTBEAT.decode_request(4, frame) == expected
+    assert peak_bytes(lambda: HEARTBEAT.decode_request(4, frame)) < 4096
+
+
+@pytest.mark.parametrize("count", [TAGS_MAX + 1, 2**31 - 1])
+def test_too_many_unknown_tags_are_malformed(count: int) -> None:
+    frame = HEARTBEAT_V4 + encode_uvarint(count) + bytes(2000)
+    with pytest.raises(Malformed, match="tagged fields"):
+        HEARTBEAT.decode_request(4, frame)
+    assert peak_bytes(lambda: HEARTBEAT.decode_request(4, frame)) < 4096
+
+
+@pytest.mark.parametrize("count", [TAGS_MAX + 1, 2**31 - 1])
+def test_too_many_tags_beside_known_ones_are_malformed(count: int) -> None:
+    body = b"\x02g" + struct.pack(">i", 7) + b"\x02m\x00\x00\x00\x01"
+    with pytest.raises(Malformed, match="tagged fields"):
+        SYNC_GROUP.decode_request(5, body + encode_uvarint(count) + bytes(2000))
+
+
+def test_too_many_tags_inside_a_structure_are_malformed() -> None:
+    member = b"\x02m\x00\x01" + encode_uvarint(TAGS_MAX + 1) + bytes(2000)
+    body = bytes(4) + bytes(2) + struct.pack(">i", 1) + b"\x00\x00\x01\x00\x01\x02" + member
+    with pytest.raises(Malformed, match="tagged fields"):
+        JOIN_GROUP.decode_response(9, body)
+
+
+def test_an_unknown_tag_must_fit_what_is_left() -> None:
+    with pytest.raises(Malformed, match="a tagged field"):
+        HEARTBEAT.decode_request(4, HEARTBEAT_V4 + b"\x01\x32\x05abcd")
+
+
+NO_TOPICS = b"\x01" + bytes(4)  # a Produce response up to its tag section
+
+
+@pytest.mark.parametrize("size", [b"\x00", b"\x01", b"\x0b", b"\x0d", b"\x0e", HUGE])
+def test_a_known_tag_must_be_as_long_as_it_says(size: bytes) -> None:
+    endpoints = b"\x02" + bytes(4) + b"\x01" + bytes(4) + b"\x00\x00"  # one, with empty host
+    right = NO_TOPICS + b"\x01\x00" + b"\x0c" + endpoints
+    assert len(PRODUCE.decode_response(10, right).node_endpoints) == 1
+    with pytest.raises(Malformed, match=r"as long as it says|a tagged field claims"):
+        PRODUCE.decode_response(10, NO_TOPICS + b"\x01\x00" + size + endpoints + b"\x00")

@@ -1,0 +1,96 @@
+"""What holds for every message in every version."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from partage.wire import codec
+from partage.wire.codec.layout import layout
+from partage.wire.primitives import Malformed
+
+from .arbitrary import CASES, Case, arbitrary
+
+EACH_CASE = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+@EACH_CASE
+def test_decoding_undoes_encoding(case: Case) -> None:
+    rng = case.rng("identity")
+    for _ in range(4):
+        message = arbitrary(case, rng)
+        frame = case.encode(message)
+        assert case.decode(frame) == message
+
+
+@EACH_CASE
+def test_a_message_may_lie_anywhere_in_any_buffer(case: Case) -> None:
+    message = arbitrary(case, case.rng("buffers"))
+    frame = case.encode(message)
+    decode = codec.decoder(case.cls, case.version, case.flexible)
+    for buf in (
+        bytearray(b"abc" + frame + b"\xff\xff"),
+        memoryview(b"abc" + frame + b"\xff\xff"),
+    ):
+        assert decode(buf, 3) == (message, 3 + len(frame))
+
+
+@EACH_CASE
+def test_every_truncation_is_malformed(case: Case) -> None:
+    frame = case.encode(arbitrary(case, case.rng("truncation")))
+    # Long frames are cut at every byte of their first and last part.
+    for length in {*range(min(len(frame), 300)), *range(max(0, len(frame) - 50), len(frame))}:
+        with pytest.raises(Malformed):
+            case.decode(frame[:length])
+
+
+@EACH_CASE
+def test_damaged_bytes_are_a_message_or_malformed(case: Case) -> None:
+    rng = case.rng("damage")
+    frame = case.encode(arbitrary(case, rng))
+    for _ in range(40):
+        try:
+            message = case.decode(damaged(frame, rng))
+        except Malformed:
+            continue
+        assert case.decode(case.encode(message)) == message
+
+
+@EACH_CASE
+def test_noise_is_a_message_or_malformed(case: Case) -> None:
+    rng = case.rng("noise")
+    for size in (1, 3, 10, 40, 100):
+        try:
+            case.decode(rng.randbytes(size))
+        except Malformed:
+            continue
+
+
+@EACH_CASE
+def test_fields_of_other_versions_keep_their_defaults(case: Case) -> None:
+    message = case.decode(case.encode(arbitrary(case, case.rng("defaults"))))
+    shape = layout(case.cls, case.version, case.flexible)
+    present = {field.name for field in (*shape.fields, *shape.tagged)}
+    bare = case.cls(**{field.name: getattr(message, field.name) for field in shape.fields})
+    for name in set(case.cls.__struct_fields__) - present:
+        assert getattr(message, name) == getattr(bare, name)
+
+
+def damaged(frame: bytes, rng: Random) -> bytes:
+    """``frame`` with one to three faults in it."""
+    raw = bytearray(frame)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(raw) + 1)
+        match rng.randrange(5):
+            case 0:
+                raw[at:at] = rng.randbytes(rng.randint(1, 4))
+            case 1:
+                del raw[at : at + rng.randint(1, 4)]
+            case 2:
+                raw[at : at + 1] = rng.choice((b"\x00", b"\x01", b"\x7f", b"\x80", b"\xff"))
+            case 3:
+                raw[at : at + 4] = rng.choice((b"\x7f\xff\xff\xff", b"\xff\xff\xff\xfe"))
+            case 4:
+                raw[at : at + 1] = b"\xff\xff\xff\xff\x07"
+    return bytes(raw)

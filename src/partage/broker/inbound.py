@@ -1,0 +1,71 @@
+"""A request that came in, until its response goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from partage.wire.api import AnyApi
+from partage.wire.frames import response_frame
+from partage.wire.types import Buffer, Message
+
+if TYPE_CHECKING:
+    from partage.broker.connection import Connection
+
+
+class Inbound:
+    """One request, decoded; `respond`, `respond_encoded` or `stay_silent` ends it, once."""
+
+    __slots__ = (
+        "api",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "is_done",
+        "message",
+        "received_ms",
+        "response",
+        "version",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        api: AnyApi,
+        version: int,
+        correlation_id: int,
+        client_id: str,
+        message: Any,
+        received_ms: int,
+    ) -> None:
+        self.connection = connection
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.message = message
+        self.received_ms = received_ms
+        self.response: list[Buffer] = []
+        self.is_done = False
+
+    def respond(self, message: Message) -> None:
+        """Answer with a message of the API, in the client's version."""
+        self.respond_encoded(self.api.encode_response(self.version, message))
+
+    def respond_encoded(self, body: list[Buffer]) -> None:
+        """Answer with a body that is encoded already."""
+        header_version = self.api.response_header_version(self.version)
+        self.response = response_frame(header_version, self.correlation_id, body)
+        self._end()
+
+    def stay_silent(self) -> None:
+        """Answer nothing: a producer with acks 0 does not listen."""
+        self._end()
+
+    def _end(self) -> None:
+        assert not self.is_done, f"{self.api} is answered twice"
+        self.is_done = True
+        self.connection.answered()
+
+
+Handler = Callable[[Inbound], None]

@@ -1,0 +1,122 @@
+"""The listener: accepts connections, bounds them, and knows which API has which handler."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from collections.abc import Mapping
+from typing import Final
+
+from partage.broker.clock import Clock
+from partage.broker.connection import SCRATCH_SIZE, Connection
+from partage.broker.inbound import Handler
+from partage.model.settings import ConnectionLimits
+from partage.wire.api import AnyApi
+from partage.wire.apis import APIS
+from partage.wire.types import Buffer
+
+log = logging.getLogger(__name__)
+
+_JOIN_MAX: Final = 64 * 1024  # joining small buffers is cheaper than many of them, up to here
+_SWEEP_S: Final = 10.0
+_DESCRIPTORS_KEPT: Final = 640  # for files, and for the system's own
+
+
+class Server:
+    """All connections of a broker."""
+
+    def __init__(
+        self, handlers: Mapping[int, Handler], limits: ConnectionLimits, clock: Clock
+    ) -> None:
+        self.handlers = handlers
+        self.apis: dict[int, AnyApi] = {key: APIS[key] for key in handlers}
+        self.limits = limits
+        self.clock = clock
+        self.scratch = memoryview(bytearray(SCRATCH_SIZE))
+        self._connections: dict[Connection, None] = {}
+        self._connections_max, self._limit_story = _connections_max(limits)
+        self._is_full = False
+        self._all_closed = asyncio.Event()
+        self._listener: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Accept connections; the address that others reach, its port chosen if it was 0.
+
+        Raises:
+            OSError: the address is in use, or not this machine's.
+        """
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: Connection(self), host, port, backlog=4096
+        )
+        self._sweeper = loop.create_task(self._close_idle())
+        bound = self._listener.sockets[0].getsockname()
+        return bound[0], bound[1]
+
+    async def close(self) -> None:
+        """Accept nobody any more, and close all connections."""
+        self._all_closed.clear()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.close()
+        if self._connections:
+            await self._all_closed.wait()
+
+    # Calls of the connections.
+
+    def opened(self, connection: Connection) -> None:
+        """Take a connection in, or turn it away when there are too many."""
+        self._connections[connection] = None
+        if len(self._connections) <= self._connections_max:
+            self._is_full = False
+            return
+        if not self._is_full:
+            log.error("turning connections away: %s", self._limit_story)
+        self._is_full = True
+        connection.close()
+
+    def closed(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self._connections.pop(connection, None)
+        if not self._connections:
+            self._all_closed.set()
+
+    @staticmethod
+    def send(transport: asyncio.Transport, parts: list[Buffer]) -> None:
+        """Send buffers one after the other, large ones without copying them together."""
+        if sum(map(len, parts)) <= _JOIN_MAX:
+            transport.write(b"".join(parts))
+        else:
+            transport.writelines(parts)
+
+    async def _close_idle(self) -> None:
+        """Close connections that have not asked anything for long (connections.max.idle.ms)."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            oldest_ms = self.clock.now_ms() - self.limits.idle_max_ms
+            for connection in list(self._connections):
+                if connection.last_active_ms < oldest_ms and not connection.is_waiting:
+                    log.info("closing the connection of %s: idle", connection.client_host)
+                    connection.close()
+
+
+def _connections_max(limits: ConnectionLimits) -> tuple[int, str]:
+    """How many connections there may be, and what to say when there are more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    by_system = (
+        hard - _DESCRIPTORS_KEPT if hard != resource.RLIM_INFINITY else limits.connections_max
+    )
+    if by_system < limits.connections_max:
+        story = (
+            f"{by_system} are open, all that this process may have with a limit of {hard} file "
+            "descriptors; raise it (ulimit -n) before starting the broker"
+        )
+        return by_system, story
+    return limits.connections_max, f"max.connections={limits.connections_max} are open"

@@ -1,0 +1,93 @@
+"""The writer: one thread that writes and syncs, for all logs together, in groups.
+
+Whatever is submitted while a group is being written waits for the next one, so that the number of
+syncs a second is the device's, and the number of producers and commits that each one serves grows
+with the load. A group begins at the end of a turn of the loop, with all that the turn submitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+from partage.log.disk import Disk
+from partage.log.outcomes import Write
+from partage.log.performing import perform
+
+Done = Callable[[OSError | None], None]
+Submission = tuple[Sequence[Write], Done]
+
+
+class Writer:
+    """Performs writes in the order in which they are submitted, and says when they are durable.
+
+    With ``sync`` False durable means handed to the operating system, as Kafka has it by default.
+    With ``inline`` the loop's own thread does the work: right for a disk in memory only.
+    """
+
+    def __init__(self, disk: Disk, *, sync: bool, inline: bool) -> None:
+        self._disk = disk
+        self._sync = sync
+        self._inline = inline
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[Submission] = []
+        self._is_begun = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._groups: queue.SimpleQueue[list[Submission] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="partage-writer", daemon=True)
+        if not inline:
+            self._thread.start()
+
+    def submit(self, writes: Sequence[Write], done: Done) -> None:
+        """Have ``writes`` done after all submitted before; ``done`` is called on the loop.
+
+        It gets None when they are durable, or the error: then of this group nothing is sure.
+        """
+        self._waiting.append((writes, done))
+        self._idle.clear()
+        if not self._is_begun:
+            self._is_begun = True
+            self._loop.call_soon(self._begin)
+
+    async def drain(self) -> None:
+        """Return once all that was submitted is done."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """Drain, and end the thread."""
+        await self.drain()
+        if not self._inline:
+            self._groups.put(None)
+            await self._loop.run_in_executor(None, self._thread.join)
+
+    def _begin(self) -> None:
+        group, self._waiting = self._waiting, []
+        if self._inline:
+            self._finish(group, self._perform(group))
+        else:
+            self._groups.put(group)
+
+    def _run(self) -> None:
+        while (group := self._groups.get()) is not None:
+            error = self._perform(group)
+            self._loop.call_soon_threadsafe(self._finish, group, error)
+
+    def _perform(self, group: list[Submission]) -> OSError | None:
+        writes = [write for submitted, _ in group for write in submitted]
+        try:
+            perform(self._disk, writes, sync=self._sync)
+        except OSError as error:
+            return error
+        return None
+
+    def _finish(self, group: list[Submission], error: OSError | None) -> None:
+        for _, done in group:
+            done(error)
+        if self._waiting:
+            self._loop.call_soon(self._begin)
+        else:
+            self._is_begun = False
+            self._idle.set()

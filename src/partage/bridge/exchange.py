@@ -63,6 +63,7 @@ class Call(Generic[Req]):
         "fresh_id",
         "kept",
         "missing",
+        "origin",
         "replies",
         "request",
         "surroundings",
@@ -92,6 +93,7 @@ class Call(Generic[Req]):
         self.replies: list[Any] = []
         self.missing = 0
         self.kept: Any = None  # what `ask` keeps for `answer`
+        self.origin: Any = None  # the shell's own: where the response goes
 
     def ask(self) -> Sequence[Asked]:
         """The events this request asks; once they are all answered the call is complete."""

@@ -8,6 +8,7 @@ time, take what is `unsent` to the log as one batch, say when it is `durable` or
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 from partage.coordinator.events import Event, ListGroups, Request, Ticket, TimerFired
 from partage.coordinator.outcome import Notice, Outcome
@@ -84,9 +85,9 @@ class Driver:
         else:
             self._postponed.append(event)
 
-    def fire_due(self, now_ms: int) -> None:
-        """Fire the timers whose time has come."""
-        for key in self.timers.due(now_ms):
+    def fire_due(self, now_ms: int, count_max: int | None = None) -> None:
+        """Fire the timers whose time has come, the earliest ``count_max`` of them."""
+        for key in islice(self.timers.due(now_ms), count_max):
             self.handle(TimerFired(at_ms=now_ms, key=key))
 
     def _take(self, outcome: Outcome) -> None:

@@ -1,0 +1,79 @@
+"""A shard in a partition of ``__consumer_offsets``: records to batches, batches to a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from partage.coordinator.records import Record
+from partage.coordinator.shard import Shard
+from partage.model.settings import GroupSettings
+from partage.store.formats import decode_record, encode_record
+from partage.wire.consumer_protocol import decode_subscription
+from partage.wire.primitives import Malformed
+from partage.wire.records.decode import decode_pairs
+from partage.wire.records.encode import Record as StoredRecord
+from partage.wire.records.encode import encode_batch
+from partage.wire.types import Buffer
+
+TOPIC: Final = "__consumer_offsets"
+_BATCH_BYTES: Final = 512 * 1024  # begin another batch beyond this, as far as records allow
+
+
+def shard_of(group_id: str, shard_count: int) -> int:
+    """The shard that a group belongs to, as Kafka places it: Java's string hash, modulo."""
+    utf16 = group_id.encode("utf-16-be")
+    code = 0
+    for high, low in zip(utf16[::2], utf16[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFF_FFFF
+    signed = code - (1 << 32) if code >> 31 else code
+    magnitude = 0 if signed == -(1 << 31) else abs(signed)  # Java has no such absolute value
+    return magnitude % shard_count
+
+
+def encode_records(records: Iterable[Record], at_ms: int) -> list[bytes]:
+    """The records as batches, in order; a shard's log appends them as they are."""
+    batches: list[bytes] = []
+    gathered: list[StoredRecord] = []
+    size = 0
+    for record in records:
+        key, value = encode_record(record)
+        gathered.append(StoredRecord(key, value, timestamp_ms=at_ms))
+        size += len(key) + len(value or b"")
+        if size >= _BATCH_BYTES:
+            batches.append(encode_batch(gathered))
+            gathered, size = [], 0
+    if gathered:
+        batches.append(encode_batch(gathered))
+    return batches
+
+
+def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
+    """The shard whose log consists of these record batches.
+
+    Only the last value of each key counts, so the others are not decoded.
+
+    Raises:
+        Malformed: a batch, or a record in it, is not what it claims to be.
+    """
+    last: dict[bytes, bytes | None] = {}
+    for key, value in decode_pairs(blobs):
+        if key is not None:
+            last.pop(key, None)  # the order of the last writes is the order that counts
+            last[key] = value
+    shard = Shard(settings, subscribed_topics)
+    for key, value in last.items():
+        if value is None:
+            continue
+        record = decode_record(key, value)
+        if record is not None:
+            shard.apply(record)
+    return shard
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """The topics in a consumer's subscription; None if it is not one."""
+    try:
+        return frozenset(decode_subscription(metadata).topics)
+    except Malformed:
+        return None

@@ -1,0 +1,267 @@
+# Part of _native: records as Arrow columns.
+
+cdef class Growing:
+    """A bytearray that is written through ``at`` and doubled as needed."""
+
+    cdef bytearray held
+    cdef char* at
+    cdef Py_ssize_t capacity
+
+    def __cinit__(self):
+        self.held = bytearray()
+        self.at = PyByteArray_AS_STRING(self.held)
+        self.capacity = 0
+
+    cdef int reserve(self, Py_ssize_t size) except -1:
+        if size > self.capacity:
+            self.capacity = max(size, 2 * self.capacity)
+            PyByteArray_Resize(self.held, self.capacity)
+            self.at = PyByteArray_AS_STRING(self.held)
+        return 0
+
+    cdef bytearray trimmed(self, Py_ssize_t size):
+        """The bytes, of exactly ``size``; this object is then spent."""
+        PyByteArray_Resize(self.held, size)
+        return self.held
+
+
+cdef struct Cells:
+    # A binary column's buffers, for a loop to keep in registers.
+    char* validity
+    int32_t* offsets
+    char* data
+    Py_ssize_t used
+    Py_ssize_t nulls
+
+
+cdef inline void put(Cells* cells, Py_ssize_t row, const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    if size > 0:
+        memcpy(cells.data + cells.used, at, size)
+        cells.used += size
+    elif size < 0:
+        cells.validity[row >> 3] &= ~(1 << (row & 7))
+        cells.nulls += 1
+    cells.offsets[row + 1] = <int32_t>cells.used
+
+
+cdef class BinaryColumn:
+    """An Arrow binary column under construction; rows and bytes are reserved before they come."""
+
+    cdef Growing validity, offsets, data
+    cdef Cells cells
+
+    def __cinit__(self):
+        self.validity, self.offsets, self.data = Growing(), Growing(), Growing()
+        self.cells.used = self.cells.nulls = 0
+        self.reserve(0, 0)
+        self.cells.offsets[0] = 0
+
+    cdef int reserve(self, Py_ssize_t rows, Py_ssize_t size) except -1:
+        """Make room for ``rows`` and ``size`` bytes of data in all."""
+        cdef Py_ssize_t had = self.validity.capacity
+        self.validity.reserve((rows + 7) >> 3)
+        if self.validity.capacity > had:
+            memset(self.validity.at + had, 0xFF, self.validity.capacity - had)
+        self.offsets.reserve(4 * (rows + 1))
+        self.data.reserve(size)
+        self.cells.validity = self.validity.at
+        self.cells.offsets = <int32_t*>self.offsets.at
+        self.cells.data = self.data.at
+        return 0
+
+    cdef object finish(self, Py_ssize_t rows):
+        validity = None
+        if self.cells.nulls:
+            validity = self.validity.trimmed((rows + 7) >> 3)
+            if rows & 7:
+                validity[-1] &= (1 << (rows & 7)) - 1
+        return Binary(
+            self.cells.nulls,
+            validity,
+            self.offsets.trimmed(4 * (rows + 1)),
+            self.data.trimmed(self.cells.used),
+        )
+
+
+cdef struct Mark:
+    Py_ssize_t rows, headers, size
+    Cells key, value, header_key, header_value
+
+
+cdef class ColumnSink(Sink):
+    """Takes records as columns, at most ``size_max`` bytes of them (but at least one record)."""
+
+    cdef BinaryColumn key, value, header_key, header_value
+    cdef Growing offset, timestamp, timestamp_type, header_offsets
+    cdef Py_ssize_t rows, headers, size, size_max
+    cdef bint with_headers
+    cdef Mark before
+
+    def __cinit__(self, from_offset, to_offset, with_headers, Py_ssize_t size_max):
+        self.from_offset = self.next_offset = from_offset
+        self.to_offset = to_offset
+        self.with_headers = with_headers
+        self.size_max = min(size_max, INT32_MAX)
+        self.key, self.value = BinaryColumn(), BinaryColumn()
+        self.header_key, self.header_value = BinaryColumn(), BinaryColumn()
+        self.offset, self.timestamp, self.timestamp_type = Growing(), Growing(), Growing()
+        self.header_offsets = Growing()
+        self.rows = self.headers = self.size = 0
+        self.reserve(0, 0)
+        if with_headers:
+            (<int32_t*>self.header_offsets.at)[0] = 0
+
+    cdef int reserve(self, Py_ssize_t rows, Py_ssize_t size) except -1:
+        """Make room for so many more records, with so many more bytes."""
+        rows += self.rows
+        self.key.reserve(rows, self.key.cells.used + size)
+        self.value.reserve(rows, self.value.cells.used + size)
+        self.offset.reserve(8 * rows)
+        self.timestamp.reserve(8 * rows)
+        self.timestamp_type.reserve(4 * rows)
+        if self.with_headers:
+            self.header_offsets.reserve(4 * (rows + 1))
+        return 0
+
+    cdef bint take(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
+        cdef Record record
+        cdef const uint8_t* start
+        cdef int32_t index
+        cdef int64_t offset
+        cdef int32_t append_time = (batch.attributes & LOG_APPEND_TIME) != 0
+        cdef int64_t append_us = microseconds(batch.max_timestamp)
+        cdef bint stopped = False
+        self.mark()
+        self.reserve(batch.count, end - at)
+        cdef Cells key = self.key.cells
+        cdef Cells value = self.value.cells
+        cdef int64_t* offsets = <int64_t*>self.offset.at
+        cdef int64_t* timestamps = <int64_t*>self.timestamp.at
+        cdef int32_t* timestamp_types = <int32_t*>self.timestamp_type.at
+        cdef int32_t* header_offsets = <int32_t*>self.header_offsets.at
+        cdef Py_ssize_t row = self.rows
+        cdef Py_ssize_t size = self.size
+        for index in range(batch.count):
+            start = at
+            at = read_record(at, end, batch.last_delta, &record)
+            if at == NULL:
+                raise malformed(batch, index, "does not fit its bytes")
+            offset = batch.base_offset + record.offset_delta
+            if offset < self.from_offset or offset >= self.to_offset:
+                continue
+            if at - start > self.size_max - size and row > 0:
+                self.next_offset = offset
+                stopped = True
+                break
+            if self.with_headers:
+                # Most records have none, which is one byte.
+                if at - record.headers != 1 or record.headers[0] != 0:
+                    if not self.take_headers(record.headers, at):
+                        raise malformed(batch, index, "has malformed headers")
+                header_offsets[row + 1] = <int32_t>self.headers
+            put(&key, row, record.key, record.key_size)
+            put(&value, row, record.value, record.value_size)
+            offsets[row] = offset
+            timestamps[row] = append_us if append_time else microseconds(
+                saturated_sum(batch.base_timestamp, record.timestamp_delta)
+            )
+            timestamp_types[row] = append_time
+            row += 1
+            size += at - start
+        if at != end and not stopped:
+            raise malformed(batch, batch.count, "would be one too many")
+        self.key.cells = key
+        self.value.cells = value
+        self.rows = row
+        self.size = size
+        return stopped
+
+    cdef bint take_headers(self, const uint8_t* at, const uint8_t* end) except -1:
+        """False when they do not fit the bytes up to ``end`` exactly."""
+        cdef int64_t count = 0
+        cdef const uint8_t* key = NULL
+        cdef const uint8_t* value = NULL
+        cdef Py_ssize_t key_size = 0, value_size = 0
+        at = read_header_count(at, end, &count)
+        if at == NULL:
+            return False
+        self.header_key.reserve(self.headers + count, self.header_key.cells.used + (end - at))
+        self.header_value.reserve(self.headers + count, self.header_value.cells.used + (end - at))
+        for _ in range(count):
+            at = read_header(at, end, &key, &key_size, &value, &value_size)
+            if at == NULL:
+                return False
+            if is_ascii(key, key_size):
+                put(&self.header_key.cells, self.headers, key, key_size)
+            else:
+                self.take_header_key(key, key_size, end - at)
+            put(&self.header_value.cells, self.headers, value, value_size)
+            self.headers += 1
+        return at == end
+
+    cdef int take_header_key(self, const uint8_t* at, Py_ssize_t size, Py_ssize_t left) except -1:
+        """A key that may not be UTF-8; what replaces it can be longer."""
+        cdef bytes key = PyBytes_FromStringAndSize(<const char*>at, size)
+        key = key.decode("utf-8", "replace").encode()
+        size = PyBytes_GET_SIZE(key)
+        if size > INT32_MAX - self.header_key.cells.used - left:
+            raise Malformed("header keys are too large for one column")
+        self.header_key.reserve(self.headers + 1, self.header_key.cells.used + size + left)
+        put(&self.header_key.cells, self.headers, <const uint8_t*>PyBytes_AS_STRING(key), size)
+        return 0
+
+    cdef void mark(self) noexcept:
+        self.before = Mark(
+            self.rows, self.headers, self.size,
+            self.key.cells, self.value.cells, self.header_key.cells, self.header_value.cells,
+        )
+
+    cdef void back(self) noexcept:
+        """Forget the batch that was begun last and not taken; only `finish` may follow."""
+        self.rows, self.headers, self.size = self.before.rows, self.before.headers, self.before.size
+        self.key.cells, self.value.cells = self.before.key, self.before.value
+        self.header_key.cells = self.before.header_key
+        self.header_value.cells = self.before.header_value
+
+    cdef object finish(self):
+        headers = None
+        if self.with_headers:
+            headers = Headers(
+                self.headers,
+                self.header_offsets.trimmed(4 * (self.rows + 1)),
+                self.header_key.finish(self.headers),
+                self.header_value.finish(self.headers),
+            )
+        return Columns(
+            self.rows,
+            self.next_offset,
+            self.key.finish(self.rows),
+            self.value.finish(self.rows),
+            self.offset.trimmed(8 * self.rows),
+            self.timestamp.trimmed(8 * self.rows),
+            self.timestamp_type.trimmed(4 * self.rows),
+            headers,
+        )
+
+
+cdef bint is_ascii(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t index
+    cdef uint8_t seen = 0
+    for index in range(size):
+        seen |= at[index]
+    return seen < 0x80
+
+
+def decode_columns(
+    blobs, *, from_offset, to_offset, with_headers, verify_crc, decompressed_max=DECOMPRESSED_MAX,
+    read_committed_aborted=None, size_max=INT32_MAX,
+):
+    """See `plain.decode_columns`."""
+    cdef ColumnSink sink = ColumnSink(from_offset, to_offset, with_headers, size_max)
+    try:
+        walk(blobs, sink, verify_crc, decompressed_max, read_committed_aborted)
+    except Malformed:
+        if sink.next_offset == sink.from_offset:
+            raise
+        sink.back()
+    return sink.finish()

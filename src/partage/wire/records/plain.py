@@ -1,0 +1,297 @@
+"""The record decoder in plain Python: the contract, and the module where no compiler was.
+
+Written for the interpreter: one loop reads records into parallel lists, nothing is called per
+field, and an index beyond a batch is left to Python's own check, while lengths, which slices would
+silently cut, are compared with what is left. `_native` does the same compiled; one set of tests
+and one fuzzer hold the two together.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from partage.wire.primitives import Malformed
+from partage.wire.records.batch import (
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    checksum,
+)
+from partage.wire.records.columns import (
+    BUFFER_MAX,
+    OFFSET_MAX,
+    RECORD_SIZE_MIN,
+    SCAN_TYPECODES,
+    Aborted,
+    Columns,
+    RecordTuple,
+    Scan,
+    ScanReason,
+)
+from partage.wire.records.compression import DECOMPRESSED_MAX, decompress
+from partage.wire.records.rows import Rows
+from partage.wire.types import Buffer
+
+ABORT: Final = b"\x00\x00"  # the type in a transaction marker's key, after its version
+
+
+def decode_columns(
+    blobs: Buffer | Sequence[Buffer],
+    *,
+    from_offset: int,
+    to_offset: int,
+    with_headers: bool,
+    verify_crc: bool,
+    decompressed_max: int = DECOMPRESSED_MAX,
+    read_committed_aborted: Aborted | None = None,
+    size_max: int = BUFFER_MAX,
+) -> Columns:
+    """The data records with ``from_offset <= offset < to_offset`` in the batches of a fetch.
+
+    ``blobs`` is one buffer of batches or several, in order; a part of a batch at a buffer's end is
+    left out. Control batches are passed over. ``read_committed_aborted`` is the aborted
+    transactions as the fetch gave them; their records are passed over too, as KIP-98 has it.
+    ``decompressed_max`` is what one batch may unpack to and ``size_max`` what all records in the
+    result may take, both in bytes; one record is returned whatever its size. With headers left
+    out, they are not looked at either.
+
+    A malformed batch ends the result before it if anything was read, so that the records before
+    it are not lost; the call that begins with it raises.
+
+    Raises:
+        Malformed: a batch that is not sound or cannot be unpacked, before anything was read.
+    """
+    rows = Rows(from_offset, to_offset, min(size_max, BUFFER_MAX), with_headers=with_headers)
+    taken = 0
+    try:
+        for header, payload in _batches(
+            blobs, from_offset, to_offset, verify_crc, decompressed_max, read_committed_aborted
+        ):
+            if payload is not None and rows.take(header, payload):
+                break
+            taken = len(rows.offsets)
+            rows.next_offset = max(rows.next_offset, min(header.next_offset, to_offset))
+    except Malformed:
+        if rows.next_offset == from_offset:
+            raise
+        rows.cut(taken)
+    return rows.columns()
+
+
+def decode_records(
+    blobs: Buffer | Sequence[Buffer],
+    from_offset: int = 0,
+    to_offset: int = OFFSET_MAX,
+    *,
+    verify_crc: bool = True,
+    decompressed_max: int = DECOMPRESSED_MAX,
+    read_committed_aborted: Aborted | None = None,
+) -> list[RecordTuple]:
+    """The records that `decode_columns` would give, each as a tuple; timestamps in ms.
+
+    Raises:
+        Malformed: a batch that is not sound or cannot be unpacked.
+    """
+    rows = Rows(from_offset, to_offset, OFFSET_MAX, with_headers=True)
+    for header, payload in _batches(
+        blobs, from_offset, to_offset, verify_crc, decompressed_max, read_committed_aborted
+    ):
+        if payload is not None:
+            rows.take(header, payload)
+    return list(
+        zip(rows.offsets, rows.timestamps_ms, rows.keys, rows.values, rows.headers, strict=True)
+    )
+
+
+def decode_pairs(
+    blobs: Buffer | Sequence[Buffer],
+    *,
+    verify_crc: bool = True,
+    decompressed_max: int = DECOMPRESSED_MAX,
+) -> list[tuple[bytes | None, bytes | None]]:
+    """Key and value of every data record; headers are not looked at.
+
+    Raises:
+        Malformed: a batch that is not sound or cannot be unpacked.
+    """
+    rows = Rows(0, OFFSET_MAX, OFFSET_MAX, with_headers=False)
+    for header, payload in _batches(blobs, 0, OFFSET_MAX, verify_crc, decompressed_max):
+        if payload is not None:
+            rows.take(header, payload)
+    return list(zip(rows.keys, rows.values, strict=True))
+
+
+def check_records(payload: Buffer, count: int) -> None:
+    """Make sure that ``payload`` is ``count`` records with offset deltas from 0 on.
+
+    Every length must fit the bytes exactly, headers included.
+
+    Raises:
+        Malformed: they are not; the message says which.
+    """
+    if count > len(payload) // RECORD_SIZE_MIN:
+        raise Malformed(f"{len(payload)} bytes cannot be {count} records")
+    rows = Rows(0, OFFSET_MAX, OFFSET_MAX, with_headers=True)
+    header = BatchHeader(0, 0, 0, MAGIC, 0, 0, max(0, count - 1), 0, 0, -1, -1, -1, count)
+    rows.take(header, bytes(payload))
+    for index, delta in enumerate(rows.offsets):
+        if delta != index:
+            raise Malformed(f"record {index} of {count} has an offset out of order")
+
+
+def scan(
+    buf: Buffer,
+    pos: int = 0,
+    *,
+    verify_crc: bool = True,
+    offset_min: int = 0,
+    batches_max: int | None = None,
+) -> Scan:
+    """The headers of the whole and sound batches from ``pos`` on, to the first that is not.
+
+    Base offsets must rise from ``offset_min`` on. With ``batches_max`` a large buffer can be gone
+    through in pieces of bounded memory: 52 bytes a batch.
+
+    Raises:
+        ValueError: ``pos`` is not in the buffer.
+    """
+    view = memoryview(buf).cast("B")
+    end = len(view)
+    if not 0 <= pos <= end:
+        raise ValueError(f"no position {pos} in a buffer of {end} bytes")
+    columns = [array(code) for code in SCAN_TYPECODES]
+    appends = [column.append for column in columns]
+    room = end if batches_max is None else max(0, batches_max)
+    reason: ScanReason
+    while True:
+        header = _read_batch(view, pos, end, verify_crc)
+        if isinstance(header, str):
+            reason = header
+            break
+        if header.base_offset < offset_min:
+            reason = "order"
+            break
+        if not room:
+            reason = "full"
+            break
+        room -= 1
+        offset_min = header.base_offset + header.last_offset_delta + 1
+        row = (
+            pos,
+            header.base_offset,
+            offset_min - 1,
+            header.max_timestamp_ms,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+            header.attributes,
+            header.leader_epoch,
+        )
+        for append, field in zip(appends, row, strict=True):
+            append(field)
+        pos += header.length + LENGTH_OVERHEAD
+    return Scan(*columns, pos, reason)  # type: ignore[arg-type, call-arg]  # ten columns
+
+
+def _read_batch(view: memoryview, pos: int, end: int, verify_crc: bool) -> BatchHeader | ScanReason:
+    """The header of the batch at ``pos``, or what is not right with it."""
+    left = end - pos
+    if left < HEADER_SIZE:
+        return "incomplete" if left else "end"
+    header = BatchHeader._make(HEADER.unpack_from(view, pos))
+    if header.magic != MAGIC:
+        return "magic"
+    size = header.length + LENGTH_OVERHEAD
+    if size < HEADER_SIZE:
+        return "length"
+    if size > left:
+        return "incomplete"
+    if verify_crc and checksum(view, pos, size) != header.crc:
+        return "crc"
+    count, last_delta = header.record_count, header.last_offset_delta
+    if not 0 <= count <= last_delta + 1 or last_delta < 0:
+        return "count"
+    if not header.attributes & 0x07 and count > (size - HEADER_SIZE) // RECORD_SIZE_MIN:
+        return "count"
+    if not 0 <= header.base_offset < OFFSET_MAX - last_delta:
+        return "order"
+    return header
+
+
+def _batches(
+    blobs: Buffer | Sequence[Buffer],
+    from_offset: int,
+    to_offset: int,
+    verify_crc: bool,
+    decompressed_max: int,
+    aborted: Aborted | None = None,
+) -> Iterator[tuple[BatchHeader, bytes | None]]:
+    """The batches that begin before ``to_offset``, each with its unpacked records.
+
+    None stands for records that are not to be delivered. Raises `Malformed` when it comes to it.
+    """
+    transactions = None if aborted is None else _AbortedTransactions(aborted)
+    for blob in (blobs,) if isinstance(blobs, bytes | bytearray | memoryview) else blobs:
+        view = memoryview(blob).cast("B")
+        pos, end = 0, len(view)
+        while True:
+            header = _read_batch(view, pos, end, verify_crc)
+            if isinstance(header, str):
+                if header in ("end", "incomplete"):
+                    break
+                raise Malformed(f"record batch at byte {pos} is not sound: {header}")
+            if header.base_offset >= to_offset:
+                return
+            is_control = header.is_control
+            wanted = header.record_count > 0 and not is_control and header.next_offset > from_offset
+            if transactions is not None:
+                if is_control:
+                    transactions.mark(header, _unpacked(header, view, pos, decompressed_max))
+                elif transactions.skips(header):
+                    wanted = False
+            yield header, _unpacked(header, view, pos, decompressed_max) if wanted else None
+            pos += header.size
+
+
+def _unpacked(header: BatchHeader, view: memoryview, pos: int, size_max: int) -> bytes:
+    """The records of the batch at ``pos``."""
+    stored = view[pos + HEADER_SIZE : pos + header.size]
+    if not header.compression:
+        return bytes(stored)
+    payload = decompress(header.compression, stored, size_max)
+    if header.record_count > len(payload) // RECORD_SIZE_MIN:
+        raise Malformed(f"record batch at byte {pos} is not sound: count")
+    return payload
+
+
+class _AbortedTransactions:
+    """Which batches belong to aborted transactions, as a consumer tells them (KIP-98).
+
+    From its first offset on an aborted transaction's producer is skipped, until its marker.
+    """
+
+    def __init__(self, aborted: Aborted) -> None:
+        self._ahead = sorted(((first, producer) for producer, first in aborted), reverse=True)
+        self._producers: set[int] = set()
+
+    def skips(self, header: BatchHeader) -> bool:
+        while self._ahead and self._ahead[-1][0] < header.next_offset:
+            self._producers.add(self._ahead.pop()[1])
+        return header.is_transactional and header.producer_id in self._producers
+
+    def mark(self, header: BatchHeader, payload: bytes) -> None:
+        """Read a control batch: an abort marker ends its producer's transaction."""
+        if not header.record_count:
+            return
+        rows = Rows(0, OFFSET_MAX, OFFSET_MAX, with_headers=False)
+        rows.take(header._replace(record_count=1), payload, whole=False)
+        key = rows.keys[0]
+        if key is None or len(key) < 4:
+            raise Malformed(f"control batch at offset {header.base_offset} has no marker")
+        if key[2:4] == ABORT:
+            self._producers.discard(header.producer_id)

@@ -11,6 +11,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from partage.log.disk import Disk
 from partage.log.outcomes import Write
@@ -18,6 +19,13 @@ from partage.log.performing import perform
 
 Done = Callable[[OSError | None], None]
 Submission = tuple[Sequence[Write], Done]
+
+
+class _Group(NamedTuple):
+    """What is written together."""
+
+    submissions: list[Submission]
+    notes: list[Write]
 
 
 class Writer:
@@ -29,14 +37,15 @@ class Writer:
 
     def __init__(self, disk: Disk, *, sync: bool, inline: bool) -> None:
         self._disk = disk
-        self._sync = sync
+        self.syncs = sync
         self._inline = inline
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Submission] = []
+        self._notes: list[Write] = []
         self._is_begun = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._groups: queue.SimpleQueue[list[Submission] | None] = queue.SimpleQueue()
+        self._groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="partage-writer", daemon=True)
         if not inline:
             self._thread.start()
@@ -52,6 +61,10 @@ class Writer:
             self._is_begun = True
             self._loop.call_soon(self._begin)
 
+    def note(self, marker: Write) -> None:
+        """Write a marker along with the next group; it needs no sync, and losing it no mourning."""
+        self._notes.append(marker)
+
     async def drain(self) -> None:
         """Return once all that was submitted is done."""
         await self._idle.wait()
@@ -64,7 +77,8 @@ class Writer:
             await self._loop.run_in_executor(None, self._thread.join)
 
     def _begin(self) -> None:
-        group, self._waiting = self._waiting, []
+        group = _Group(self._waiting, self._notes)
+        self._waiting, self._notes = [], []
         if self._inline:
             self._finish(group, self._perform(group))
         else:
@@ -75,16 +89,17 @@ class Writer:
             error = self._perform(group)
             self._loop.call_soon_threadsafe(self._finish, group, error)
 
-    def _perform(self, group: list[Submission]) -> OSError | None:
-        writes = [write for submitted, _ in group for write in submitted]
+    def _perform(self, group: _Group) -> OSError | None:
+        writes = [write for submitted, _ in group.submissions for write in submitted]
         try:
-            perform(self._disk, writes, sync=self._sync)
+            perform(self._disk, group.notes, sync=False)
+            perform(self._disk, writes, sync=self.syncs)
         except OSError as error:
             return error
         return None
 
-    def _finish(self, group: list[Submission], error: OSError | None) -> None:
-        for _, done in group:
+    def _finish(self, group: _Group, error: OSError | None) -> None:
+        for _, done in group.submissions:
             done(error)
         if self._waiting:
             self._loop.call_soon(self._begin)

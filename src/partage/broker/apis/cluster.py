@@ -1,0 +1,90 @@
+"""ApiVersions, DescribeCluster and FindCoordinator: what is spoken here, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from partage.broker.inbound import Inbound
+from partage.broker.node import Node
+from partage.model.errors import ErrorCode
+from partage.wire.api import AnyApi
+from partage.wire.apis.api_versions import ApiVersion, ApiVersionsResponse
+from partage.wire.apis.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from partage.wire.apis.find_coordinator import (
+    GROUP,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FindCoordinatorResult,
+)
+
+
+def api_versions(inbound: Inbound, apis: Iterable[AnyApi]) -> None:
+    """What is spoken here; to a version that is not, error 35 in the shape of v0 (KIP-511)."""
+    is_unknown = inbound.message is None
+    inbound.respond(
+        ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION if is_unknown else ErrorCode.NONE,
+            api_keys=[
+                ApiVersion(
+                    api_key=api.key, min_version=api.version_min, max_version=api.version_max
+                )
+                for api in apis
+            ],
+        )
+    )
+
+
+def describe_cluster(inbound: Inbound, node: Node) -> None:
+    """One broker, which is the controller too."""
+    inbound.respond(
+        DescribeClusterResponse(
+            error_code=ErrorCode.NONE,
+            cluster_id=node.cluster_id,
+            controller_id=node.node_id,
+            brokers=[
+                DescribeClusterBroker(
+                    broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+                )
+            ],
+        )
+    )
+
+
+def find_coordinator(inbound: Inbound, node: Node) -> None:
+    """This broker coordinates every group; nobody coordinates transactions or share groups."""
+    request: FindCoordinatorRequest = inbound.message
+    keys = request.coordinator_keys if inbound.version >= 4 else [request.key]
+    results = [_coordinator(key, request.key_type, node) for key in keys]
+    if inbound.version >= 4:
+        inbound.respond(FindCoordinatorResponse(coordinators=results))
+        return
+    (only,) = results
+    inbound.respond(
+        FindCoordinatorResponse(
+            error_code=only.error_code,
+            error_message=only.error_message,
+            node_id=only.node_id,
+            host=only.host,
+            port=only.port,
+        )
+    )
+
+
+def _coordinator(key: str, key_type: int, node: Node) -> FindCoordinatorResult:
+    if key_type != GROUP:
+        return FindCoordinatorResult(
+            key=key,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="this broker coordinates groups; transactions and share groups it has not",
+        )
+    return FindCoordinatorResult(
+        key=key,
+        node_id=node.node_id,
+        host=node.host,
+        port=node.port,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+    )

@@ -1,0 +1,207 @@
+"""Fetch: record batches from partitions, as they are stored, when there are enough of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from partage.broker.hosted import Hosted
+from partage.broker.inbound import Inbound
+from partage.broker.partition import Partition
+from partage.broker.reads import Reads
+from partage.log.outcomes import Refusal, Slice
+from partage.model.errors import ErrorCode
+from partage.wire.apis.fetch import (
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    FetchTopicResult,
+)
+from partage.wire.types import Buffer
+
+_NO_SESSION = 0
+_SESSION_ENDS = -1
+
+
+class _Wanted(NamedTuple):
+    """One partition of the request."""
+
+    asked: FetchPartition
+    partition: Partition | Refusal
+
+
+class _Found(NamedTuple):
+    """What there is to send of one partition."""
+
+    wanted: _Wanted
+    slices: list[Slice]
+    error: ErrorCode
+
+
+class Fetching:
+    """One Fetch request until there is enough to send, or its time is up.
+
+    Fetch sessions (KIP-227) are not kept: every request states all its partitions, and is told
+    so by session id 0.
+    """
+
+    def __init__(self, inbound: Inbound, hosted: Hosted, reads: Reads) -> None:
+        self._inbound = inbound
+        self._request: FetchRequest = inbound.message
+        self._reads = reads
+        self._loop = asyncio.get_running_loop()
+        self._topics = [(topic, list(self._resolve(topic, hosted))) for topic in self._request.topics]
+        self._short = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def run(self) -> None:
+        """Send what there is, or wait."""
+        refused = self._refused()
+        if refused:
+            self._inbound.respond(FetchResponse(error_code=refused, responses=[]))
+            return
+        found = self._find()
+        self._short = self._request.min_bytes - _bytes_in(found)
+        if self._short <= 0 or self._request.max_wait_ms <= 0 or any(f.error for f in found):
+            self._send(found)
+            return
+        for partition in self._partitions():
+            partition.watch(self)
+        self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, self._end_wait)
+
+    def _refused(self) -> ErrorCode:
+        request = self._request
+        if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
+            # A follower's fetch reads beyond the high watermark (CVE-2018-1288): there are none.
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        if request.session_id != _NO_SESSION and request.session_epoch != _SESSION_ENDS:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        return ErrorCode.NONE
+
+    def _resolve(self, topic: FetchTopic, hosted: Hosted) -> Iterator[_Wanted]:
+        by_id = self._inbound.version >= 13
+        name = hosted.topic_name(topic.topic_id) if by_id else topic.topic
+        for asked in topic.partitions:
+            partition = None if name is None else hosted.partition(name, asked.partition)
+            if partition is not None:
+                yield _Wanted(asked, partition)
+            elif name is None:
+                yield _Wanted(asked, Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id"))
+            else:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                yield _Wanted(asked, Refusal(code, f"no partition {name}-{asked.partition}"))
+
+    def _partitions(self) -> Iterator[Partition]:
+        for _, wanted in self._topics:
+            for one in wanted:
+                if isinstance(one.partition, Partition):
+                    yield one.partition
+
+    # Waiting.
+
+    def grew(self, byte_count: int) -> None:
+        """A partition has more; the wait is over when all together have enough."""
+        self._short -= byte_count
+        if self._short <= 0 or not byte_count:
+            self._end_wait()
+
+    def _end_wait(self) -> None:
+        for partition in self._partitions():
+            partition.unwatch(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._send(self._find())
+
+    # Sending.
+
+    def _find(self) -> list[_Found]:
+        """What to read of each partition, within the limits of the request (KIP-74)."""
+        left = self._request.max_bytes
+        found = []
+        for _, wanted in self._topics:
+            for one in wanted:
+                slices: list[Slice] = []
+                error = self._error(one)
+                if not error:
+                    assert isinstance(one.partition, Partition)
+                    limit = min(left, one.asked.partition_max_bytes)
+                    nothing_yet = not any(f.slices for f in found)
+                    located = one.partition.log.locate(
+                        one.asked.fetch_offset, max(limit, 0), whole_first=nothing_yet
+                    )
+                    if isinstance(located, Refusal):
+                        error = located.code
+                    else:
+                        slices = located
+                        left -= sum(part.length for part in slices)
+                found.append(_Found(one, slices, error))
+        return found
+
+    @staticmethod
+    def _error(wanted: _Wanted) -> ErrorCode:
+        partition = wanted.partition
+        if isinstance(partition, Refusal):
+            return partition.code
+        if partition.failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return epoch_error(wanted.asked.current_leader_epoch)
+
+    def _send(self, found: list[_Found]) -> None:
+        slices = [part for one in found for part in one.slices]
+        contents = self._reads.at_once(slices)
+        if contents is not None:
+            self._respond(found, contents)
+        else:
+            self._reads.in_background(slices, lambda read: self._respond(found, read))
+
+    def _respond(self, found: list[_Found], contents: list[Buffer | None]) -> None:
+        """Answer with what was read; a slice that is damaged fails its partition alone."""
+        read = iter(contents)
+        results = iter([self._result(one, [next(read) for _ in one.slices]) for one in found])
+        self._inbound.respond(
+            FetchResponse(
+                responses=[
+                    FetchTopicResult(
+                        topic=topic.topic,
+                        topic_id=topic.topic_id,
+                        partitions=[next(results) for _ in wanted],
+                    )
+                    for topic, wanted in self._topics
+                ]
+            )
+        )
+
+    @staticmethod
+    def _result(found: _Found, buffers: list[Buffer | None]) -> FetchPartitionResult:
+        asked, partition = found.wanted
+        error = found.error
+        records: list[Buffer] = [b for b in buffers if b is not None]
+        if len(records) < len(buffers):
+            error, records = ErrorCode.KAFKA_STORAGE_ERROR, []
+        if isinstance(partition, Refusal):
+            high_watermark = log_start_offset = -1
+        else:
+            high_watermark = partition.log.high_watermark
+            log_start_offset = partition.log.log_start_offset
+        return FetchPartitionResult(
+            partition_index=asked.partition,
+            error_code=error,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=log_start_offset,
+            records=records,
+        )
+
+
+def _bytes_in(found: list[_Found]) -> int:
+    return sum(part.length for one in found for part in one.slices)
+
+
+def epoch_error(claimed: int) -> ErrorCode:
+    """Whether a client's idea of the leader's epoch fits ours, which is 0 for good (KIP-320)."""
+    if claimed > 0:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE

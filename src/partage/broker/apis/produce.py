@@ -1,0 +1,109 @@
+"""Produce: record batches to partitions, answered when they are durable."""
+
+from __future__ import annotations
+
+from partage.broker.hosted import Hosted
+from partage.broker.inbound import Inbound
+from partage.broker.partition import Partition
+from partage.log.outcomes import Appended, Refusal
+from partage.model.errors import ErrorCode
+from partage.wire.apis.produce import (
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopicResult,
+)
+
+_ACKS = (-1, 0, 1)
+
+
+class Producing:
+    """One Produce request until all its partitions are durable.
+
+    One broker is all in-sync replicas, so acks 1 and -1 mean the same. With acks 0 nobody waits
+    for an answer, but the request counts as under way until it is durable: that bounds what a
+    producer can be ahead of the disk.
+    """
+
+    def __init__(self, inbound: Inbound, hosted: Hosted) -> None:
+        self._inbound = inbound
+        self._hosted = hosted
+        self._request: ProduceRequest = inbound.message
+        self._missing = 1
+        self._has_error = False
+
+    def run(self) -> None:
+        """Append everything, and answer when it is durable."""
+        results = [
+            ProduceTopicResult(
+                name=topic.name,
+                partition_responses=[self._append(topic.name, p) for p in topic.partition_data],
+            )
+            for topic in self._request.topic_data
+        ]
+        self._response = ProduceResponse(responses=results)
+        self._one_less()
+
+    def _append(self, topic: str, wanted: ProducePartition) -> ProducePartitionResult:
+        result = ProducePartitionResult(
+            index=wanted.index, error_code=ErrorCode.NONE, base_offset=-1
+        )
+        partition = self._partition(topic, wanted.index)
+        outcome: Appended | Refusal
+        if isinstance(partition, Refusal):
+            outcome = partition
+        elif not wanted.records or not len(wanted.records[0]):
+            outcome = Refusal(ErrorCode.INVALID_RECORD, "there are no records")
+        else:
+
+            def done(error: ErrorCode) -> None:
+                if error:
+                    self._fail(result, Refusal(error, "the records could not be written"))
+                self._one_less()
+
+            self._missing += 1
+            outcome = partition.append(wanted.records[0], done, at_ms=self._inbound.received_ms)
+            if isinstance(outcome, Refusal):
+                self._missing -= 1
+        if isinstance(outcome, Refusal):
+            self._fail(result, outcome)
+        else:
+            result.base_offset = outcome.base_offset
+            result.log_append_time_ms = outcome.log_append_time_ms
+            result.log_start_offset = outcome.log_start_offset
+        return result
+
+    def _partition(self, topic: str, index: int) -> Partition | Refusal:
+        if self._request.acks not in _ACKS:
+            return Refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {self._request.acks}")
+        if self._request.transactional_id is not None:
+            return Refusal(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not offered"
+            )
+        if self._hosted.is_internal(topic):
+            return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is not for clients")
+        partition = self._hosted.partition(topic, index)
+        if partition is None:
+            return Refusal(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}"
+            )
+        return partition
+
+    def _fail(self, result: ProducePartitionResult, refusal: Refusal) -> None:
+        self._has_error = True
+        result.error_code = refusal.code
+        result.base_offset = result.log_append_time_ms = result.log_start_offset = -1
+        result.error_message = refusal.message
+
+    def _one_less(self) -> None:
+        self._missing -= 1
+        if self._missing:
+            return
+        if self._request.acks:
+            self._inbound.respond(self._response)
+            return
+        self._inbound.stay_silent()
+        if self._has_error:
+            # The only way to tell a producer that does not listen, and Kafka's way.
+            self._inbound.connection.refuse("a Produce with acks 0 failed")

@@ -1,0 +1,101 @@
+"""A partition that this broker holds: its log, the writer behind it, and who waits for records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from partage.broker.writer import Writer
+from partage.log.outcomes import Appended, Refusal
+from partage.log.partition import PartitionLog
+from partage.model.errors import ErrorCode
+from partage.wire.types import Buffer
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[ErrorCode], None]
+
+
+class Watcher(Protocol):
+    """Somebody who waits for records."""
+
+    def grew(self, byte_count: int) -> None:
+        """So many more bytes can be read; 0 if the partition is not what it was."""
+
+
+class Partition:
+    """One partition. After a failed write it is offline: its log is ahead of its files."""
+
+    def __init__(self, name: str, log: PartitionLog, writer: Writer) -> None:
+        self.name = name
+        self.log = log
+        self._writer = writer
+        self._watchers: dict[Watcher, None] = {}
+        self.failure: OSError | None = None
+
+    # Writing.
+
+    def append(
+        self, payload: Buffer, done: Done, *, at_ms: int, from_client: bool = True
+    ) -> Appended | Refusal:
+        """Append batches; ``done`` is called once they are durable, or with the error.
+
+        A refusal changes nothing, and ``done`` is not called.
+        """
+        if self.failure is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"writing failed: {self.failure}")
+        appended = self.log.append(payload, at_ms=at_ms, from_client=from_client)
+        if isinstance(appended, Refusal):
+            return appended
+        end_offset = self.log.end_offset
+        size = len(payload)
+
+        def written(error: OSError | None) -> None:
+            if error is not None:
+                self._fail(error)
+            if self.failure is not None:
+                done(ErrorCode.KAFKA_STORAGE_ERROR)
+                return
+            self._durable(end_offset, size)
+            done(ErrorCode.NONE)
+
+        # A duplicate writes nothing, but waits for the write that it repeats.
+        self._writer.submit(appended.writes, written)
+        return appended
+
+    def _durable(self, end_offset: int, byte_count: int) -> None:
+        marker = self.log.mark_durable(end_offset)
+        if self._writer.syncs:
+            self._writer.note(marker)
+        self._tell(byte_count)
+
+    def _fail(self, error: OSError) -> None:
+        if self.failure is None:
+            log.error(
+                "%s is offline, writing it failed: %s. It is opened again at the next start; see "
+                "to the disk first.",
+                self.name,
+                error,
+            )
+            self.failure = error
+            self._tell(0)
+
+    # Waiting.
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have the watcher told of new records."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Have it told no more."""
+        self._watchers.pop(watcher, None)
+
+    def _tell(self, byte_count: int) -> None:
+        for watcher in list(self._watchers):
+            watcher.grew(byte_count)
+
+    def retire(self) -> None:
+        """The partition is deleted: nobody need wait for it."""
+        self.failure = self.failure or FileNotFoundError(f"{self.name} is deleted")
+        self._tell(0)

@@ -1,0 +1,225 @@
+"""Hosts one shard on the loop: events to its driver, records to its log, replies to clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final, Protocol
+
+from partage.bridge.exchange import deliver
+from partage.broker.clock import Clock
+from partage.broker.inbound import Inbound
+from partage.broker.partition import Partition
+from partage.coordinator.events import Event
+from partage.coordinator.outcome import Notice
+from partage.coordinator.shard import Shard
+from partage.model.errors import ErrorCode
+from partage.runtime.driver import Driver
+from partage.log.damage import DamagedLog
+from partage.log.outcomes import Refusal
+from partage.model.settings import GroupSettings
+from partage.store.shard_log import encode_records, replay, subscribed_topics
+from partage.wire.primitives import Malformed
+from partage.wire.types import Buffer
+
+log = logging.getLogger(__name__)
+
+#: Of thousands of replies that fall due at once, as many leave in one turn of the loop.
+_RELEASED_A_TURN: Final = 128
+_FIRED_A_TURN: Final = 256
+_RELOAD_AFTER_S: Final = 1.0
+
+
+class Listener(Protocol):
+    """Who wants to hear what happens in groups."""
+
+    def __call__(self, notice: Notice, /) -> None: ...
+
+
+class ShardStore(Protocol):
+    """Where a shard's log is."""
+
+    def partition(self) -> Partition:
+        """The partition to append to, made if there is none yet."""
+
+    def content(self) -> list[Buffer]:
+        """All record batches of the partition; called in a thread."""
+
+    def open_again(self) -> None:
+        """Open the partition anew after a failure; called in a thread."""
+
+
+class ShardHost:
+    """One shard, from loading to the end, through failures of its log."""
+
+    def __init__(
+        self,
+        name: str,
+        store: ShardStore,
+        settings: GroupSettings,
+        clock: Clock,
+        listener: Listener,
+    ) -> None:
+        self._name = name
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._driver = Driver()
+        self._life = 0  # counts up when the log fails: what was under way before counts no more
+        self._loading: asyncio.Task[None] | None = None
+        self._is_flushing = False
+        self._is_releasing = False
+        self._wake: asyncio.TimerHandle | None = None
+        self._wake_ms = 0
+        self._is_closed = False
+
+    # Life.
+
+    def load(self) -> None:
+        """Begin to load; requests are told so until it is done."""
+        self._loading = self._loop.create_task(self._load())
+
+    def start_empty(self) -> None:
+        """There is nothing to load."""
+        self._driver.activate(Shard(self._settings, subscribed_topics), self._clock.now_ms())
+        self._settle()
+
+    async def _load(self) -> None:
+        while not self._is_closed:
+            try:
+                shard = await self._loop.run_in_executor(None, self._read)
+            except (OSError, DamagedLog, Malformed) as error:
+                log.error("loading %s failed, trying again: %s", self._name, error)
+                await asyncio.sleep(_RELOAD_AFTER_S)
+            else:
+                self._driver.activate(shard, self._clock.now_ms())
+                self._settle()
+                return
+
+    def _read(self) -> Shard:
+        if self._life:
+            self._store.open_again()
+        return replay(self._store.content(), self._settings)
+
+    async def loaded(self) -> None:
+        """Return once loading is over."""
+        if self._loading is not None:
+            await self._loading
+
+    def close(self) -> None:
+        """Handle nothing any more."""
+        self._is_closed = True
+        if self._loading is not None:
+            self._loading.cancel()
+        if self._wake is not None:
+            self._wake.cancel()
+
+    def _fail(self, error: BaseException) -> None:
+        log.error("%s is loaded again, its log failed: %s", self._name, error)
+        self._life += 1
+        self._is_flushing = False
+        self._driver.failed()
+        self.load()
+
+    # Events.
+
+    def handle(self, event: Event) -> None:
+        """Hand an event to the core."""
+        try:
+            self._driver.handle(event)
+        except Exception as error:  # a fault of ours: what is durable is right, so begin there
+            log.exception("%s failed at %s", self._name, type(event).__name__)
+            self._fail(error)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Send what may be sent, store what is to be stored, and see to the next timer."""
+        driver = self._driver
+        if driver.has_ready and not self._is_releasing:
+            self._release()
+        if driver.has_unsent and not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush, self._life)
+        for notice in driver.take_notices():
+            self._listener(notice)
+        wake_ms = driver.timers.wake_at_ms()
+        if wake_ms is not None and (self._wake is None or wake_ms < self._wake_ms):
+            self._wake_at(wake_ms)
+
+    # Replies.
+
+    def _release(self) -> None:
+        """Send replies in order; a reply may bring its connection's next request, and so more."""
+        self._is_releasing = True
+        left = _RELEASED_A_TURN
+        while left and self._driver.has_ready:
+            for ticket, reply in self._driver.take_ready(left):
+                left -= 1
+                call = deliver(ticket, reply)
+                if call is not None:
+                    self._respond(call)
+        if self._driver.has_ready:
+            self._loop.call_soon(self._release)
+        else:
+            self._is_releasing = False
+
+    @staticmethod
+    def _respond(call: Any) -> None:
+        origin: Inbound = call.origin
+        origin.respond_encoded(call.response())
+
+    # The log.
+
+    def _flush(self, life: int) -> None:
+        """Append everything that this turn of the loop has brought, as one batch."""
+        if life != self._life:
+            return
+        self._is_flushing = False
+        records, mark = self._driver.take_unsent()
+        if not records:
+            return
+        now_ms = self._clock.now_ms()
+        partition = self._store.partition()
+        batches = encode_records(records, now_ms)
+
+        def done(error: ErrorCode) -> None:
+            if life != self._life or self._is_closed:
+                return
+            if error:
+                self._fail(OSError(f"append failed with {error.name}"))
+            else:
+                self._driver.durable(mark)
+            self._settle()
+
+        for position, batch in enumerate(batches, start=1):
+            is_last = position == len(batches)
+            outcome = partition.append(
+                batch, done if is_last else _ignore, at_ms=now_ms, from_client=False
+            )
+            if isinstance(outcome, Refusal):
+                self._fail(OSError(f"append refused: {outcome.message}"))
+                return
+
+    # Timers.
+
+    def _wake_at(self, wake_ms: int) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake_ms = wake_ms
+        delay_s = max(0, wake_ms - self._clock.now_ms()) / 1000
+        self._wake = self._loop.call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        self._wake = None
+        try:
+            self._driver.fire_due(self._clock.now_ms(), _FIRED_A_TURN)
+        except Exception as error:
+            log.exception("%s failed at a timer", self._name)
+            self._fail(error)
+        self._settle()
+
+
+def _ignore(error: ErrorCode) -> None:
+    """A batch whose successor's outcome says all."""

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
 from partage.wire.api import AnyApi
 from partage.wire.apis import APIS
 from partage.wire.codec.layout import Field, layout
@@ -45,9 +43,9 @@ class Case(NamedTuple):
         return b"".join(self.api.encode_response(self.version, message))
 
     def decode(self, frame: bytes) -> Message:
-        if self.side == "request":
-            return self.api.decode_request(self.version, frame)
-        return self.api.decode_response(self.version, frame)
+        decode = self.api.decode_request if self.side == "request" else self.api.decode_response
+        message: Message = decode(self.version, frame)
+        return message
 
     def rng(self, purpose: str) -> Random:
         return Random(f"{self} {purpose}")
@@ -172,16 +170,3 @@ def _made_value(field: Field, value: Any, version: int, flexible: bool) -> Any:
     if field.struct is not None:
         return made(value, field.struct, version, flexible)
     return value
-
-
-def structures(cls: type[Message], version: int, flexible: bool) -> Iterator[type[Message]]:
-    """``cls`` and every structure inside it."""
-    yield cls
-    shape = layout(cls, version, flexible)
-    for field in (*shape.fields, *shape.tagged):
-        if field.struct is not None:
-            yield from structures(field.struct, version, flexible)
-
-
-def field_names(cls: type[Message]) -> set[str]:
-    return {field.name for field in msgspec.structs.fields(cls)}

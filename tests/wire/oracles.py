@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import uuid
 import warnings
+from collections.abc import Iterator
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -52,7 +53,8 @@ class Oracle(Protocol):
     def encode(self, case: Case, values: dict[str, Any]) -> bytes: ...
 
 
-def _fields(cls: type[Message], case: Case) -> list[Field]:
+def _fields(cls: type[Message] | None, case: Case) -> list[Field]:
+    assert cls is not None
     shape = layout(cls, case.version, case.flexible)
     return [field for field in (*shape.fields, *shape.tagged) if field.name not in OURS]
 
@@ -96,13 +98,15 @@ class Kio:
         entity_writer(self.entity(case))(out, self._to(case.cls, case, self.entity(case), values))
         return out.getvalue()
 
-    def _matched(self, cls: type[Message], case: Case, theirs: Any) -> list[tuple[Field, Any]]:
+    def _matched(
+        self, cls: type[Message] | None, case: Case, theirs: Any
+    ) -> list[tuple[Field, Any]]:
         by_name = {f.name.removesuffix("_ms"): f for f in dataclass_fields(theirs)}
         ours = _fields(cls, case)
         _same_names(ours, by_name, theirs)
         return [(field, by_name[field.name.removesuffix("_ms")]) for field in ours]
 
-    def _from(self, cls: type[Message], case: Case, entity: Any) -> dict[str, Any]:
+    def _from(self, cls: type[Message] | None, case: Case, entity: Any) -> dict[str, Any]:
         return {
             ours.name: self._value_from(ours, case, theirs, getattr(entity, theirs.name))
             for ours, theirs in self._matched(cls, case, type(entity))
@@ -192,7 +196,7 @@ class KafkaPython:
         if entity is None:
             return False
         low, high = entity.valid_versions
-        return low <= case.version <= high
+        return bool(low <= case.version <= high)
 
     def flexible(self, case: Case) -> bool:
         return bool(self.entity(case).flexible_version_q(case.version))
@@ -210,7 +214,9 @@ class KafkaPython:
         made.API_VERSION = case.version
         return bytes(made.encode())
 
-    def _matched(self, cls: type[Message], case: Case, struct: Any) -> list[tuple[Field, Any]]:
+    def _matched(
+        self, cls: type[Message] | None, case: Case, struct: Any
+    ) -> list[tuple[Field, Any]]:
         version = case.version
         by_name = {
             f.name.removesuffix("_ms"): f
@@ -226,7 +232,7 @@ class KafkaPython:
         assert len({f.name for _, f in pairs}) == len(by_name), f"{struct}: {by_name.keys()}"
         return pairs
 
-    def _from(self, cls: type[Message], case: Case, entity: Any) -> dict[str, Any]:
+    def _from(self, cls: type[Message] | None, case: Case, entity: Any) -> dict[str, Any]:
         return {
             ours.name: self._value_from(ours, case, theirs, getattr(entity, theirs.name))
             for ours, theirs in self._matched(cls, case, entity._struct)
@@ -255,7 +261,7 @@ class KafkaPython:
         return value
 
     def _to(
-        self, cls: type[Message], case: Case, struct: Any, make: Any, values: dict[str, Any]
+        self, cls: type[Message] | None, case: Case, struct: Any, make: Any, values: dict[str, Any]
     ) -> Any:
         return make(
             version=case.version,
@@ -282,3 +288,16 @@ class KafkaPython:
         if theirs._type is BitField:
             return {bit for bit in range(32) if value >> bit & 1}
         return value
+
+    def declared(self, case: Case) -> Iterator[tuple[str, type[Message], Field, Any]]:
+        """Each of our fields beside Kafka's own definition of it, which this package bundles."""
+        yield from self._declared(case.cls, case, self.entity(case)._struct, "")
+
+    def _declared(
+        self, cls: type[Message], case: Case, struct: Any, where: str
+    ) -> Iterator[tuple[str, type[Message], Field, Any]]:
+        for ours, theirs in self._matched(cls, case, struct):
+            path = f"{where}.{ours.name}"
+            yield path, cls, ours, theirs
+            if ours.struct is not None:
+                yield from self._declared(ours.struct, case, theirs, path)

@@ -68,10 +68,10 @@ def test_what_no_other_implementation_checks() -> None:
     assert without == WITHOUT_ORACLE
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_flexible_versions_are_those_of_the_oracles(case: Case) -> None:
-    for oracle in ORACLES.values():
-        assert oracle.flexible(case) == case.flexible
+@pytest.mark.parametrize("name", ORACLES)
+def test_flexible_versions_are_those_of_the_oracles(name: str) -> None:
+    for case in COVERED[name]:
+        assert ORACLES[name].flexible(case) == case.flexible, case
 
 
 def test_versions() -> None:

@@ -14,6 +14,7 @@ from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest,
 from partage.wire.primitives import decode_uvarint, decode_varint, encode_uvarint, encode_varint
 from partage.wire.types import (
     Array,
+    Buffer,
     Int8,
     Int32,
     Message,
@@ -115,7 +116,7 @@ def test_a_value_that_does_not_fit_is_an_error_of_the_caller() -> None:
 
 
 def test_record_bytes_are_never_copied() -> None:
-    batches = [bytearray(b"first"), memoryview(b"second")]
+    batches: list[Buffer] = [bytearray(b"first"), memoryview(b"second")]
     topic = ProduceTopic(name="t", partition_data=[ProducePartition(index=0, records=batches)])
     request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic])
     parts = PRODUCE.encode_request(9, request)
@@ -126,7 +127,7 @@ def test_record_bytes_are_never_copied() -> None:
     (view,) = PRODUCE.decode_request(9, frame).topic_data[0].partition_data[0].records or ()
     assert isinstance(view, memoryview)
     assert view.obj is frame
-    assert view == b"firstsecond"
+    assert bytes(view) == b"firstsecond"
 
 
 def test_generated_code_can_be_read() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import warnings
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -140,10 +141,11 @@ def test_truncated_or_damaged_bytes_are_malformed_or_a_message(version: int) -> 
         with pytest.raises(Malformed):
             decode_subscription(raw[:length])
     rng = Random(version)
+    decoders: list[Callable[[bytes], object]] = [decode_subscription, decode_assignment]
     for _ in range(300):
-        for decode in (decode_subscription, decode_assignment):
+        for decode in decoders:
             try:
-                decode(damaged(raw, rng))  # type: ignore[operator]
+                decode(damaged(raw, rng))
             except Malformed:
                 continue
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+
+from partage.wire.apis.common import OPERATIONS_OMITTED
 
 from .arbitrary import CASES, Case, arbitrary, made, plain
 from .oracles import OURS, KafkaPython, Kio, Oracle
 
-EXAMPLES = 4
-ORACLES: dict[str, Oracle] = {"kio": Kio(), "kafka-python": KafkaPython()}
+EXAMPLES = 3
+DEFINITIONS = KafkaPython()
+ORACLES: dict[str, Oracle] = {"kio": Kio(), "kafka-python": DEFINITIONS}
 COVERED = {
     name: [case for case in CASES if oracle.covers(case)] for name, oracle in ORACLES.items()
 }
@@ -35,3 +39,18 @@ def test_both_read_what_the_other_writes(oracle: Oracle, case: Case) -> None:
         assert oracle.decode(case, ours) == expected
         assert plain(case.decode(theirs), case.version, case.flexible) == values
         assert ours == theirs
+
+
+@pytest.mark.parametrize("case", COVERED["kafka-python"], ids=str)
+def test_declarations_agree_with_kafkas_own(case: Case) -> None:
+    """In what random messages might miss: nulls, tags, and defaults where Kafka states one."""
+    for path, cls, ours, theirs in DEFINITIONS.declared(case):
+        assert ours.nullable == theirs.nullable_for_version_q(case.version), path
+        assert ours.tag == (theirs.tag if theirs.tagged_field_q(case.version) else None), path
+        if "default" in theirs._json:
+            (info,) = (each for each in msgspec.structs.fields(cls) if each.name == ours.name)
+            # kafka-python shows these bit sets as sets.
+            default = (
+                OPERATIONS_OMITTED if theirs.default is None and info.default else theirs.default
+            )
+            assert info.default == default, path

@@ -7,8 +7,9 @@ at first use of a (message, version); `decoder_source` and `encoder_source` show
 
 Limits on what a peer may declare (each a `Malformed`): an array's count must fit the bytes left,
 all arrays of a message together may hold ``ELEMENTS_MAX`` structures and strings (numbers take
-about ten times their bytes and are not counted), a structure may carry ``TAGS_MAX`` tagged fields,
-of which unknown ones are skipped and never kept (CVE-2026-111108, CVE-2026-111115).
+about ten times their bytes and are not counted), a string ``TEXT_MAX`` bytes, a structure may carry
+``TAGS_MAX`` tagged fields, of which unknown ones are skipped and never kept (CVE-2026-111108,
+CVE-2026-111115).
 """
 
 from __future__ import annotations
@@ -20,10 +21,19 @@ from typing import Any
 
 from partage.wire.codec.decoding import ELEMENTS_MAX, TAGS_MAX, DecoderWriter
 from partage.wire.codec.encoding import EncoderWriter
+from partage.wire.codec.layout import TEXT_MAX
 from partage.wire.primitives import Malformed
 from partage.wire.types import Buffer, Message
 
-__all__ = ["ELEMENTS_MAX", "TAGS_MAX", "decoder", "decoder_source", "encoder", "encoder_source"]
+__all__ = [
+    "ELEMENTS_MAX",
+    "TAGS_MAX",
+    "TEXT_MAX",
+    "decoder",
+    "decoder_source",
+    "encoder",
+    "encoder_source",
+]
 
 Decoder = Callable[[Buffer, int], tuple[Any, int]]
 Encoder = Callable[[Any], list[Buffer]]
@@ -63,7 +73,12 @@ def decoder(cls: type[Message], version: int, flexible: bool) -> Decoder:
 
 @cache
 def encoder(cls: type[Message], version: int, flexible: bool) -> Encoder:
-    """A function ``message -> list of buffers``; large record buffers stay uncopied."""
+    """A function ``message -> list of buffers``; record buffers stay uncopied.
+
+    What does not fit its field (a number out of range, a string above ``TEXT_MAX``, a None that
+    this version does not allow) is the caller's mistake: ``struct.error``, ``AttributeError`` or
+    ``TypeError``.
+    """
     writer = EncoderWriter(version, flexible)
     encode: Encoder = _compile(writer.message(cls), writer.src.names, "encode", cls, version)
     return encode

@@ -8,7 +8,7 @@ from copy import copy
 from functools import cache, partial
 from typing import Any, Final
 
-from partage.wire.codec.layout import Field, Layout, layout, size_min
+from partage.wire.codec.layout import TEXT_MAX, Field, Layout, layout, size_min
 from partage.wire.codec.source import Source
 from partage.wire.primitives import Malformed, decode_uvarint
 from partage.wire.types import Blob, Buffer, Fixed, Kind, Message, Records, Sequential, Text
@@ -26,6 +26,7 @@ class DecoderWriter:
         self.src = Source(
             view=memoryview,
             long_uvarint=_long_uvarint,
+            text_length=_text_length,
             skip_tags=skip_tags,
             too_long=_too_long,
             not_null=_not_null,
@@ -90,7 +91,7 @@ class DecoderWriter:
         """Emit the reading of a length or count; -1 is null."""
         size = self.src.fresh("n")
         if self.flexible:
-            self.uvarint(size)
+            self.uvarint(size, "long_uvarint" if wide else "text_length")
             self.src.add(f"{size} -= 1")
         else:
             fmt, width = ("i", 4) if wide else ("h", 2)
@@ -179,9 +180,9 @@ class DecoderWriter:
         self.src.add(f"{name} = {self.structure(field.struct)}")
         self.src.depth -= 1
 
-    def uvarint(self, name: str) -> None:
+    def uvarint(self, name: str, long: str = "long_uvarint") -> None:
         self.src.add(f"{name} = buf[pos]; pos += 1")
-        self.src.add(f"if {name} > 127: {name}, pos = long_uvarint(buf, pos)")
+        self.src.add(f"if {name} > 127: {name}, pos = {long}(buf, pos)")
 
     def tag_count(self) -> str:
         count = self.src.fresh("n")
@@ -233,6 +234,13 @@ def _array_unpacker(fmt: str) -> Callable[[Buffer, int, int], list[Any]]:
 
 def _long_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
     return decode_uvarint(buf, pos - 1)
+
+
+def _text_length(buf: Buffer, pos: int) -> tuple[int, int]:
+    size, pos = decode_uvarint(buf, pos - 1)
+    if size - 1 > TEXT_MAX:
+        raise Malformed(f"a string of {size - 1} bytes at byte {pos}; at most {TEXT_MAX} are read")
+    return size, pos
 
 
 def skip_tags(buf: Buffer, pos: int, count: int) -> int:

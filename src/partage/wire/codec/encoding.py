@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from partage.wire.codec.layout import Field, Layout, layout
+from partage.wire.codec.layout import TEXT_MAX, Field, Layout, layout
 from partage.wire.codec.source import Source
 from partage.wire.primitives import SMALL_UVARINTS, encode_uvarint
 from partage.wire.types import Blob, Fixed, Kind, Message, Records, Sequential, Text
@@ -22,6 +22,7 @@ class EncoderWriter:
         self.src = Source(
             small=SMALL_UVARINTS,
             uvarint=encode_uvarint,
+            text_length=_text_length,
             i16=_packer(">h"),
             i32=_packer(">i"),
             array_of=_pack_array,
@@ -57,7 +58,8 @@ class EncoderWriter:
 
     def length(self, size: str, wide: bool) -> None:
         if self.flexible:
-            self.src.add(f"w(small[{size} + 1] if {size} < 127 else uvarint({size} + 1))")
+            long = f"uvarint({size} + 1)" if wide else f"text_length({size})"
+            self.src.add(f"w(small[{size} + 1] if {size} < 127 else {long})")
         else:
             self.src.add(f"w({'i32' if wide else 'i16'}({size}))")
 
@@ -164,6 +166,12 @@ class EncoderWriter:
             src.add(f"w(uvarint({field.tag})); w(uvarint(len({body}))); w({body})")
             src.depth -= 1
         src.depth -= 1
+
+
+def _text_length(size: int) -> bytes:
+    if size > TEXT_MAX:
+        raise struct.error(f"a string of {size} bytes; at most {TEXT_MAX} fit")
+    return encode_uvarint(size + 1)
 
 
 def _pack_array(fmt: str, values: list[Any]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -20,6 +20,9 @@ from partage.wire.types import (
     Text,
     Until,
 )
+
+#: The most bytes in a string: what 16 bits hold, which Kafka keeps to in flexible versions too.
+TEXT_MAX: Final = 0x7FFF
 
 
 class Field(NamedTuple):

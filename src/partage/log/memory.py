@@ -1,0 +1,98 @@
+"""A disk in memory: for brokers that keep nothing, and for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from posixpath import basename, dirname
+
+from partage.log.disk import Buffer
+
+_Directory = dict[str, "bytearray | None"]  # None: a directory, with an entry of its own
+
+
+class MemoryDisk:
+    """A `Disk` whose files are byte arrays: appending and reading cost what they move.
+
+    Everything is durable at once, as far as the program itself lasts.
+    """
+
+    def __init__(self) -> None:
+        self._directories: dict[str, _Directory] = {"": {}}
+
+    def names(self, directory: str) -> list[str]:
+        return sorted(self._directories.get(directory, ()))
+
+    def size(self, path: str) -> int:
+        return len(self._file(path))
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        with memoryview(self._file(path)) as view:
+            return bytes(view[position : position + length])
+
+    def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
+        file = self._made(path)
+        if position > len(file):
+            file.extend(bytes(position - len(file)))
+        for chunk in chunks:
+            if position == len(file):
+                file += chunk
+            else:
+                file[position : position + len(chunk)] = chunk
+            position += len(chunk)
+
+    def sync(self, path: str) -> None:
+        self._file(path)
+
+    def truncate(self, path: str, length: int) -> None:
+        file = self._file(path)
+        if length < len(file):
+            del file[length:]
+        else:
+            file.extend(bytes(length - len(file)))
+
+    def rename(self, old: str, new: str) -> None:
+        source, target = self._holding(old), self._holding(new)
+        if old in self._directories:
+            self._move_directories(old, new)
+        target[basename(new)] = source.pop(basename(old))
+
+    def remove(self, path: str) -> None:
+        for directory in self._below(path):
+            del self._directories[directory]
+        self._directories.get(dirname(path), {}).pop(basename(path), None)
+
+    def make_directory(self, path: str) -> None:
+        if path not in self._directories:
+            self.make_directory(dirname(path))
+            self._directories[dirname(path)][basename(path)] = None
+            self._directories[path] = {}
+
+    def sync_directory(self, path: str) -> None:
+        if path not in self._directories:
+            raise FileNotFoundError(path)
+
+    def _holding(self, path: str) -> _Directory:
+        if dirname(path) not in self._directories:
+            raise FileNotFoundError(path)
+        return self._directories[dirname(path)]
+
+    def _file(self, path: str) -> bytearray:
+        file = self._holding(path).get(basename(path))
+        if file is None:
+            raise FileNotFoundError(path)
+        return file
+
+    def _made(self, path: str) -> bytearray:
+        directory, name = self._holding(path), basename(path)
+        if directory.get(name) is None:
+            if path in self._directories:
+                raise IsADirectoryError(path)
+            directory[name] = bytearray()
+        return self._file(path)
+
+    def _below(self, path: str) -> list[str]:
+        return [at for at in self._directories if at == path or at.startswith(path + "/")]
+
+    def _move_directories(self, old: str, new: str) -> None:
+        for directory in self._below(old):
+            self._directories[new + directory[len(old) :]] = self._directories.pop(directory)

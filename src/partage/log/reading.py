@@ -1,0 +1,61 @@
+"""Walking over the batches of a segment file, and checking what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from partage.log.damage import DamagedLog
+from partage.log.disk import Buffer, Disk
+from partage.log.outcomes import Slice
+from partage.wire.primitives import Malformed
+from partage.wire.records.batch import HEADER_SIZE, BatchHeader, checksum, parse_header
+
+NEAR_BYTES: Final = 8192  # one read for a look-up between two entries of an index
+FAR_BYTES: Final = 1 << 20  # for walks over whole segments
+
+
+def headers(
+    disk: Disk, path: str, position: int, end: int, read_bytes: int = NEAR_BYTES
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each batch from ``position`` up to ``end``; only headers are read,
+    and checksums are not looked at.
+
+    Raises:
+        DamagedLog: there is no batch where one should be, or it reaches beyond ``end``.
+    """
+    while position < end:
+        chunk = disk.read(path, position, min(max(read_bytes, HEADER_SIZE), end - position))
+        at = 0
+        while at == 0 or len(chunk) - at >= HEADER_SIZE:
+            header = _header(path, position, chunk, at)
+            if header.size > end - position - at:
+                raise DamagedLog(path, position + at, "the batch reaches beyond the segment's end")
+            yield position + at, header
+            at += header.size
+        position += at
+
+
+def fault_in_slice(part: Slice, content: Buffer) -> str | None:
+    """What is wrong with bytes read for a slice; `None` if nothing is.
+
+    Looks at the first batch: whether it is the expected one, and its checksum; the client checks
+    the others (``scan`` of `partage.wire.records` checks all at 4 GB/s). A fault can mean that a
+    compaction was swapped in between: locate again, and only a fault that stays is damage.
+    """
+    try:
+        header = parse_header(content)
+    except Malformed as error:
+        return str(error)
+    if header.base_offset != part.base_offset:
+        return f"offset {header.base_offset} stands where {part.base_offset} should"
+    if header.size <= len(content) and header.crc != checksum(content, 0, header.size):
+        return f"the batch at offset {header.base_offset} does not match its checksum"
+    return None
+
+
+def _header(path: str, position: int, chunk: bytes, at: int) -> BatchHeader:
+    try:
+        return parse_header(chunk, at)
+    except Malformed as error:
+        raise DamagedLog(path, position + at, str(error)) from None

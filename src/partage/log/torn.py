@@ -1,0 +1,74 @@
+"""Cutting off bytes that nobody was promised, and keeping them to be looked at."""
+
+from __future__ import annotations
+
+from posixpath import dirname
+
+import msgspec
+
+from partage.log.disk import Disk
+from partage.log.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_of
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """``length`` bytes cut off a file at ``position``; ``kept_in`` is `None` if all were zero."""
+
+    path: str
+    position: int
+    length: int
+    reason: str
+    kept_in: str | None
+
+    def __str__(self) -> str:
+        kept = f"kept in {self.kept_in}" if self.kept_in else "all of them zero"
+        return (
+            f"{self.path}: cut {self.length} bytes at {self.position}, never acknowledged, {kept}"
+            f" ({self.reason})"
+        )
+
+
+def cut_tail(disk: Disk, path: str, position: int, reason: str) -> Cut:
+    """Cut a file at ``position``, durably; what is cut is kept unless it is all zeros."""
+    length = disk.size(path) - position
+    kept_in = None
+    if _has_content(disk, path, position):
+        kept_in = f"{path}.torn-{position}"
+        _copy(disk, path, position, kept_in)
+    disk.truncate(path, position)
+    disk.sync(path)
+    return Cut(path=path, position=position, length=length, reason=reason, kept_in=kept_in)
+
+
+def set_aside(disk: Disk, directory: str, base_offset: int, reason: str) -> Cut:
+    """Take a whole segment out of a log, durably; likewise."""
+    path = file_of(directory, base_offset, LOG)
+    length = disk.size(path)
+    kept_in = f"{path}.torn-0" if _has_content(disk, path, 0) else None
+    if kept_in:
+        disk.rename(path, kept_in)
+    else:
+        disk.remove(path)
+    for suffix in (INDEX, TIME_INDEX, SNAPSHOT):
+        disk.remove(file_of(directory, base_offset, suffix))
+    disk.sync_directory(directory)
+    return Cut(path=path, position=0, length=length, reason=reason, kept_in=kept_in)
+
+
+def _has_content(disk: Disk, path: str, position: int) -> bool:
+    while chunk := disk.read(path, position, _CHUNK_BYTES):
+        if chunk.count(0) < len(chunk):
+            return True
+        position += len(chunk)
+    return False
+
+
+def _copy(disk: Disk, path: str, position: int, target: str) -> None:
+    disk.remove(target)
+    at = 0
+    while chunk := disk.read(path, position + at, _CHUNK_BYTES):
+        disk.write(target, at, [chunk])
+        at += len(chunk)
+    disk.sync(target)
+    disk.sync_directory(dirname(target))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from random import Random
 from typing import Any, Literal, NamedTuple
 
@@ -58,7 +59,13 @@ def cases() -> Iterator[Case]:
             yield Case(api, version, "response")
 
 
+def _message(case: Case) -> tuple[int, str]:
+    return case.api.key, case.side
+
+
 CASES = list(cases())
+#: The cases of one message together: a test for each of these costs a sixth of one for each case.
+BY_MESSAGE = [list(group) for _, group in groupby(sorted(CASES, key=_message), key=_message)]
 NEWEST = [case for case in CASES if case.version == case.api.version_max]
 
 

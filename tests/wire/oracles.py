@@ -19,6 +19,7 @@ import kio.index
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
+from partage.wire.apis.common import OPERATIONS_OMITTED
 from partage.wire.codec.layout import Field, layout
 from partage.wire.types import ZERO_UUID, Message
 
@@ -301,3 +302,8 @@ class KafkaPython:
             yield path, cls, ours, theirs
             if ours.struct is not None:
                 yield from self._declared(ours.struct, case, theirs, path)
+
+    def default(self, field: Any) -> Any:
+        """Kafka's default; authorized operations are a set of bits here, None if omitted."""
+        omitted = getattr(field, "_type", None) is BitField and field.default is None
+        return OPERATIONS_OMITTED if omitted else field.default

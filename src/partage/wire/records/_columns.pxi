@@ -69,6 +69,10 @@ cdef class BinaryColumn:
         self.cells.data = self.data.at
         return 0
 
+    cdef void back(self, const Cells* cells) noexcept:
+        self.cells.used = cells.used
+        self.cells.nulls = cells.nulls
+
     cdef object finish(self, Py_ssize_t rows):
         validity = None
         if self.cells.nulls:
@@ -95,7 +99,7 @@ cdef class ColumnSink(Sink):
     cdef Growing offset, timestamp, timestamp_type, header_offsets
     cdef Py_ssize_t rows, headers, size, size_max
     cdef bint with_headers
-    cdef Mark before
+    cdef Mark done
 
     def __cinit__(self, from_offset, to_offset, with_headers, Py_ssize_t size_max):
         self.from_offset = self.next_offset = from_offset
@@ -110,6 +114,7 @@ cdef class ColumnSink(Sink):
         self.reserve(0, 0)
         if with_headers:
             (<int32_t*>self.header_offsets.at)[0] = 0
+        self.mark()
 
     cdef int reserve(self, Py_ssize_t rows, Py_ssize_t size) except -1:
         """Make room for so many more records, with so many more bytes."""
@@ -131,7 +136,6 @@ cdef class ColumnSink(Sink):
         cdef int32_t append_time = (batch.attributes & LOG_APPEND_TIME) != 0
         cdef int64_t append_us = microseconds(batch.max_timestamp)
         cdef bint stopped = False
-        self.mark()
         self.reserve(batch.count, end - at)
         cdef Cells key = self.key.cells
         cdef Cells value = self.value.cells
@@ -174,6 +178,7 @@ cdef class ColumnSink(Sink):
         self.value.cells = value
         self.rows = row
         self.size = size
+        self.mark()
         return stopped
 
     cdef bint take_headers(self, const uint8_t* at, const uint8_t* end) except -1:
@@ -211,17 +216,19 @@ cdef class ColumnSink(Sink):
         return 0
 
     cdef void mark(self) noexcept:
-        self.before = Mark(
+        """Remember that all up to here are whole batches."""
+        self.done = Mark(
             self.rows, self.headers, self.size,
             self.key.cells, self.value.cells, self.header_key.cells, self.header_value.cells,
         )
 
     cdef void back(self) noexcept:
-        """Forget the batch that was begun last and not taken; only `finish` may follow."""
-        self.rows, self.headers, self.size = self.before.rows, self.before.headers, self.before.size
-        self.key.cells, self.value.cells = self.before.key, self.before.value
-        self.header_key.cells = self.before.header_key
-        self.header_value.cells = self.before.header_value
+        """Forget what was begun since the last whole batch."""
+        self.rows, self.headers, self.size = self.done.rows, self.done.headers, self.done.size
+        self.key.back(&self.done.key)
+        self.value.back(&self.done.value)
+        self.header_key.back(&self.done.header_key)
+        self.header_value.back(&self.done.header_value)
 
     cdef object finish(self):
         headers = None

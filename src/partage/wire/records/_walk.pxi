@@ -107,6 +107,5 @@ cdef bint walk_blob(
                 transactions.mark(at, end, &batch)
             elif sink.take(at, end, &batch):
                 return True
-        if batch.next_offset > sink.next_offset:
-            sink.next_offset = min(batch.next_offset, sink.to_offset)
+        sink.next_offset = max(sink.next_offset, min(batch.next_offset, sink.to_offset))
         pos += batch.size

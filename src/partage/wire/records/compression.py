@@ -106,6 +106,8 @@ def _unpack_snappy(payload: Buffer, size_max: int) -> bytes:
     chunks: list[Any] = []
     room = size_max
     pos, end = len(XERIAL_HEADER), len(view)
+    if end < pos:
+        raise Malformed("snappy payload is cut short")
     while pos < end:
         (size,) = _BE32.unpack_from(view, pos)
         pos += 4

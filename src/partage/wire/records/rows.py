@@ -115,35 +115,35 @@ class Rows:
                 raise _malformed(header, "has an offset outside it")
             raw = payload[pos]
             pos += 1
-            if raw == 1:
+            if raw > 0x7F:
+                byte = payload[pos]
+                pos += 1
+                raw = raw & 0x7F | byte << 7
+                if byte > 0x7F:
+                    raw, pos = _long_varint(payload, pos, raw & 0x3FFF, 32)
+            if raw & 1:
+                if raw != 1:
+                    raise _malformed(header, "has a key of negative length")
                 key = None
             else:
-                if raw > 0x7F:
-                    byte = payload[pos]
-                    pos += 1
-                    raw = raw & 0x7F | byte << 7
-                    if byte > 0x7F:
-                        raw, pos = _long_varint(payload, pos, raw & 0x3FFF, 32)
                 at = pos
                 pos += raw >> 1
-                if raw & 1 or pos > stop:
-                    raise _malformed(header, "has a key that does not fit")
                 key = payload[at:pos]
             raw = payload[pos]
             pos += 1
-            if raw == 1:
+            if raw > 0x7F:
+                byte = payload[pos]
+                pos += 1
+                raw = raw & 0x7F | byte << 7
+                if byte > 0x7F:
+                    raw, pos = _long_varint(payload, pos, raw & 0x3FFF, 32)
+            if raw & 1:
+                if raw != 1:
+                    raise _malformed(header, "has a value of negative length")
                 value = None
             else:
-                if raw > 0x7F:
-                    byte = payload[pos]
-                    pos += 1
-                    raw = raw & 0x7F | byte << 7
-                    if byte > 0x7F:
-                        raw, pos = _long_varint(payload, pos, raw & 0x3FFF, 32)
                 at = pos
                 pos += raw >> 1
-                if raw & 1:
-                    raise _malformed(header, "has a value of negative length")
                 value = payload[at:pos]
             if pos > stop:
                 raise _malformed(header, "has fields that do not fit")

@@ -1,0 +1,186 @@
+"""Payloads of every codec, and what they may not do."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import subprocess
+import sys
+from random import Random
+
+import aiokafka.codec
+import cramjam
+import pyarrow as pa
+import pytest
+
+from partage.wire.primitives import Malformed
+from partage.wire.records.compression import compress, decompress
+
+GZIP, SNAPPY, LZ4, ZSTD = CODECS = (1, 2, 3, 4)
+ARROW_NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+#: Around the sizes of the frames' blocks: 32 KiB for snappy, 64 KiB for lz4, 128 KiB for zstd.
+SIZES = (0, 1, 100, 32_767, 32_769, 65_537, 131_073, 400_000)
+EACH_CODEC = pytest.mark.parametrize("codec", CODECS, ids=ARROW_NAMES.get)
+
+
+def payloads(size: int) -> list[bytes]:
+    rng = Random(size)
+    return [bytes(size), rng.randbytes(size), (rng.randbytes(50) * (size // 50 + 1))[:size]]
+
+
+@pytest.mark.parametrize("codec", [0, *CODECS])
+@pytest.mark.parametrize("size", SIZES)
+def test_unpacking_undoes_packing_and_keeps_to_its_bound(codec: int, size: int) -> None:
+    for payload in payloads(size):
+        packed = compress(codec, payload)
+        assert decompress(codec, packed, size) == payload
+        assert decompress(codec, memoryview(b"--" + packed)[2:], size + 1) == payload
+        if size:
+            with pytest.raises(Malformed, match=f"more than {size - 1} bytes"):
+                decompress(codec, packed, size - 1)
+
+
+@EACH_CODEC
+def test_others_read_ours_and_we_read_theirs(codec: int) -> None:
+    name = ARROW_NAMES[codec]
+    for payload in payloads(200_000):
+        packed = compress(codec, payload)
+        if codec != SNAPPY:  # Arrow's is raw
+            assert pa.decompress(packed, len(payload), codec=name, asbytes=True) == payload
+        theirs = pa.compress(payload, codec=name, asbytes=True)
+        assert decompress(codec, theirs, len(payload)) == payload
+        assert getattr(aiokafka.codec, f"{name}_decode")(packed) == payload
+        theirs = bytes(getattr(aiokafka.codec, f"{name}_encode")(payload))
+        assert decompress(codec, theirs, len(payload)) == payload
+
+
+def test_snappy_is_in_javas_framing_and_lz4_in_independent_blocks() -> None:
+    assert compress(SNAPPY, b"abc").startswith(b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01")
+    flags = compress(LZ4, bytes(200_000))[4]
+    assert flags >> 6 == 1, "version"
+    assert flags & 0x20, "blocks are independent"
+
+
+@EACH_CODEC
+def test_frames_one_after_the_other(codec: int) -> None:
+    first, second = compress(codec, b"a" * 1000), compress(codec, b"b" * 1000)
+    if codec in (LZ4, ZSTD):
+        joined = first + struct.pack("<II", 0x184D2A57, 3) + b"..." + second
+        assert decompress(codec, joined, 2000) == b"a" * 1000 + b"b" * 1000
+        with pytest.raises(Malformed, match="more than"):
+            decompress(codec, joined, 1999)
+    else:
+        with pytest.raises(Malformed):
+            decompress(codec, first + second, 2000)
+
+
+@EACH_CODEC
+def test_what_is_cut_short_or_followed_by_more(codec: int) -> None:
+    payload = Random(1).randbytes(3000) * 10
+    packed = compress(codec, payload)
+    for size in {*range(30), *range(0, len(packed), 7)}:
+        if codec == SNAPPY and size == 16:
+            continue  # a header and no blocks: nothing, soundly framed
+        with pytest.raises(Malformed):
+            decompress(codec, packed[:size], 100_000)
+    with pytest.raises(Malformed):
+        decompress(codec, packed + b"x", 100_000)
+
+
+@pytest.mark.parametrize("codec", [5, 7, -1])
+def test_unknown_codecs(codec: int) -> None:
+    with pytest.raises(Malformed, match="unknown"):
+        decompress(codec, b"", 10)
+    with pytest.raises(ValueError, match="unknown"):
+        compress(codec, b"")
+
+
+def test_declared_sizes_that_lie() -> None:
+    lying = bytearray(compress(ZSTD, bytes(300)))
+    assert lying[4] >> 6 == 1, "a content size of two bytes"
+    lying[5:7] = b"\xff\xff"
+    with pytest.raises(Malformed):
+        decompress(ZSTD, lying, 1 << 20)
+    with pytest.raises(Malformed, match="claims to hold"):
+        decompress(SNAPPY, b"\xff\xff\xff\xff\x07" + b"abc", 1 << 31)
+    with pytest.raises(Malformed, match="more than"):
+        decompress(SNAPPY, b"\xff\xff\xff\xff\x07" + b"abc", 1 << 20)
+    window = b"\x28\xb5\x2f\xfd\x00" + bytes([17 << 3]) + b"\x01\x00\x00"
+    assert decompress(ZSTD, window, 1 << 27) == b""
+    with pytest.raises(Malformed, match="window of 134217728 bytes"):
+        decompress(ZSTD, window, 1 << 20)
+
+
+def test_random_damage_is_malformed_or_harmless() -> None:
+    rng = Random(7)
+    for _ in range(4000):
+        codec = rng.choice(CODECS)
+        payload = (rng.randbytes(rng.randrange(1, 60)) * 300)[: rng.randrange(1, 9000)]
+        if codec == GZIP or rng.random() < 0.7:
+            packed = bytearray(compress(codec, payload))
+        else:
+            packed = bytearray(pa.compress(payload, codec=ARROW_NAMES[codec], asbytes=True))
+        for _ in range(rng.randrange(1, 4)):
+            packed[rng.randrange(min(len(packed), 40))] = rng.randrange(256)
+        with contextlib.suppress(Malformed):
+            assert len(decompress(codec, bytes(packed), 20_000)) <= 20_000
+
+
+def test_bombs_are_stopped_before_they_take_memory() -> None:
+    """In a process with little memory to spare, payloads that unpack to a gigabyte or more."""
+    script = BOMBS.format(path=repr(sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["gzip", "snappy", "xerial", "lz4", "zstd", "zstd-rle"], done
+
+
+BOMBS = """
+import sys
+sys.path[:] = {path}
+import resource, struct, zlib
+import cramjam
+from partage.wire.primitives import Malformed
+from partage.wire.records.compression import decompress
+
+MEGABYTE = 1 << 20
+deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
+segment = deflate.compress(bytes(16 * MEGABYTE)) + deflate.flush(zlib.Z_FULL_FLUSH)
+gzip = b"\\x1f\\x8b\\x08" + bytes(6) + b"\\xff" + segment * 64
+
+raw = bytes(cramjam.snappy.compress_raw(bytes(40 * MEGABYTE)))
+block = bytes(cramjam.snappy.compress_raw(bytes(32768)))
+xerial = b"\\x82SNAPPY\\x00" + struct.pack(">ii", 1, 1)
+xerial += (struct.pack(">i", len(block)) + block) * 32768
+
+block = bytes(cramjam.lz4.compress_block(bytes(4 * MEGABYTE), store_size=False))
+lz4 = b"\\x04\\x22\\x4d\\x18\\x60\\x70\\x73"
+lz4 += (struct.pack("<I", len(block)) + block) * 256 + bytes(4)
+
+zstd = bytes(cramjam.zstd.compress(bytes(64 * MEGABYTE)))
+head = b"\\x28\\xb5\\x2f\\xfd\\x00\\x38"  # a window of 128 KiB, no content size
+repeated = struct.pack("<I", 131072 << 3 | 1 << 1)[:3] + b"."
+rle = head + repeated * 8192 + b"\\x01\\x00\\x00"
+
+with open("/proc/self/statm") as statm:
+    used = int(statm.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 24 * MEGABYTE,) * 2)
+bombs = dict(gzip=(1, gzip), snappy=(2, raw), xerial=(2, xerial), lz4=(3, lz4), zstd=(4, zstd))
+for name, (codec, bomb) in [*bombs.items(), ("zstd-rle", (4, rle))]:
+    try:
+        decompress(codec, bomb, 4 * MEGABYTE)
+    except Malformed as error:
+        assert "more than" in str(error), (name, error)
+        print(name)
+"""
+
+
+def test_cramjam_fails_rather_than_writes_past_a_full_buffer() -> None:
+    """What the bound on lz4 and zstd rests on."""
+    for module, codec in ((cramjam.lz4, LZ4), (cramjam.zstd, ZSTD)):
+        packed = compress(codec, Random(2).randbytes(5000))
+        for room in (0, 1, 4999):
+            out = bytearray(room)
+            with pytest.raises(cramjam.DecompressionError, match="whole buffer"):
+                module.decompress_into(packed, out)
+            assert len(out) == room

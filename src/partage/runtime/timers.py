@@ -73,8 +73,8 @@ class Timers(Generic[Key]):
             deadline_ms = self._deadlines.get(key)
             if deadline_ms is None:
                 continue  # cancelled
-            if deadline_ms > now_ms:
-                self._queue(key, deadline_ms)  # moved on since
+            if deadline_ms > at_ms:  # moved on since; others may come before it
+                self._queue(key, deadline_ms)
                 continue
             del self._deadlines[key]
             yield key

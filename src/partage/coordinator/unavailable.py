@@ -50,6 +50,9 @@ def unavailable(event: Request | ListGroups, error: ErrorCode) -> Reply:
             return LeaveReply(errors=(error,) * len(event.leavers))
         case Commit():
             return CommitReply(errors=(error,) * len(event.offsets))
+        case FetchOffsets() if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            # To consumers of Kafka before 3.9 that would be the end; this they ask again on.
+            return OffsetsReply(error=ErrorCode.NOT_COORDINATOR)
         case FetchOffsets():
             return OffsetsReply(error=error)
         case Describe():

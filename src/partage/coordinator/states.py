@@ -28,7 +28,7 @@ PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
     ),
     GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
-    GroupState.DEAD: frozenset(GroupState),
+    GroupState.DEAD: frozenset({GroupState.EMPTY}),
 }
 
 #: The states in which a rebalance may be started.

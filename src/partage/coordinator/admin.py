@@ -102,7 +102,7 @@ def expire(
     for offset in gone:
         turn.write(OffsetRemoved(group_id=group.id, topic=offset.topic, partition=offset.partition))
     if gone:
-        turn.notice(group, Happening.OFFSETS_EXPIRED, reason=f"{len(gone)} offsets")
+        turn.notice(group, Happening.OFFSETS_EXPIRED, reason=f"{len(gone)} of them")
     if group.state is GroupState.EMPTY and not group.pending and not committed:
         _remove(turn, group, "empty, and no offsets are left")
 

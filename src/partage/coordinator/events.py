@@ -144,7 +144,7 @@ class DeleteOffsets(Request, frozen=True, kw_only=True):
 
 
 class ListGroups(Event, frozen=True, kw_only=True):
-    """ListGroups, of one shard; states are compared without case, no state means any."""
+    """ListGroups, of one shard, filtered by states and types in small letters; none means any."""
 
     reply_to: Ticket
     states: frozenset[str] = frozenset()

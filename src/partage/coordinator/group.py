@@ -23,8 +23,9 @@ class Group:
     """One group. Durable is what ``saved`` says, the rest is rebuilt by the members' requests.
 
     ``members`` keeps the order in which they came. ``joined`` counts those parked in their Join,
-    ``pending`` those who were given an id and have not come back with it, ``unsynced`` those who
-    have not asked for their assignment, so that no question here costs more than it must.
+    ``joined_static`` the static ones of them; ``pending`` are those who were given an id and have
+    not come back with it, ``unsynced`` those who have not asked for their assignment. So no
+    question here costs more than it must.
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class Group:
         "id",
         "initial_delay",
         "joined",
+        "joined_static",
         "leader",
         "members",
         "pending",
@@ -55,6 +57,7 @@ class Group:
         self.unsynced: dict[str, None] = {}
         self.support: dict[str, int] = {}  # protocol name -> members that list it
         self.joined = 0
+        self.joined_static = 0
         self.leader: str | None = None
         self.protocol_type: str | None = None
         self.initial_delay: InitialDelay | None = None
@@ -109,7 +112,8 @@ class Group:
             self.add(self._restored(kept))
         if not self.members:
             return
-        self.leader = saved.leader
+        if saved.leader in self.members:
+            self.leader = saved.leader
         self.sync_resumed = saved.awaiting_sync
         if saved.awaiting_sync:
             self.state = GroupState.COMPLETING_REBALANCE
@@ -212,10 +216,21 @@ class Group:
         return ErrorCode.UNKNOWN_MEMBER_ID if member is None else member
 
     def rebalance_timeout_ms(self) -> int:
-        """The longest of the members'."""
-        return max(m.rebalance_timeout_ms for m in self.members.values())
+        """The longest of the members'; nobody is waited for where only pending ones are left."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     # The join phase.
+
+    def count_joined(self, member: Member, by: int) -> None:
+        """The member is parked in its Join, or is no longer."""
+        self.joined += by
+        if member.is_static:
+            self.joined_static += by
+
+    @property
+    def staying(self) -> int:
+        """How many the next generation has so far: who joined, and static members even if away."""
+        return self.joined + len(self.static) - self.joined_static
 
     @property
     def all_joined(self) -> bool:

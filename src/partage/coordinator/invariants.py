@@ -64,6 +64,10 @@ def counts_are_right(group: Group) -> None:
     members = group.members.values()
     joined = sum(m.join_ticket is not None for m in members)
     assert group.joined == joined, f"{group.id}: {group.joined} counted as joined, {joined} are"
+    joined_static = sum(m.join_ticket is not None and m.is_static for m in members)
+    assert group.joined_static == joined_static, (
+        f"{group.id}: {group.joined_static} static members counted as joined, {joined_static} are"
+    )
     support: dict[str, int] = {}
     for member in members:
         for name in member.protocol_names():

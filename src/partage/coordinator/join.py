@@ -32,8 +32,9 @@ def refusal(turn: Turn, event: Join) -> ErrorCode | None:
 
 def join(turn: Turn, group: Group, event: Join) -> None:
     """A Join for a group that is there, or was just made for it."""
-    if not _has_room(turn, group, event.member_id):
-        _turn_away(turn, group, event)
+    holder = _holder(group, event)
+    if not _has_room(turn, group, holder):
+        _turn_away(turn, group, event, holder)
     elif not group.supports(event.protocol_type, event.protocols):
         _refuse(turn, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif not event.member_id:
@@ -48,31 +49,42 @@ def _refuse(turn: Turn, event: Join, error: ErrorCode) -> None:
     turn.reply(event.reply_to, JoinReply(error=error, member_id=event.member_id))
 
 
-def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
-    """Whether the group has a place for the member (``group.max.size``, KIP-389).
+def _holder(group: Group, event: Join) -> Member | None:
+    """Who holds the place that the request comes for: itself, or a static member's predecessor."""
+    if not event.member_id and event.instance_id is not None:
+        return group.members.get(group.static.get(event.instance_id, ""))
+    return group.members.get(event.member_id)
+
+
+def _has_room(turn: Turn, group: Group, holder: Member | None) -> bool:
+    """Whether the group has a place (``group.max.size``, KIP-389); ``holder`` has one already.
 
     In the join phase those who have joined count, so that of a group that has become too large
-    the last to rejoin are the ones to go.
+    the last to rejoin are the ones to go; and static members, who stay even if they are away.
+    Kafka counts neither those, so that a group can outgrow its size, nor a returning static
+    member as one that is there, so that it finds a full group closed.
     """
+    members_max = turn.settings.members_max
     match group.state:
         case GroupState.PREPARING_REBALANCE:
-            member = group.members.get(member_id)
-            has_joined = member is not None and member.join_ticket is not None
-            return has_joined or group.joined < turn.settings.members_max
+            if holder is None:
+                return group.staying < members_max
+            has_joined = holder.join_ticket is not None
+            return has_joined or group.staying - holder.is_static < members_max
         case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
-            return member_id in group.members or len(group.members) < turn.settings.members_max
+            return holder is not None or len(group.members) < members_max
     return True
 
 
-def _turn_away(turn: Turn, group: Group, event: Join) -> None:
+def _turn_away(turn: Turn, group: Group, event: Join, holder: Member | None) -> None:
     error = ErrorCode.GROUP_MAX_SIZE_REACHED
     turn.reply(event.reply_to, JoinReply(error=error, member_id=""))
-    member = group.members.get(event.member_id)
-    if member is not None:
-        rebalance.dismiss(turn, group, member, error)
-        rebalance.after_departure(turn, group, f"no room for member {event.member_id}")
+    if holder is not None:
+        rebalance.dismiss(turn, group, holder, error)
+        turn.notice(group, Happening.LEFT, holder.id, "no place in the group")
     elif event.member_id in group.pending:
         rebalance.forget_pending(turn, group, event.member_id)
+    rebalance.end_join_if_complete(turn, group)
 
 
 def _join_new(turn: Turn, group: Group, event: Join) -> None:

@@ -14,15 +14,16 @@ from partage.model.errors import ErrorCode
 
 def leave(turn: Turn, group: Group, event: Leave) -> None:
     """A Leave for a group that is there; each leaver gets an answer of its own."""
-    before = dict(group.members)
-    errors = tuple(_leave_one(turn, group, leaver) for leaver in event.leavers)
+    gone: list[str] = []
+    errors = tuple(_leave_one(turn, group, leaver, gone) for leaver in event.leavers)
     turn.reply(event.reply_to, LeaveReply(errors=errors))
-    gone = [member_id for member_id in before if member_id not in group.members]
     if gone:
         rebalance.after_departure(turn, group, f"{', '.join(gone)} left")
+    else:  # a pending member may have been what the others waited for
+        rebalance.end_join_if_complete(turn, group)
 
 
-def _leave_one(turn: Turn, group: Group, leaver: Leaver) -> ErrorCode:
+def _leave_one(turn: Turn, group: Group, leaver: Leaver, gone: list[str]) -> ErrorCode:
     member_id = leaver.member_id
     if not member_id and leaver.instance_id is not None:
         member_id = group.static.get(leaver.instance_id, "")
@@ -36,5 +37,6 @@ def _leave_one(turn: Turn, group: Group, leaver: Leaver) -> ErrorCode:
     if refused is not None:
         return refused
     rebalance.dismiss(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+    gone.append(member_id)
     turn.notice(group, Happening.LEFT, member_id, leaver.reason or "")
     return ErrorCode.NONE

@@ -21,14 +21,19 @@ from partage.model.errors import ErrorCode
 
 
 def park_join(turn: Turn, group: Group, member: Member, ticket: Ticket) -> None:
-    """The member waits for the end of the join phase; its session pauses."""
+    """The member waits for the end of the join phase; its session pauses.
+
+    That of a new one does not: it has only the patience with members that were never answered,
+    and asking again does not give it more.
+    """
     if member.join_ticket is None:
-        group.joined += 1
+        group.count_joined(member, +1)
     else:  # it asked again, on another connection: the older request is void
         refused = JoinReply(error=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id)
         turn.reply(member.join_ticket, refused)
     member.join_ticket = ticket
-    turn.cancel(member.session_timer)
+    if not member.is_new:
+        turn.cancel(member.session_timer)
 
 
 def answer_join(turn: Turn, group: Group, member: Member, reply: JoinReply) -> None:
@@ -37,7 +42,7 @@ def answer_join(turn: Turn, group: Group, member: Member, reply: JoinReply) -> N
         return
     turn.reply(member.join_ticket, reply)
     member.join_ticket = None
-    group.joined -= 1
+    group.count_joined(member, -1)
 
 
 def park_sync(turn: Turn, member: Member, ticket: Ticket) -> None:
@@ -72,11 +77,9 @@ def dismiss(turn: Turn, group: Group, member: Member, error: ErrorCode) -> None:
 
 
 def forget_pending(turn: Turn, group: Group, member_id: str) -> None:
-    """Who was given this id will not come; the join phase need not wait for it."""
+    """Who was given this id will not come; see then whether the join phase waited for it."""
     del group.pending[member_id]
     turn.cancel(Member.timer_for(group.id, member_id))
-    if group.state is GroupState.PREPARING_REBALANCE:
-        end_join_if_complete(turn, group)
 
 
 def generation_reply(group: Group, member: Member, *, with_members: bool) -> JoinReply:
@@ -148,8 +151,9 @@ def join_time_is_up(turn: Turn, group: Group) -> None:
 
 
 def end_join_if_complete(turn: Turn, group: Group) -> None:
-    """End the join phase if all have joined and no initial delay is running."""
-    if group.initial_delay is None and group.all_joined:
+    """End the join phase, if there is one, all have joined, and no initial delay is running."""
+    is_joining = group.state is GroupState.PREPARING_REBALANCE and group.initial_delay is None
+    if is_joining and group.all_joined:
         finish_join(turn, group)
 
 
@@ -220,7 +224,7 @@ def sync_time_is_up(turn: Turn, group: Group) -> None:
     for member_id in silent:
         dismiss(turn, group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID)
         turn.notice(group, Happening.EXPIRED, member_id, "never asked for its assignment")
-    start(turn, group, f"{len(silent)} members never asked for their assignment")
+    start(turn, group, f"members that never asked for their assignment: {len(silent)}")
 
 
 # Members going.
@@ -230,7 +234,7 @@ def after_departure(turn: Turn, group: Group, reason: str) -> None:
     """Somebody is gone: the others share anew, or need not wait for it any longer."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         start(turn, group, reason)
-    elif group.state is GroupState.PREPARING_REBALANCE:
+    else:
         end_join_if_complete(turn, group)
 
 
@@ -238,6 +242,7 @@ def session_is_over(turn: Turn, group: Group, member_id: str) -> None:
     """The member, or the one that was to become one, has not been heard of in time."""
     if member_id in group.pending:
         forget_pending(turn, group, member_id)
+        end_join_if_complete(turn, group)
         return
     member = group.members[member_id]
     # A client that still waits, parked as a new member for five minutes, may ask again.

@@ -197,7 +197,8 @@ class Shard:
             case ExpiryTimer():
                 for group in list(self.groups.values()):
                     committed = self.offsets.get(group.id, _NO_OFFSETS)
-                    admin.expire(turn, group, committed, self.topics_in_use(group))
+                    in_use = self.topics_in_use(group) if committed else None
+                    admin.expire(turn, group, committed, in_use)
                 turn.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
 
     def topics_in_use(self, group: Group) -> frozenset[str] | None:

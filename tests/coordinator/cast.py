@@ -1,0 +1,60 @@
+"""Who acts in a scenario, and the words in which it is said."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+
+from partage.coordinator.replies import JoinReply
+from partage.model.errors import ErrorCode
+
+FLAGS = {"must-rejoin", "old-leader", "before-v9", "before-v6", "simple", "loading"}
+
+
+class Words:
+    """A command line taken apart: its verb, its names, its flags, and its options."""
+
+    def __init__(self, line: str) -> None:
+        self.verb, *rest = shlex.split(line)
+        self.flags = FLAGS.intersection(rest)
+        self.names = [word for word in rest if "=" not in word and word not in FLAGS]
+        self.options = dict(word.split("=", 1) for word in rest if "=" in word)
+
+    @property
+    def group_id(self) -> str:
+        return self.options.get("group", "g")
+
+
+@dataclass
+class Client:
+    """A member of one group, as its client sees it: how it joins, and what it was last told."""
+
+    name: str
+    options: dict[str, str] = field(default_factory=dict)
+    flags: set[str] = field(default_factory=set)
+    member_id: str = ""
+    generation: int = -1
+    members: list[str] = field(default_factory=list)
+    ids: int = 0
+
+    def fresh_id(self) -> str:
+        """The next id, if the coordinator asks for one."""
+        self.ids += 1
+        return f"{self.name}-{self.ids}"
+
+    def hear(self, reply: JoinReply) -> None:
+        """Remember what the coordinator says."""
+        if reply.error is ErrorCode.NONE:
+            self.member_id = reply.member_id
+            self.generation = reply.generation
+            self.members = [m.member_id for m in reply.members]
+        elif reply.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = reply.member_id
+        elif reply.error is ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+
+
+def partition(text: str) -> tuple[str, int]:
+    """``t-0`` is partition 0 of topic t."""
+    topic, _, index = text.rpartition("-")
+    return topic, int(index)

@@ -1,0 +1,332 @@
+"""Judges a coordinator from the outside: by what was asked, what was answered and what was stored.
+
+It knows nothing of the core's state, so it holds for any implementation. It is fed the entries of
+a `Harness`'s trace, in order, and raises `AssertionError` at the first thing that cannot be.
+
+1. A group's stored generation only grows, until the group is removed.
+2. A stored generation has its leader and each instance id once, and is no larger than allowed.
+3. Nobody hears of a generation that is not stored with it; the leader, and nobody else, hears who
+   is in it.
+4. The assignment of a member in a generation is always the same one, and it is what the leader
+   sent.
+5. Who was replaced under its instance id is never accepted again.
+6. A heartbeat or commit is accepted only from a member of the stored generation.
+7. A request that is refused for what the client believes of the group stores nothing.
+8. A commit that was acknowledged is stored, and every fetch after it shows it or a later one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from partage.coordinator.events import (
+    Commit,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    OffsetToCommit,
+    Sync,
+    Ticket,
+)
+from partage.coordinator.records import (
+    GroupRemoved,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetRemoved,
+    Record,
+)
+from partage.coordinator.replies import (
+    CommitReply,
+    HeartbeatReply,
+    JoinedMember,
+    JoinReply,
+    LeaveReply,
+    OffsetsReply,
+    SyncReply,
+)
+from partage.model.errors import ErrorCode
+
+from .harness import (
+    Answered,
+    Asked,
+    Crashed,
+    Durable,
+    Entry,
+    Failed,
+    Fired,
+    Heard,
+    Learnt,
+    Written,
+)
+
+Partition = tuple[str, str, int]
+
+#: Errors that tell a client that it is not where it believes to be.
+FENCING = {
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+}
+
+
+class Hearing:
+    """What was so when a request came in."""
+
+    def __init__(self, position: int, stored: GroupSaved | None, is_loaded: bool) -> None:
+        self.position = position
+        self.stored = stored
+        self.is_loaded = is_loaded
+        self.written = 0
+        self.floors: dict[Partition, int] = {}
+
+
+class Checker:
+    """Everything that an outsider remembers."""
+
+    def __init__(self, members_max: int) -> None:
+        self.members_max = members_max
+        self._position = 0
+        self._cause: Asked | None = None
+        self._hearings: dict[Ticket, Hearing] = {}
+        self._doubted: list[Record] = []
+        self._saved: dict[str, list[GroupSaved]] = defaultdict(list)  # durable, in any life
+        self._current: dict[str, GroupSaved] = {}  # durable, in this life
+        self._offsets: dict[Partition, list[OffsetCommitted | None]] = defaultdict(list)
+        self._acknowledged: dict[Partition, int] = {}
+        self._assigned: dict[tuple[str, int, str], bytes] = {}
+        self._holders: dict[tuple[str, str], str] = {}
+        self._fenced: dict[tuple[str, str], int] = {}  # (group, member) -> since when
+
+    def feed(self, entries: Iterable[Entry]) -> None:
+        """Take note of what happened, and judge it."""
+        for entry in entries:
+            self._position += 1
+            match entry:
+                case Heard():
+                    self._hear(entry.asked, entry.is_loaded)
+                case Written():
+                    self._doubted.append(entry.record)
+                    self._judge_cause(entry.record)
+                case Durable(count=count) | Crashed(kept=count):
+                    for record in self._doubted[:count]:
+                        self._store(record)
+                    del self._doubted[:count]
+                    if isinstance(entry, Crashed):
+                        self._doubted.clear()
+                        self._cause = None
+                case Failed():
+                    self._doubted.clear()
+                    self._cause = None
+                case Answered():
+                    self._judge(entry)
+                case Learnt() | Fired():
+                    self._cause = None
+
+    # What is asked and stored.
+
+    def _hear(self, asked: Asked, is_loaded: bool) -> None:
+        self._cause = asked
+        group_id = getattr(asked, "group_id", "")
+        hearing = Hearing(self._position, self._latest(group_id), is_loaded)
+        if isinstance(asked, FetchOffsets):
+            hearing.floors = dict(self._acknowledged)
+        self._hearings[asked.reply_to] = hearing
+
+    def _latest(self, group_id: str) -> GroupSaved | None:
+        """The group as the core has written it, durable or not."""
+        latest = self._current.get(group_id)
+        for record in self._doubted:
+            if record.group_id == group_id:
+                if isinstance(record, GroupSaved):
+                    latest = record
+                elif isinstance(record, GroupRemoved):
+                    latest = None
+        return latest
+
+    def _judge_cause(self, record: Record) -> None:
+        if self._cause is None:
+            return
+        self._hearings[self._cause.reply_to].written += 1
+        if isinstance(record, GroupSaved) and isinstance(self._cause, Sync):
+            if record.awaiting_sync or not record.members:
+                return
+            sent = self._cause.assignments
+            for member in record.members:
+                assert member.assignment == sent.get(member.member_id, b""), "not what was sent"
+
+    def _store(self, record: Record) -> None:
+        match record:
+            case GroupSaved():
+                self._store_group(record)
+            case GroupRemoved():
+                self._current.pop(record.group_id, None)
+            case OffsetCommitted():
+                self._offsets[record.group_id, record.topic, record.partition].append(record)
+            case OffsetRemoved():
+                self._offsets[record.group_id, record.topic, record.partition].append(None)
+
+    def _store_group(self, saved: GroupSaved) -> None:
+        before = self._current.get(saved.group_id)
+        generation = 0 if before is None else before.generation
+        starts = saved.awaiting_sync or not saved.members
+        expected = generation + 1 if starts else generation
+        assert saved.generation == expected, f"{saved} follows generation {generation}"
+        members = [m.member_id for m in saved.members]
+        instances = [m.instance_id for m in saved.members if m.instance_id is not None]
+        assert len(set(members)) == len(members), f"a member twice in {saved}"
+        assert len(set(instances)) == len(instances), f"an instance id twice in {saved}"
+        assert len(members) <= self.members_max, f"too many members in {saved}"
+        if members:
+            assert saved.leader in members, f"led by a stranger: {saved}"
+            assert saved.protocol is not None
+        else:
+            assert saved.leader is None
+            assert saved.protocol is None
+        self._current[saved.group_id] = saved
+        self._saved[saved.group_id].append(saved)
+
+    # What is answered.
+
+    def _judge(self, entry: Answered) -> None:
+        hearing = self._hearings.pop(entry.asked.reply_to)
+        asked, reply = entry.asked, entry.reply
+        self._judge_refusal(asked, reply, hearing)
+        match asked, reply:
+            case Join(), JoinReply(error=ErrorCode.NONE):
+                self._judge_join(asked, reply, hearing)
+            case Sync(), SyncReply(error=ErrorCode.NONE):
+                self._judge_sync(asked, reply, hearing)
+            case Heartbeat(), HeartbeatReply(error=ErrorCode.NONE) if hearing.is_loaded:
+                self._judge_membership(asked, hearing)
+            case Commit(), CommitReply():
+                self._judge_commit(asked, reply, hearing)
+            case FetchOffsets(), OffsetsReply(error=ErrorCode.NONE):
+                self._judge_fetch(asked, reply, hearing)
+
+    def _judge_refusal(self, asked: Asked, reply: object, hearing: Hearing) -> None:
+        errors: tuple[ErrorCode, ...] = ()
+        match reply:
+            case HeartbeatReply(error=error):
+                errors = (error,)
+            case SyncReply(error=error):
+                errors = (error,)
+            case LeaveReply(errors=errors) | CommitReply(errors=errors):
+                pass
+        if errors and set(errors) <= FENCING:
+            assert not hearing.written, f"{asked} was refused and stored something: {reply}"
+
+    def _find(self, group_id: str, fits: Callable[[GroupSaved], bool]) -> GroupSaved | None:
+        return next((s for s in reversed(self._saved[group_id]) if fits(s)), None)
+
+    def _judge_join(self, asked: Join, reply: JoinReply, hearing: Hearing) -> None:
+        member_id = reply.member_id
+        is_misled = (
+            asked.instance_id is not None
+            and not asked.member_id
+            and not asked.may_skip_assignment
+            and reply.leader != member_id
+        )  # a static member that returns to an old client is told that its predecessor leads
+
+        def fits(saved: GroupSaved) -> bool:
+            return (
+                saved.generation == reply.generation
+                and (saved.protocol_type, saved.protocol) == (reply.protocol_type, reply.protocol)
+                and any(m.member_id == member_id for m in saved.members)
+                and (saved.leader == reply.leader or is_misled)
+            )
+
+        saved = self._find(asked.group_id, fits)
+        assert saved is not None, f"{reply} tells of a generation that is not stored"
+        leads = reply.leader == member_id
+        told = (
+            tuple(JoinedMember(m.member_id, m.instance_id, m.subscription) for m in saved.members)
+            if leads
+            else ()
+        )
+        assert reply.members == told, f"{reply.members} is not who is in {saved}"
+        if asked.instance_id is not None:
+            self._accept(asked.group_id, asked.instance_id, member_id)
+        self._judge_fenced(asked.group_id, member_id, hearing)
+
+    def _accept(self, group_id: str, instance_id: str, member_id: str) -> None:
+        before = self._holders.get((group_id, instance_id))
+        self._holders[group_id, instance_id] = member_id
+        if before is not None and before != member_id:
+            self._fenced[group_id, before] = self._position
+
+    def _judge_fenced(self, group_id: str, member_id: str, hearing: Hearing) -> None:
+        since = self._fenced.get((group_id, member_id))
+        assert since is None or hearing.position < since, f"{member_id} is fenced, and accepted"
+
+    def _judge_sync(self, asked: Sync, reply: SyncReply, hearing: Hearing) -> None:
+        key = (asked.group_id, asked.generation, asked.member_id)
+        assigned = self._assigned.setdefault(key, reply.assignment)
+        assert assigned == reply.assignment, f"{key} got {assigned!r}, and {reply.assignment!r}"
+
+        def fits(saved: GroupSaved) -> bool:
+            return (
+                saved.generation == asked.generation
+                and not saved.awaiting_sync
+                and any(
+                    (m.member_id, m.assignment) == (asked.member_id, assigned)
+                    for m in saved.members
+                )
+            )
+
+        assert self._find(asked.group_id, fits), f"{reply} is not stored"
+        self._judge_fenced(asked.group_id, asked.member_id, hearing)
+
+    def _judge_membership(self, asked: Heartbeat | Commit, hearing: Hearing) -> None:
+        stored = hearing.stored
+        assert stored is not None, f"{asked} was accepted into a group that is not stored"
+        assert stored.generation == asked.generation, f"{asked} was accepted into {stored}"
+        members = [m.member_id for m in stored.members]
+        assert asked.member_id in members, f"{asked} was accepted into {stored}"
+        self._judge_fenced(asked.group_id, asked.member_id, hearing)
+
+    def _judge_commit(self, asked: Commit, reply: CommitReply, hearing: Hearing) -> None:
+        accepted = [
+            offset
+            for offset, error in zip(asked.offsets, reply.errors, strict=True)
+            if error is ErrorCode.NONE
+        ]
+        for offset in accepted:
+            self._acknowledge(asked, offset)
+        if accepted and asked.generation >= 0:
+            self._judge_membership(asked, hearing)
+        elif accepted:
+            stored = hearing.stored
+            assert stored is None or not stored.members, f"{asked} was accepted into {stored}"
+
+    def _acknowledge(self, asked: Commit, offset: OffsetToCommit) -> None:
+        key = (asked.group_id, offset.topic, offset.partition)
+        history = self._offsets[key]
+        for index in reversed(range(len(history))):
+            kept = history[index]
+            if (
+                kept is not None
+                and (kept.offset, kept.metadata) == (offset.offset, offset.metadata)
+                and kept.commit_ms == asked.at_ms
+            ):
+                self._acknowledged[key] = max(index, self._acknowledged.get(key, 0))
+                return
+        raise AssertionError(f"{asked} is acknowledged and not stored")
+
+    def _judge_fetch(self, asked: FetchOffsets, reply: OffsetsReply, hearing: Hearing) -> None:
+        if asked.partitions is None:
+            shown = {(o.group_id, o.topic, o.partition): o for o in reply.offsets if o is not None}
+            keys = [key for key in self._offsets if key[0] == asked.group_id]
+            found = [(key, shown.get(key)) for key in keys]
+            assert shown.keys() <= set(keys), f"{reply} shows what was never stored"
+        else:
+            found = [
+                ((asked.group_id, *partition), offset)
+                for partition, offset in zip(asked.partitions, reply.offsets, strict=True)
+            ]
+        for key, offset in found:
+            floor = hearing.floors.get(key)
+            allowed = self._offsets[key][floor or 0 :]
+            never = offset is None and floor is None
+            assert never or offset in allowed, f"{key} shows {offset}, not one of {allowed}"

@@ -1,0 +1,396 @@
+"""A shard behind its driver, on a clock and a log that the test moves by hand.
+
+Whatever is asked, `Harness` checks after each event that the core's invariants hold, that what is
+in the log gives the same state again, and that every ticket is answered once. What happened is
+left in ``trace``, in order; `checker` judges it from the outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from partage.coordinator import invariants
+from partage.coordinator.events import Event, ListGroups, Request, Ticket, TimerFired
+from partage.coordinator.outcome import Happening, Notice
+from partage.coordinator.records import (
+    GroupRemoved,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetRemoved,
+    Record,
+)
+from partage.coordinator.replies import Reply
+from partage.coordinator.shard import Shard
+from partage.coordinator.states import GroupState
+from partage.coordinator.timers import TimerKey
+from partage.model.settings import GroupSettings
+from partage.runtime.driver import Driver
+
+Asked = Request | ListGroups
+Edge = tuple[GroupState, GroupState]
+
+START_MS = 1_000_000
+
+#: The state that a group is in after each of these.
+BECOMES = {
+    Happening.REBALANCE_STARTED: GroupState.PREPARING_REBALANCE,
+    Happening.GENERATION_STARTED: GroupState.COMPLETING_REBALANCE,
+    Happening.ASSIGNED: GroupState.STABLE,
+    Happening.EMPTIED: GroupState.EMPTY,
+    Happening.REMOVED: GroupState.DEAD,
+}
+IN_GENERATION = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A request came in, to a shard that was loaded or not."""
+
+    asked: Asked
+    is_loaded: bool
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """Something happened that nobody asked for."""
+
+    event: Event
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A timer fired."""
+
+    at_ms: int
+    key: TimerKey
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A notice; with the state that the group left, if it left one."""
+
+    notice: Notice
+    before: GroupState | None
+
+
+@dataclass(frozen=True)
+class Written:
+    """A record was given to the log."""
+
+    record: Record
+
+
+@dataclass(frozen=True)
+class Durable:
+    """The first of the records in doubt are durable; ``waited`` if the log held them back."""
+
+    count: int
+    waited: bool
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A reply left."""
+
+    asked: Asked
+    reply: Reply
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A connection broke with its reply still owed."""
+
+    asked: Asked
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The log refused what it was given, and what was in doubt is lost."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """The coordinator died; of the records in doubt the first few turned out to be durable."""
+
+    kept: int
+    lost: int
+
+
+Entry = Heard | Learnt | Fired | Noted | Written | Durable | Answered | Lost | Failed | Crashed
+
+
+class MemoryLog:
+    """A log that tells durable from in doubt; a crash keeps the first and may keep the second."""
+
+    def __init__(self) -> None:
+        self.durable: list[Record] = []
+        self.in_doubt: list[tuple[list[Record], int]] = []  # with the driver's mark
+        self.holds = False
+        self.fails = False
+
+    @property
+    def doubted(self) -> list[Record]:
+        """The records in doubt, in order."""
+        return [record for batch, _ in self.in_doubt for record in batch]
+
+
+def topics_of(metadata: bytes) -> frozenset[str] | None:
+    """What a member subscribes to, in the language of these tests: ``t,u``; ``?`` tells nobody."""
+    text = metadata.decode()
+    return None if text in ("", "?") else frozenset(text.split(","))
+
+
+def compacted(records: list[Record]) -> list[Record]:
+    """The last record of each key, where it stands: what compaction leaves behind."""
+    last: dict[tuple[object, ...], Record] = {}
+    for record in records:
+        match record:
+            case OffsetCommitted() | OffsetRemoved():
+                key: tuple[object, ...] = (record.group_id, record.topic, record.partition)
+            case GroupSaved() | GroupRemoved():
+                key = (record.group_id,)
+        last.pop(key, None)
+        last[key] = record
+    return list(last.values())
+
+
+class WatchedDriver(Driver):
+    """The driver, watched: something is called before and after every single event."""
+
+    def __init__(self, before: Callable[[Event], None], after: Callable[[], None]) -> None:
+        super().__init__()
+        self._before = before
+        self._after = after
+
+    def handle(self, event: Event) -> None:
+        self._before(event)
+        super().handle(event)
+        self._after()
+
+
+class Harness:
+    """One shard, driven; ``now_ms`` is its time."""
+
+    def __init__(self, settings: GroupSettings | None = None) -> None:
+        self.settings = settings or GroupSettings()
+        self.now_ms = START_MS
+        self.log = MemoryLog()
+        self.trace: list[Entry] = []
+        self.owed: dict[Ticket, Asked] = {}
+        self.driver = WatchedDriver(self._before, self._after)
+        self.edges: set[Edge] = set()
+        self._states: dict[str, GroupState] = {}
+        self._tickets = 0
+        self.load()
+
+    # Asking.
+
+    @property
+    def shard(self) -> Shard:
+        """The shard, while it is loaded."""
+        assert self.driver.shard is not None, "the shard is not loaded"
+        return self.driver.shard
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether there is a shard to ask."""
+        return self.driver.shard is not None
+
+    def ticket(self) -> Ticket:
+        """A ticket that nobody has."""
+        self._tickets += 1
+        return Ticket(self._tickets)
+
+    def handle(self, event: Event) -> None:
+        """Hand in an event, and take what comes of it to where it belongs."""
+        if isinstance(event, Asked):
+            assert event.reply_to not in self.owed, "a ticket is used once"
+            self.owed[event.reply_to] = event
+            self.trace.append(Heard(event, self.is_loaded))
+        else:
+            self.trace.append(Learnt(event))
+        self.driver.handle(event)
+        self._settle()
+
+    def answer_to(self, event: Asked) -> Reply | None:
+        """The reply to ``event``, handed in now; None if none left yet."""
+        before = len(self.trace)
+        self.handle(event)
+        for entry in self.trace[before:]:
+            if isinstance(entry, Answered) and entry.asked.reply_to == event.reply_to:
+                return entry.reply
+        return None
+
+    # Time.
+
+    def tick(self, ms: int) -> None:
+        """Let time pass; every timer fires at its very moment."""
+        until_ms = self.now_ms + ms
+        while True:
+            wake_ms = self.driver.timers.wake_at_ms()
+            if wake_ms is None or wake_ms > until_ms:
+                break
+            self.now_ms = max(self.now_ms, wake_ms)
+            self.driver.fire_due(self.now_ms)
+            self._settle()
+        self.now_ms = until_ms
+
+    # The log.
+
+    def hold(self) -> None:
+        """From now on records stay in doubt."""
+        self.log.holds = True
+
+    def release(self, count: int | None = None) -> None:
+        """The first ``count`` batches in doubt become durable; or all, and holding ends."""
+        batches = self.log.in_doubt[:count]
+        del self.log.in_doubt[: len(batches)]
+        for records, mark in batches:
+            self.log.durable += records
+            self.trace.append(Durable(len(records), waited=True))
+            self.driver.durable(mark)
+        if count is None:
+            self.log.holds = False
+        self._settle()
+
+    def fail(self) -> None:
+        """The next append fails, or that of what is in doubt."""
+        if self.log.in_doubt:
+            self._fail(len(self.log.doubted))
+            self._settle()
+        else:
+            self.log.fails = True
+
+    def _fail(self, count: int) -> None:
+        self.log.in_doubt.clear()
+        self.log.fails = self.log.holds = False
+        self.trace.append(Failed(count))
+        self.driver.failed()
+
+    def crash(self, keep: int = 0) -> None:
+        """The coordinator dies; of the records in doubt the first ``keep`` turn out durable."""
+        doubted = self.log.doubted
+        self.log.durable += doubted[:keep]
+        self.trace.append(Crashed(min(keep, len(doubted)), max(len(doubted) - keep, 0)))
+        self.log.in_doubt.clear()
+        self.log.fails = self.log.holds = False
+        self.driver = WatchedDriver(self._before, self._after)
+        self.trace += [Lost(asked) for asked in self.owed.values()]
+        self.owed.clear()
+
+    def load(self) -> None:
+        """Load the shard from what is durable."""
+        shard = self.replayed(self.log.durable)
+        self._states = self._resumed_states()
+        self.driver.activate(shard, self.now_ms)
+        self._settle()
+
+    def _resumed_states(self) -> dict[str, GroupState]:
+        """The states that loading puts the groups in, before any is found too large."""
+        boundless = msgspec.structs.replace(self.settings, members_max=GroupSettings().members_max)
+        shard = self.replayed(self.log.durable, boundless)
+        shard.resume(self.now_ms)
+        return {group.id: group.state for group in shard.groups.values()}
+
+    def replayed(self, records: list[Record], settings: GroupSettings | None = None) -> Shard:
+        """A shard that has applied ``records``, before it resumes."""
+        shard = Shard(settings or self.settings, topics_of)
+        for record in records:
+            shard.apply(record)
+        return shard
+
+    # After each event.
+
+    def _before(self, event: Event) -> None:
+        if isinstance(event, TimerFired):
+            self.trace.append(Fired(event.at_ms, event.key))
+
+    def _after(self) -> None:
+        self._note()
+        if self.is_loaded:
+            invariants.check(self.shard, self.driver.timers.armed)
+
+    def _settle(self) -> None:
+        self._after()
+        while self.driver.has_unsent or self.driver.has_ready:
+            self._append()
+            self._deliver()
+        if self.is_loaded:
+            self._check_tickets()
+            self._check_replay()
+
+    def _append(self) -> None:
+        if not self.driver.has_unsent:
+            return
+        records, mark = self.driver.take_unsent()
+        if self.log.fails:
+            self._fail(len(records))
+            return
+        self.trace += [Written(record) for record in records]
+        self.log.in_doubt.append((records, mark))
+        if not self.log.holds:
+            self.log.durable += records
+            self.log.in_doubt.clear()
+            self.trace.append(Durable(len(records), waited=False))
+            self.driver.durable(mark)
+
+    def _deliver(self) -> None:
+        for ticket, reply in self.driver.take_ready(1000):
+            assert ticket in self.owed, f"{reply} answers a ticket that is not open"
+            self.trace.append(Answered(self.owed.pop(ticket), reply))
+
+    def _note(self) -> None:
+        """Follow the states of the groups through the notices, which tell of every change."""
+        for notice in self.driver.take_notices():
+            after = BECOMES.get(notice.happening)
+            before = None
+            if after is not None:
+                before = self._states.get(notice.group_id, GroupState.EMPTY)
+                self.edges.add((before, after))
+                self._states[notice.group_id] = after
+            self.trace.append(Noted(notice, before))
+        if not self.is_loaded:
+            return
+        for group in self.shard.groups.values():
+            known = self._states.setdefault(group.id, group.state)
+            assert known is group.state, f"nobody was told that {group.id} is {group.state}"
+        for group_id in self._states.keys() - self.shard.groups.keys():
+            del self._states[group_id]
+
+    def parked(self) -> set[Ticket]:
+        """The tickets of members that wait."""
+        return {
+            ticket
+            for group in self.shard.groups.values()
+            for member in group.members.values()
+            for ticket in (member.join_ticket, member.sync_ticket)
+            if ticket is not None
+        }
+
+    def _check_tickets(self) -> None:
+        parked = self.parked()
+        assert parked <= self.owed.keys(), "somebody is parked whom nobody waits for"
+        if not self.log.in_doubt:
+            forgotten = self.owed.keys() - parked
+            assert not forgotten, f"forgotten: {[self.owed[ticket] for ticket in forgotten]}"
+
+    def _check_replay(self) -> None:
+        records = self.log.durable + self.log.doubted
+        live = invariants.durable_state(self.shard)
+        replayed = self.replayed(records)
+        assert invariants.durable_state(replayed) == live, "a replay gives another state"
+        shortened = self.replayed(compacted(records))
+        assert invariants.durable_state(shortened) == live, "compaction changes the state"
+        replayed.resume(self.now_ms)
+        for group in self.shard.groups.values():
+            if group.state in IN_GENERATION and len(group.members) <= self.settings.members_max:
+                again = replayed.groups[group.id]
+                assert again.state is group.state
+                assert (again.generation, again.leader) == (group.generation, group.leader)
+                assert list(again.members) == list(group.members)
+                assert again.static == group.static

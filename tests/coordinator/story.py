@@ -1,0 +1,403 @@
+"""Scenarios told in text: a command, then everything that happened.
+
+A scenario is a file of blocks. A block is one or more commands, a line ``----``, what happened, and
+an empty line; lines before the commands that begin with ``#`` are for the reader. The manner is
+that of the interaction tests of etcd's raft. ``pytest --rewrite-scenarios`` writes what happened
+into the files, to be reviewed as a diff.
+
+Clients have names and remember what they were last told: their member id, their generation, and,
+when they lead, who is in it. The id that a client's n-th JoinGroup brings, should the coordinator
+want a fresh one, is its name with ``-n``. What they ask goes to group ``g`` unless ``group=`` says
+another.
+
+=====================================  =============================================================
+``settings name=value ...``            broker settings, before anything else
+``client NAME ... option=value``       how these clients join from now on
+``join NAME ... [options]``            JoinGroup; options: ``protocols=range,sticky``,
+                                       ``metadata=t,u`` (the topics), ``type=``, ``instance=``,
+                                       ``session=``, ``rebalance=`` (ms), ``id=``, ``reason=``,
+                                       ``must-rejoin`` (v4 on), ``old-leader`` (before v9)
+``sync NAME ... [options]``            SyncGroup; ``assign=a:0,1;b:2`` of a leader, which otherwise
+                                       gives each member one partition; ``error=``, ``id=``,
+                                       ``generation=``, ``protocol=``, ``type=``
+``heartbeat NAME ... [options]``       ``id=``, ``generation=``, ``instance=``
+``leave NAME ... [options]``           one LeaveGroup for all of them; ``id=``, ``instance=``
+``remove INSTANCE ...``                LeaveGroup by an administrator
+``commit NAME t-0=5 ... [options]``    OffsetCommit; ``metadata=``, ``retention=``, ``before-v9``,
+                                       ``simple`` (from outside the group's protocol)
+``fetch [t-0 ...]``                    OffsetFetch of these partitions, or of all
+``describe`` / ``list`` / ``delete``   DescribeGroups, ListGroups, DeleteGroups
+``delete-offsets t-0 ...``             OffsetDelete
+``topics-deleted t ...``               topics are gone
+``gather NAME ...``                    these clients join a new group up to their sync, and
+``form NAME ...``                      up to a stable group; told in one line, the record of it
+``tick MS``                            time passes
+``timers``                             which timers are armed
+``log hold | release [n] | fail``      records stay in doubt; become durable; are refused
+``crash [keep=n] [loading] [...]``     the coordinator dies, and is loaded again, with other
+                                       settings if it says so; ``keep=n`` records in doubt survive
+``load``                               after ``log fail`` and ``crash loading``
+=====================================  =============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from partage.coordinator.events import (
+    Commit,
+    DeleteGroup,
+    DeleteOffsets,
+    Describe,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    Leaver,
+    ListGroups,
+    OffsetToCommit,
+    Protocol,
+    Sync,
+    TopicsDeleted,
+)
+from partage.coordinator.replies import JoinReply
+from partage.coordinator.states import GroupState
+from partage.model.settings import GroupSettings
+
+from .cast import Client, Words, partition
+from .checker import Checker
+from .harness import Answered, Asked, Harness, Heard, Lost
+from .telling import told, told_record, told_timers
+
+SESSION_MS = 10_000
+REBALANCE_MS = 30_000
+ADMIN = "admin"
+
+
+class Story:
+    """One scenario being played."""
+
+    def __init__(self) -> None:
+        self._clients: dict[tuple[str, str], Client] = {}
+        self._askers: dict[object, str] = {}
+        self._lines: list[str] = []
+        self._commands: dict[str, Callable[[Words], None]] = {
+            "settings": self._settings,
+            "client": self._client_joins_so,
+            "join": self._join,
+            "sync": self._sync,
+            "heartbeat": self._heartbeat,
+            "leave": self._leave,
+            "remove": self._remove,
+            "commit": self._commit,
+            "fetch": self._fetch,
+            "describe": self._describe,
+            "list": self._list,
+            "delete": self._delete,
+            "delete-offsets": self._delete_offsets,
+            "topics-deleted": self._topics_deleted,
+            "gather": self._gather,
+            "form": self._form,
+            "tick": self._tick,
+            "timers": self._timers,
+            "log": self._log,
+            "crash": self._crash,
+            "load": self._load,
+        }
+        self._begin(GroupSettings())
+
+    def _begin(self, settings: GroupSettings) -> None:
+        self.harness = Harness(settings)
+        self.checker = Checker(settings.members_max)
+
+    def play(self, line: str) -> list[str]:
+        """Carry out a command; what happened, line by line."""
+        words = Words(line)
+        self._commands[words.verb](words)
+        self._hear()
+        lines, self._lines = self._lines, []
+        return lines
+
+    def end(self) -> None:
+        """The log catches up; by then everybody has been answered who is not parked."""
+        if not self.harness.is_loaded:
+            self.harness.load()
+        self.harness.release()
+        self._hear()
+        assert self.harness.owed.keys() == self.harness.parked()
+
+    def _ask(self, name: str, event: Asked) -> None:
+        self._askers[event.reply_to] = name
+        self.harness.handle(event)
+        self._hear()
+
+    def _hear(self) -> None:
+        """Let clients and checker hear what happened, and put it in words."""
+        trace = self.harness.trace
+        self.checker.feed(trace)
+        for entry in trace:
+            asker = ""
+            if isinstance(entry, Heard | Answered | Lost):
+                asker = self._askers[entry.asked.reply_to]
+            if isinstance(entry, Answered) and isinstance(entry.reply, JoinReply):
+                assert isinstance(entry.asked, Join)
+                self._client(asker, entry.asked.group_id).hear(entry.reply)
+            self._lines += told(entry, asker)
+        trace.clear()
+
+    def _client(self, name: str, group_id: str) -> Client:
+        return self._clients.setdefault((name, group_id), Client(name))
+
+    def _named(self, words: Words) -> list[Client]:
+        return [self._client(name, words.group_id) for name in words.names]
+
+    def _generation(self, words: Words, client: Client) -> int:
+        return int(words.options.get("generation", client.generation))
+
+    # Members' requests.
+
+    def _settings(self, words: Words) -> None:
+        self._begin(self._changed(GroupSettings(), words))
+
+    def _changed(self, settings: GroupSettings, words: Words) -> GroupSettings:
+        values = {name: int(value) for name, value in words.options.items()}
+        return msgspec.structs.replace(settings, **values)
+
+    def _client_joins_so(self, words: Words) -> None:
+        for client in self._named(words):
+            client.options |= words.options
+            client.flags |= words.flags
+
+    def _join(self, words: Words) -> None:
+        for client in self._named(words):
+            self._join_one(words, client)
+
+    def _join_one(self, words: Words, client: Client) -> None:
+        options = client.options | words.options
+        flags = client.flags | words.flags
+        metadata = options.get("metadata", "t").encode()
+        names = options.get("protocols", "range")
+        self._ask(
+            client.name,
+            Join(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                group_id=words.group_id,
+                member_id=options.get("id", client.member_id),
+                fresh_member_id=client.fresh_id(),
+                instance_id=options.get("instance"),
+                client_id=client.name,
+                client_host="/127.0.0.1",
+                session_timeout_ms=int(options.get("session", SESSION_MS)),
+                rebalance_timeout_ms=int(options.get("rebalance", REBALANCE_MS)),
+                protocol_type=options.get("type", "consumer"),
+                protocols=tuple(Protocol(name, metadata) for name in names.split(",") if name),
+                reason=options.get("reason"),
+                must_rejoin_with_id="must-rejoin" in flags,
+                may_skip_assignment="old-leader" not in flags,
+            ),
+        )
+
+    def _sync(self, words: Words) -> None:
+        for client in self._named(words):
+            self._ask(
+                client.name,
+                Sync(
+                    at_ms=self.harness.now_ms,
+                    reply_to=self.harness.ticket(),
+                    group_id=words.group_id,
+                    generation=self._generation(words, client),
+                    member_id=words.options.get("id", client.member_id),
+                    instance_id=words.options.get("instance", client.options.get("instance")),
+                    protocol_type=words.options.get("type"),
+                    protocol=words.options.get("protocol"),
+                    assignments=self._assignments(words, client),
+                    assignment_error=words.options.get("error"),
+                ),
+            )
+
+    def _assignments(self, words: Words, client: Client) -> dict[str, bytes]:
+        text = words.options.get("assign")
+        if text is None:
+            return {member: str(n).encode() for n, member in enumerate(client.members)}
+        parts = dict(part.split(":") for part in text.split(";") if part)
+        return {
+            self._client(name, words.group_id).member_id or name: share.encode()
+            for name, share in parts.items()
+        }
+
+    def _heartbeat(self, words: Words) -> None:
+        for client in self._named(words):
+            self._ask(
+                client.name,
+                Heartbeat(
+                    at_ms=self.harness.now_ms,
+                    reply_to=self.harness.ticket(),
+                    group_id=words.group_id,
+                    generation=self._generation(words, client),
+                    member_id=words.options.get("id", client.member_id),
+                    instance_id=words.options.get("instance", client.options.get("instance")),
+                ),
+            )
+
+    def _leave(self, words: Words) -> None:
+        leavers = [
+            Leaver(
+                member_id=words.options.get("id", client.member_id),
+                instance_id=words.options.get("instance", client.options.get("instance")),
+                reason=words.options.get("reason"),
+            )
+            for client in self._named(words)
+        ]
+        self._let_go(words.names[0], words, leavers)
+        for client in self._named(words):
+            client.member_id = ""
+
+    def _remove(self, words: Words) -> None:
+        leavers = [Leaver(member_id="", instance_id=instance) for instance in words.names]
+        self._let_go(ADMIN, words, leavers)
+
+    def _let_go(self, name: str, words: Words, leavers: list[Leaver]) -> None:
+        event = Leave(
+            at_ms=self.harness.now_ms,
+            reply_to=self.harness.ticket(),
+            group_id=words.group_id,
+            leavers=tuple(leavers),
+        )
+        self._ask(name, event)
+
+    # Offsets.
+
+    def _commit(self, words: Words) -> None:
+        name = words.names[0]
+        client = self._client(name, words.group_id)
+        is_simple = "simple" in words.flags
+        keyed = {"group", "metadata", "retention", "generation", "id", "instance"}
+        retention = words.options.get("retention")
+        self._ask(
+            name,
+            Commit(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                group_id=words.group_id,
+                generation=-1 if is_simple else self._generation(words, client),
+                member_id="" if is_simple else words.options.get("id", client.member_id),
+                instance_id=words.options.get("instance", client.options.get("instance")),
+                offsets=tuple(
+                    OffsetToCommit(
+                        topic=partition(where)[0],
+                        partition=partition(where)[1],
+                        offset=int(offset),
+                        metadata=words.options.get("metadata", ""),
+                    )
+                    for where, offset in words.options.items()
+                    if where not in keyed
+                ),
+                retention_ms=None if retention is None else int(retention),
+                knows_group_not_found="before-v9" not in words.flags,
+            ),
+        )
+
+    def _fetch(self, words: Words) -> None:
+        partitions = tuple(partition(name) for name in words.names) or None
+        self._ask(
+            ADMIN,
+            FetchOffsets(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                group_id=words.group_id,
+                partitions=partitions,
+            ),
+        )
+
+    def _delete_offsets(self, words: Words) -> None:
+        self._ask(
+            ADMIN,
+            DeleteOffsets(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                group_id=words.group_id,
+                partitions=tuple(partition(name) for name in words.names),
+            ),
+        )
+
+    def _topics_deleted(self, words: Words) -> None:
+        topics = frozenset(words.names)
+        self.harness.handle(TopicsDeleted(at_ms=self.harness.now_ms, topics=topics))
+
+    # Administrators' requests.
+
+    def _describe(self, words: Words) -> None:
+        self._ask(
+            ADMIN,
+            Describe(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                group_id=words.group_id,
+                knows_group_not_found="before-v6" not in words.flags,
+            ),
+        )
+
+    def _list(self, words: Words) -> None:
+        self._ask(
+            ADMIN,
+            ListGroups(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                states=frozenset(words.names),
+                types=frozenset(filter(None, words.options.get("types", "").split(","))),
+            ),
+        )
+
+    def _delete(self, words: Words) -> None:
+        self._ask(
+            ADMIN,
+            DeleteGroup(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                group_id=words.group_id,
+            ),
+        )
+
+    # The world.
+
+    def _gather(self, words: Words) -> None:
+        self._join(words)
+        group = self.harness.shard.groups[words.group_id]
+        while group.state is GroupState.PREPARING_REBALANCE:
+            self.harness.tick(self.harness.settings.initial_rebalance_delay_ms)
+        self._hear()
+        self._lines = [told_record(group.saved)]
+
+    def _form(self, words: Words) -> None:
+        self._gather(words)
+        self._sync(words)
+        self._lines = [told_record(self.harness.shard.groups[words.group_id].saved)]
+
+    def _tick(self, words: Words) -> None:
+        self.harness.tick(int(words.names[0]))
+
+    def _timers(self, words: Words) -> None:
+        self._lines += told_timers(self.harness.driver.timers.armed, self.harness.now_ms)
+
+    def _log(self, words: Words) -> None:
+        what, *count = words.names
+        match what:
+            case "hold":
+                self.harness.hold()
+            case "release":
+                self.harness.release(int(count[0]) if count else None)
+            case "fail":
+                self.harness.fail()
+
+    def _crash(self, words: Words) -> None:
+        self.harness.crash(int(words.options.pop("keep", 0)))
+        settings = self.harness.settings = self._changed(self.harness.settings, words)
+        self.checker.members_max = settings.members_max
+        if "loading" not in words.flags:
+            self.harness.load()
+
+    def _load(self, words: Words) -> None:
+        self.harness.load()

@@ -8,7 +8,7 @@
     TOPIC-P/00000000000000000000.index       its offset index, once it is closed
     TOPIC-P/00000000000000000000.timeindex   its time index, once it is closed
     TOPIC-P/00000000000000000000.snapshot    the producers' state at its base offset
-    TOPIC-P/compaction.rounds            up to where it was compacted, and when
+    TOPIC-P/compaction.progress          up to where it was compacted, and when
     TOPIC-P/compaction.swap              a compaction being swapped in
     TOPIC-P/*.cleaned, *.tmp             unfinished work, removed at start-up
     TOPIC-P/*.torn-POSITION              bytes that start-up cut off, kept to be looked at
@@ -21,7 +21,7 @@ from typing import Final
 
 CATALOGUE: Final = "topics.json"
 MARKERS: Final = "synced"
-ROUNDS: Final = "compaction.rounds"
+PROGRESS: Final = "compaction.progress"
 SWAP: Final = "compaction.swap"
 
 LOG: Final = ".log"
@@ -49,6 +49,11 @@ def deleted_directory(topic: str, partition: int, topic_id: bytes) -> str:
 def file_of(directory: str, offset: int, suffix: str) -> str:
     """The path of a segment's file, or of a snapshot at an offset."""
     return f"{directory}/{offset:0{_DIGITS}}{suffix}"
+
+
+def name_of(path: str) -> str:
+    """The last part of a path."""
+    return path.rpartition("/")[2]
 
 
 def offset_of(name: str, suffix: str) -> int | None:

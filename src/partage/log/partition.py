@@ -8,39 +8,28 @@ few KB through the disk at once, from the page cache as a rule; each method says
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterator, Sequence
-from operator import attrgetter
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from partage.log import times
 from partage.log.admission import Incoming, admit, stamped
+from partage.log.compaction import ClosedSegment, Compacted, Plan, cleanable
 from partage.log.config import LogConfig
 from partage.log.disk import Buffer, Disk
 from partage.log.epochs import EpochEnd, end_of_epoch
-from partage.log.indexing import Largest
-from partage.log.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_of, files_of_segment
+from partage.log.layout import SNAPSHOT, file_of, files_of_segment
 from partage.log.markers import Marker, Slot
 from partage.log.outcomes import Appended, Refusal, Slice, Step, Write
 from partage.log.producers import Duplicate, Producers, SequencedBatch
 from partage.log.retention import Aging, count_expired
-from partage.log.segment import ActiveSegment, Located, Segment
-from partage.log.times import Readable, TimedOffset
+from partage.log.segment import ActiveSegment, Segment
+from partage.log.segments import Segments, Stored
+from partage.log.swapping import read_progress, rename_swapped
+from partage.log.times import TimedOffset
 from partage.model.errors import ErrorCode
 from partage.wire.records.batch import NO_PRODUCER, NO_TIMESTAMP, BatchHeader
 
-LOADED_MAX: Final = 4  # closed segments whose indexes are kept in memory
 HIGH_WATERMARK: Final = -1  # in DeleteRecords: all that can be deleted
-
-
-class _End(NamedTuple):
-    """The end of the log at some time."""
-
-    offset: int
-    base_offset: int  # of the last segment then
-    position: int
-    largest: Largest  # the largest timestamp in that segment then
 
 
 class PartitionLog:
@@ -52,6 +41,8 @@ class PartitionLog:
     1. ``log_start_offset <= high_watermark <= end_offset``
     2. offsets are dense as they are appended: each batch begins where the one before it ended
     3. everything below ``high_watermark`` is durable, and nothing above it is shown
+
+    ``config`` may be set at any time.
     """
 
     def __init__(
@@ -61,7 +52,7 @@ class PartitionLog:
         config: LogConfig,
         slot: Slot,
         *,
-        segments: Sequence[Segment],
+        closed: Sequence[Segment],
         active: ActiveSegment,
         producers: Producers,
         log_start_offset: int,
@@ -70,26 +61,27 @@ class PartitionLog:
         self.directory = directory
         self.config = config
         self.log_start_offset = log_start_offset
-        self.end_offset = end_offset
         self.producers = producers
         self._disk = disk
         self._slot = slot
-        self._segments: list[Segment] = [*segments, active]
-        self._active = active
+        self._segments = Segments(disk, directory, closed, active, end_offset)
         self._written_ms = active.created_ms
-        self._durable = self._end()
-        self._pending = deque[_End]()
-        self._checkpointed = active.base_offset
+        self._is_compacting = False
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets; what is before it need not be durable yet."""
+        return self._segments.end_offset
 
     @property
     def high_watermark(self) -> int:
         """The offset up to which the log is durable, and can be read."""
-        return self._durable.offset
+        return self._segments.durable.offset
 
     @property
     def size(self) -> int:
         """All segments together, in bytes."""
-        return sum(segment.size for segment in self._segments)
+        return self._segments.size
 
     # Writing
 
@@ -115,7 +107,8 @@ class PartitionLog:
             return self._appended(verdict.base_offset, verdict.last_offset, time_ms, [])
         writes = self._roll_if_due(batches, at_ms, time_ms)
         base_offset = self.end_offset
-        writes.append(self._add(batches, leader_epoch, time_ms, at_ms))
+        writes.append(self._segments.add(self._stored(batches, leader_epoch, time_ms, at_ms)))
+        self._written_ms = at_ms
         return self._appended(base_offset, self.end_offset - 1, time_ms, writes)
 
     def mark_durable(self, end_offset: int) -> Write:
@@ -124,17 +117,17 @@ class PartitionLog:
         Returns the marker that says so, for a plain write that needs no sync of its own. Where
         writes are not synced the marker would not be true: leave it out.
         """
-        while self._pending and self._pending[0].offset <= end_offset:
-            self._durable = self._pending.popleft()
+        self._segments.mark_durable(end_offset)
         return self.marker()
 
     def marker(self, *, is_clean: bool = False) -> Write:
         """What is durable now, for this partition's slot."""
+        durable = self._segments.durable
         return self._slot.write(
             Marker(
-                base_offset=self._durable.base_offset,
-                position=self._durable.position,
-                end_offset=self._durable.offset,
+                base_offset=durable.base_offset,
+                position=durable.position,
+                end_offset=durable.offset,
                 log_start_offset=self.log_start_offset,
                 is_clean=is_clean,
             )
@@ -142,19 +135,17 @@ class PartitionLog:
 
     def checkpoint(self) -> Step:
         """What makes a marker true where writes are not synced (``--sync os``); now and then."""
-        writes = self._written_since_checkpoint()
-        self._checkpointed = self._durable.base_offset
-        return Step(writes=writes, marker=self.marker())
+        return Step(writes=self._segments.checkpoint(), marker=self.marker())
 
     def close(self) -> Step:
         """What makes the next start quick; nothing may be appended any more.
 
         Call it when all has been written; otherwise the next start scans the active segment.
         """
-        indexes = self._active.closed().indexes(self._disk)
-        writes = [*self._written_since_checkpoint(), *indexes.writes(self.directory)]
-        is_clean = not self._pending
-        return Step(writes=[*writes, self._snapshot()], marker=self.marker(is_clean=is_clean))
+        indexes = self._segments.active.closed().indexes(self._disk)
+        files = [*indexes.writes(self.directory), self._snapshot()]
+        marker = self.marker(is_clean=self._segments.is_durable)
+        return Step(writes=[*self._segments.checkpoint(), *files], marker=marker)
 
     # Reading
 
@@ -174,8 +165,8 @@ class PartitionLog:
                 f"offset {offset} is not from {self.log_start_offset} to {self.end_offset}",
             )
         slices, room = list[Slice](), bytes_max
-        for part in self._readable(offset):
-            found = self._find(part, offset)
+        for part in self._segments.readable(offset):
+            found = self._segments.find(part, offset)
             if found is None:
                 continue
             if not slices and found.size > room:
@@ -196,17 +187,17 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimedOffset | None:
         """The first record with this time or a later one; reads one batch, and a few KB more."""
-        parts = self._readable(self.log_start_offset)
+        parts = self._segments.readable(self.log_start_offset)
         return times.first_at_least(self._disk, parts, timestamp_ms, self.log_start_offset)
 
     def max_timestamp_offset(self) -> TimedOffset | None:
         """The first of the records with the largest time (ListOffsets -3); reads as above."""
-        parts = self._readable(self.log_start_offset)
+        parts = self._segments.readable(self.log_start_offset)
         return times.latest(self._disk, parts, self.log_start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int, *, current: int = 0) -> EpochEnd:
         """Where an epoch ended (OffsetForLeaderEpoch); -1 and -1 for one that has not been."""
-        parts = list(self._readable(0))
+        parts = list(self._segments.readable(self.log_start_offset))
         return end_of_epoch(self._disk, parts, leader_epoch, current, self.high_watermark)
 
     # Removing
@@ -234,12 +225,12 @@ class PartitionLog:
 
         If all has expired, the active segment goes too and an empty one takes its place. Call it
         every few minutes: it also forgets producers that are long gone, and lets go of the
-        indexes of old segments.
+        indexes of old segments. Nothing is removed while a compaction is under way.
         """
         self.producers.expire(now_ms)
-        for segment in self._segments:
-            if segment.base_offset < self._durable.base_offset:
-                segment.unload()
+        self._segments.unload()
+        if self._is_compacting:
+            return None
         count = count_expired(
             self._aging(),
             self.config,
@@ -248,6 +239,53 @@ class PartitionLog:
             high_watermark=self.high_watermark,
         )
         return self._remove(count, now_ms) if count else None
+
+    def plan_compaction(self, now_ms: int) -> Plan | None:
+        """What compaction should do now; `None` if nothing (yet), or if one is under way.
+
+        See `compaction` for the three parts. Ends with `swap_in` or `abandon_compaction`.
+        """
+        if self._is_compacting or not self.config.compacts:
+            return None
+        closed = [
+            ClosedSegment(one.base_offset, end, one.size, self._newest_ms(one))
+            for one, end in self._segments.closed()
+        ]
+        progress = read_progress(self._disk, self.directory)
+        segments = cleanable(closed, self.config, progress, now_ms)
+        if not segments:
+            return None
+        self._is_compacting = True
+        return Plan(
+            directory=self.directory,
+            config=self.config,
+            now_ms=now_ms,
+            segments=segments,
+            progress=progress,
+            producers_last=self.producers.last_offsets(),
+            checkpoint=self.checkpoint(),
+        )
+
+    def swap_in(self, compacted: Compacted) -> None:
+        """Use the segments of a compaction from now on; renames a few files at once.
+
+        `swapping.end_swap` has to follow. Reads located before may find other bytes, or no file:
+        see `reading.fault_in_slice`.
+        """
+        rename_swapped(self._disk, self.directory, compacted.swap)
+        interval_bytes = self.config.index_interval_bytes
+        self._segments.replace(
+            compacted.plan.end_offset,
+            [
+                Segment(self.directory, base_offset, size, interval_bytes)
+                for base_offset, size in compacted.segments
+            ],
+        )
+        self._is_compacting = False
+
+    def abandon_compaction(self) -> None:
+        """A compaction that was planned has failed; its traces go with the next one."""
+        self._is_compacting = False
 
     # What the above is made of
 
@@ -266,7 +304,7 @@ class PartitionLog:
         size = sum(batch.header.size for batch in batches)
         records = sum(batch.header.record_count for batch in batches)
         newest_ms = max(time_ms, *(batch.header.max_timestamp_ms for batch in batches))
-        active, config = self._active, self.config
+        active, config = self._segments.active, self.config
         is_due = active.size and (
             active.age_ms(now_ms, newest_ms) > config.roll_ms
             or active.is_full_for(
@@ -277,38 +315,23 @@ class PartitionLog:
 
     def _roll(self, now_ms: int) -> list[Write]:
         """Begin a new segment at the log's end."""
-        closed = self._active.closed()
-        active = ActiveSegment(
-            self.directory, self.end_offset, self.config.index_interval_bytes, now_ms
-        )
-        self._segments[-1:] = [closed, active]
-        self._active = active
-        indexes = closed.indexes(self._disk)
-        return [*indexes.writes(self.directory), self._snapshot(), Write(active.path, 0, [])]
+        interval_bytes = self.config.index_interval_bytes
+        return [self._snapshot(), *self._segments.roll(interval_bytes, now_ms)]
 
-    def _add(
+    def _stored(
         self, batches: Sequence[Incoming], leader_epoch: int, time_ms: int, now_ms: int
-    ) -> Write:
-        """Put batches at the end of the active segment."""
-        chunks = list[Buffer]()
-        positions, last_offsets, times_ms = list[int](), list[int](), list[int]()
-        position, offset = 0, self.end_offset
+    ) -> Stored:
+        """The batches as they go to the log's end, their producers remembered."""
+        stored, offset = Stored(), self.end_offset
         for batch in batches:
             header = batch.header
             last_offset = offset + header.last_offset_delta
-            chunks += stamped(batch, offset, leader_epoch, time_ms)
-            positions.append(position)
-            last_offsets.append(last_offset)
-            times_ms.append(header.max_timestamp_ms if time_ms == NO_TIMESTAMP else time_ms)
+            newest_ms = header.max_timestamp_ms if time_ms == NO_TIMESTAMP else time_ms
+            chunks = stamped(batch, offset, leader_epoch, time_ms)
+            stored.add(chunks, header.size, last_offset, newest_ms)
             self._remember_producer(header, offset, last_offset, now_ms)
-            position += header.size
             offset = last_offset + 1
-        write = Write(self._active.path, self._active.size, chunks)
-        self._active.add(positions, last_offsets, times_ms, position)
-        self.end_offset = offset
-        self._written_ms = now_ms
-        self._pending.append(self._end())
-        return write
+        return stored
 
     def _remember_producer(
         self, header: BatchHeader, base_offset: int, last_offset: int, now_ms: int
@@ -318,70 +341,29 @@ class PartitionLog:
             kept = None if header.is_control else batch
             self.producers.remember(header.producer_id, header.producer_epoch, kept, now_ms)
 
-    def _written_since_checkpoint(self) -> list[Write]:
-        """Writes of nothing to every file that may need a sync."""
-        return [
-            Write(path, 0, [])
-            for segment in self._segments
-            if self._checkpointed <= segment.base_offset <= self._durable.base_offset
-            for path in self._files_of(segment)
-        ]
-
-    def _files_of(self, segment: Segment) -> list[str]:
-        """The files that were written for a segment since the last checkpoint."""
-        suffixes = [LOG]
-        if segment.base_offset < self._durable.base_offset:
-            suffixes += [INDEX, TIME_INDEX]
-        if segment.base_offset > self._checkpointed:
-            suffixes.append(SNAPSHOT)
-        return [file_of(self.directory, segment.base_offset, suffix) for suffix in suffixes]
-
     def _snapshot(self) -> Write:
         """The producers' state at the log's end."""
         path = file_of(self.directory, self.end_offset, SNAPSHOT)
         return Write(path, 0, [self.producers.snapshot()])
 
-    def _end(self) -> _End:
-        active = self._active
-        return _End(self.end_offset, active.base_offset, active.size, active.largest(self._disk))
-
-    def _readable(self, offset: int) -> Iterator[Readable]:
-        """The segments from the one with ``offset`` on, as far as they are durable."""
-        first = bisect_right(self._segments, offset, key=attrgetter("base_offset")) - 1
-        end = self._durable
-        for segment in self._segments[max(0, first) :]:
-            if segment.base_offset < end.base_offset:
-                yield Readable(segment, segment.size)
-            elif segment.base_offset == end.base_offset:
-                yield Readable(segment, end.position, end.largest)
-
-    def _find(self, part: Readable, offset: int) -> Located | None:
-        """The first readable batch of a segment that ends at or after ``offset``."""
-        segment = part.segment
-        if offset > segment.base_offset or segment is self._active:
-            found = segment.find(self._disk, max(offset, segment.base_offset))
-        else:
-            first = segment.first(self._disk)
-            found = Located(0, first.size, first.base_offset) if first else None
-        return found if found and found.position < part.size else None
-
     def _aging(self) -> list[Aging]:
-        ends = [segment.base_offset for segment in self._segments[1:]] + [self.end_offset]
-        ages = (segment.largest(self._disk).timestamp_ms for segment in self._segments)
+        segments = list(self._segments)
+        ends = [segment.base_offset for segment in segments[1:]] + [self.end_offset]
         return [
-            Aging(segment.size, age if age >= 0 else self._written_ms, end, segment is self._active)
-            for segment, age, end in zip(self._segments, ages, ends, strict=True)
+            Aging(one.size, self._newest_ms(one), end, one is self._segments.active)
+            for one, end in zip(segments, ends, strict=True)
         ]
+
+    def _newest_ms(self, segment: Segment) -> int:
+        """A segment's largest timestamp; where there is none, when the log was last written."""
+        timestamp_ms = segment.largest(self._disk).timestamp_ms
+        return timestamp_ms if timestamp_ms >= 0 else self._written_ms
 
     def _remove(self, count: int, now_ms: int) -> Step:
         """Take the first segments out of the log."""
         writes = self._roll(now_ms) if count == len(self._segments) else []
-        removed, self._segments = self._segments[:count], self._segments[count:]
-        first = self._segments[0]
-        if self._durable.base_offset < first.base_offset:
-            largest = Largest(NO_TIMESTAMP, first.base_offset)
-            self._durable = _End(self.high_watermark, first.base_offset, 0, largest)
-        self.log_start_offset = max(self.log_start_offset, first.base_offset)
+        removed = self._segments.drop(count)
+        self.log_start_offset = max(self.log_start_offset, next(iter(self._segments)).base_offset)
         paths = [
             path
             for segment in removed

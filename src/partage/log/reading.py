@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from partage.log.damage import DamagedLog
 from partage.log.disk import Buffer, Disk
 from partage.log.outcomes import Slice
 from partage.wire.primitives import Malformed
 from partage.wire.records.batch import HEADER_SIZE, BatchHeader, checksum, parse_header
+from partage.wire.records.columns import RecordTuple
+from partage.wire.records.decode import decode_records
 
 NEAR_BYTES: Final = 8192  # one read for a look-up between two entries of an index
 FAR_BYTES: Final = 1 << 20  # for walks over whole segments
+
+
+class BatchRead(NamedTuple):
+    """A whole batch, and where it was read."""
+
+    path: str
+    position: int
+    header: BatchHeader
+    content: bytes
 
 
 def headers(
@@ -25,15 +36,37 @@ def headers(
         DamagedLog: there is no batch where one should be, or it reaches beyond ``end``.
     """
     while position < end:
-        chunk = disk.read(path, position, min(max(read_bytes, HEADER_SIZE), end - position))
-        at = 0
+        chunk, at = disk.read(path, position, min(read_bytes, end - position)), 0
         while at == 0 or len(chunk) - at >= HEADER_SIZE:
-            header = _header(path, position, chunk, at)
-            if header.size > end - position - at:
-                raise DamagedLog(path, position + at, "the batch reaches beyond the segment's end")
+            header = _header(path, position, chunk, at, end)
             yield position + at, header
             at += header.size
         position += at
+
+
+def batches(disk: Disk, path: str, end: int) -> Iterator[BatchRead]:
+    """All batches of a file up to ``end``, read in large pieces; raises as `headers`."""
+    position, read_bytes = 0, FAR_BYTES
+    while position < end:
+        chunk, at = disk.read(path, position, min(read_bytes, end - position)), 0
+        while at == 0 or len(chunk) - at >= HEADER_SIZE:
+            header = _header(path, position, chunk, at, end)
+            if header.size > len(chunk) - at:
+                break
+            yield BatchRead(path, position + at, header, chunk[at : at + header.size])
+            at += header.size
+        if not at and read_bytes >= header.size:
+            raise DamagedLog(path, position, "the file ends within the batch")
+        read_bytes = FAR_BYTES if at else header.size
+        position += at
+
+
+def records_of(batch: BatchRead, from_offset: int = 0) -> list[RecordTuple]:
+    """The batch's records from an offset on; raises `DamagedLog` if it is not what was written."""
+    try:
+        return decode_records(batch.content, from_offset)
+    except Malformed as error:
+        raise DamagedLog(batch.path, batch.position, str(error)) from None
 
 
 def fault_in_slice(part: Slice, content: Buffer) -> str | None:
@@ -54,8 +87,11 @@ def fault_in_slice(part: Slice, content: Buffer) -> str | None:
     return None
 
 
-def _header(path: str, position: int, chunk: bytes, at: int) -> BatchHeader:
+def _header(path: str, position: int, chunk: bytes, at: int, end: int) -> BatchHeader:
     try:
-        return parse_header(chunk, at)
+        header = parse_header(chunk, at)
     except Malformed as error:
         raise DamagedLog(path, position + at, str(error)) from None
+    if header.size > end - position - at:
+        raise DamagedLog(path, position + at, "the batch reaches beyond the segment's end")
+    return header

@@ -18,7 +18,7 @@ import msgspec
 from partage.log.config import LogConfig
 from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
-from partage.log.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_of
+from partage.log.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_of, name_of
 from partage.log.leftovers import drop_below, drop_strays, finish_what_was_begun, segment_bases
 from partage.log.markers import Marker, Slot
 from partage.log.outcomes import Step, Write
@@ -226,7 +226,7 @@ class _Opening:
             self._directory,
             self._config,
             self._slot,
-            segments=closed,
+            closed=closed,
             active=active,
             producers=producers,
             log_start_offset=min(max(self._marker.log_start_offset, bases[0]), end_offset),
@@ -241,7 +241,7 @@ class _Opening:
                 file_of(self._directory, segment.base_offset, suffix)
                 for suffix in (INDEX, TIME_INDEX)
             ]
-            if not {path.rpartition("/")[2] for path in paths} <= names:
+            if not {name_of(path) for path in paths} <= names:
                 perform(self._disk, segment.built_indexes(self._disk).writes(self._directory))
 
     def _forget_indexes(self, segments: Sequence[Segment]) -> None:

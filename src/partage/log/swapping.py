@@ -10,7 +10,7 @@ import msgspec
 
 from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
-from partage.log.layout import ROUNDS, SWAP
+from partage.log.layout import PROGRESS, SWAP
 from partage.log.performing import read_file, replace_file
 
 
@@ -21,12 +21,22 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
     at_ms: int
 
 
+class Progress(msgspec.Struct, frozen=True):
+    """How far compaction has come: each key before ``cleaned_to`` stands there once at most.
+
+    ``rounds`` tell how long ago, oldest first; not each one is kept.
+    """
+
+    cleaned_to: int = 0
+    rounds: Sequence[Round] = ()
+
+
 class Swap(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done in a partition's directory; names, not paths."""
 
     renames: Sequence[tuple[str, str]]
     removals: Sequence[str]
-    rounds: Sequence[Round]
+    progress: Progress
 
 
 def begin_swap(disk: Disk, directory: str, swap: Swap) -> None:
@@ -46,7 +56,7 @@ def end_swap(disk: Disk, directory: str, swap: Swap) -> None:
     """Remove what was replaced, and then the file that says so."""
     for name in swap.removals:
         disk.remove(f"{directory}/{name}")
-    replace_file(disk, f"{directory}/{ROUNDS}", msgspec.json.encode(swap.rounds))
+    replace_file(disk, f"{directory}/{PROGRESS}", msgspec.json.encode(swap.progress))
     disk.remove(f"{directory}/{SWAP}")
     disk.sync_directory(directory)
 
@@ -65,10 +75,10 @@ def resume_swap(disk: Disk, directory: str) -> None:
     end_swap(disk, directory, swap)
 
 
-def read_rounds(disk: Disk, directory: str) -> list[Round]:
-    """The compactions so far, oldest first; none if the file is missing or cannot be read."""
-    content = read_file(disk, f"{directory}/{ROUNDS}")
+def read_progress(disk: Disk, directory: str) -> Progress:
+    """How far compaction has come; none if the file is missing or cannot be read."""
+    content = read_file(disk, f"{directory}/{PROGRESS}")
     try:
-        return msgspec.json.decode(content or b"[]", type=list[Round])
+        return msgspec.json.decode(content, type=Progress) if content else Progress()
     except msgspec.DecodeError:
-        return []  # costs only that what is clean is cleaned again, and tombstones stay longer
+        return Progress()  # costs only that all is compacted again, and tombstones stay longer

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
 from partage.log.indexing import Largest
-from partage.log.reading import headers
+from partage.log.reading import BatchRead, headers, records_of
 from partage.log.segment import Segment
-from partage.wire.primitives import Malformed
 from partage.wire.records.batch import BatchHeader
-from partage.wire.records.decode import decode_records
 
 
 class TimedOffset(NamedTuple):
@@ -90,11 +87,8 @@ def _first_record(
     timestamp_ms: int,
     from_offset: int,
 ) -> TimedOffset | None:
-    try:
-        records = decode_records(disk.read(path, position, header.size), from_offset)
-    except Malformed as error:
-        raise DamagedLog(path, position, str(error)) from None
-    for offset, time_ms, *_ in records:
+    content = disk.read(path, position, header.size)
+    for offset, time_ms, *_ in records_of(BatchRead(path, position, header, content), from_offset):
         if time_ms >= timestamp_ms:
             return TimedOffset(offset, time_ms)
     return None

@@ -1,0 +1,201 @@
+"""The heavy part of a compaction: copying what stays into new files. For a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from partage.log.compaction import ClosedSegment, Compacted, Plan
+from partage.log.disk import Disk
+from partage.log.indexing import Indexes
+from partage.log.layout import (
+    CLEANED,
+    INDEX,
+    LOG,
+    TIME_INDEX,
+    file_of,
+    files_of_segment,
+    name_of,
+)
+from partage.log.outcomes import Write
+from partage.log.performing import perform, perform_step
+from partage.log.reading import BatchRead, batches, records_of
+from partage.log.segment import RELATIVE_MAX
+from partage.log.swapping import Swap, begin_swap
+from partage.wire.records.batch import BatchHeader, parse_header
+from partage.wire.records.columns import RecordTuple
+from partage.wire.records.encode import Record, encode_batch
+
+KEYS_MAX: Final = 1_000_000  # held in memory at once; what is beyond waits for the next round
+_GROUP_BYTES: Final = 1 << 30
+_WRITE_BYTES: Final = 1 << 20
+_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX)
+
+
+def compact(disk: Disk, plan: Plan, *, keys_max: int = KEYS_MAX) -> Compacted:
+    """Do a planned compaction up to the point where it only needs to be swapped in.
+
+    Raises:
+        DamagedLog: a segment is not what was written; nothing has changed.
+    """
+    perform_step(disk, plan.checkpoint)
+    latest, end_offset = _latest_offsets(disk, plan, keys_max)
+    choice = _Choice(plan, latest, end_offset)
+    outputs = [_rewrite(disk, plan, group, choice) for group in _groups(plan)]
+    swap = _swap(plan, [base_offset for base_offset, _ in outputs], end_offset)
+    begin_swap(disk, plan.directory, swap)
+    return Compacted(plan=plan, segments=outputs, swap=swap)
+
+
+class _Choice:
+    """Which records of a batch stay."""
+
+    def __init__(self, plan: Plan, latest: Mapping[bytes, int], end_offset: int) -> None:
+        self._latest = latest
+        self._end_offset = end_offset
+        self._tombstones_end = plan.tombstones_end
+        self._producers_last = plan.producers_last
+
+    def rewritten(self, batch: BatchRead) -> bytes:
+        """The batch with the records that stay; nothing if none does."""
+        header = batch.header
+        if header.is_control or header.base_offset >= self._end_offset:
+            return batch.content
+        records = records_of(batch)
+        kept = [record for record in records if self._stays(record)]
+        if kept and len(kept) == len(records):
+            return batch.content
+        if kept or header.last_offset in self._producers_last:
+            return _encode(header, kept)
+        return b""
+
+    def _stays(self, record: RecordTuple) -> bool:
+        offset, _, key, value, _ = record
+        if key is None or self._latest.get(key, offset) > offset:
+            return False
+        return value is not None or offset >= self._tombstones_end
+
+
+def _latest_offsets(disk: Disk, plan: Plan, keys_max: int) -> tuple[dict[bytes, int], int]:
+    """The last offset of each key that came since the last compaction, and how far that goes.
+
+    Before that each key stands there once, so only these can make another superfluous.
+    """
+    latest, cleaned_to = dict[bytes, int](), plan.progress.cleaned_to
+    for segment in plan.segments:
+        if segment.end_offset <= cleaned_to:
+            continue
+        for batch in _batches(disk, plan, segment):
+            header = batch.header
+            if header.is_control or header.last_offset < cleaned_to:
+                continue
+            if latest and len(latest) + header.record_count > keys_max:
+                return latest, header.base_offset
+            for offset, _, key, _, _ in records_of(batch):
+                if key is not None:
+                    latest[key] = offset
+    return latest, plan.end_offset
+
+
+def _groups(plan: Plan) -> Iterator[list[ClosedSegment]]:
+    """Neighbours that together are no larger than one segment may be."""
+    bytes_max = min(plan.config.segment_bytes, _GROUP_BYTES)
+    group, size = list[ClosedSegment](), 0
+    for segment in plan.segments:
+        records = segment.end_offset - (group[0].base_offset if group else 0)
+        if group and (size + segment.size > bytes_max or records > RELATIVE_MAX):
+            yield group
+            group, size = [], 0
+        group.append(segment)
+        size += segment.size
+    yield group
+
+
+def _rewrite(
+    disk: Disk, plan: Plan, group: Sequence[ClosedSegment], choice: _Choice
+) -> tuple[int, int]:
+    """Write what stays of some segments to one, durably; its base offset and its size."""
+    base_offset, size = group[0].base_offset, 0
+    path = file_of(plan.directory, base_offset, LOG) + CLEANED
+    indexes = Indexes(base_offset, plan.config.index_interval_bytes)
+    for suffix in _SUFFIXES:
+        disk.remove(file_of(plan.directory, base_offset, suffix) + CLEANED)
+    for content in _joined(_kept(disk, plan, group, choice, indexes)):
+        disk.write(path, size, [content])
+        size += len(content)
+    indexes.close()
+    made = [
+        Write(write.path + CLEANED, 0, write.chunks) for write in indexes.writes(plan.directory)
+    ]
+    perform(disk, [Write(path, 0, []), *made])
+    return base_offset, size
+
+
+def _kept(
+    disk: Disk,
+    plan: Plan,
+    group: Sequence[ClosedSegment],
+    choice: _Choice,
+    indexes: Indexes,
+) -> Iterator[bytes]:
+    """The batches that stay, noted in ``indexes`` as they come."""
+    position = 0
+    for segment in group:
+        for batch in _batches(disk, plan, segment):
+            if content := choice.rewritten(batch):
+                header = parse_header(content)
+                indexes.add(position, [0], [header.last_offset], [header.max_timestamp_ms])
+                position += len(content)
+                yield content
+
+
+def _joined(contents: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces large enough to be written one by one."""
+    piece = bytearray()
+    for content in contents:
+        piece += content
+        if len(piece) >= _WRITE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
+
+
+def _encode(header: BatchHeader, kept: Sequence[RecordTuple]) -> bytes:
+    """A batch of fewer records that stands for the same offsets and sequence numbers."""
+    records = [
+        Record(key, value, headers, timestamp_ms, offset - header.base_offset)
+        for offset, timestamp_ms, key, value, headers in kept
+    ]
+    return encode_batch(
+        records,
+        base_offset=header.base_offset,
+        compression=header.compression if records else 0,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        leader_epoch=header.leader_epoch,
+        is_transactional=header.is_transactional,
+        last_offset_delta=header.last_offset_delta,
+        append_time_ms=header.max_timestamp_ms if header.is_log_append_time else None,
+    )
+
+
+def _swap(plan: Plan, outputs: Sequence[int], end_offset: int) -> Swap:
+    """What puts the new files in the place of the old ones."""
+    new = [file_of("", base, suffix) for base in outputs for suffix in _SUFFIXES]
+    old = [
+        path
+        for segment in plan.segments
+        if segment.base_offset not in outputs
+        for path in files_of_segment("", segment.base_offset)
+    ]
+    return Swap(
+        renames=[(name_of(path) + CLEANED, name_of(path)) for path in new],
+        removals=[name_of(path) for path in old],
+        progress=plan.progress_to(end_offset),
+    )
+
+
+def _batches(disk: Disk, plan: Plan, segment: ClosedSegment) -> Iterator[BatchRead]:
+    return batches(disk, file_of(plan.directory, segment.base_offset, LOG), segment.size)

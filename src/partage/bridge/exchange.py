@@ -36,10 +36,13 @@ class Exchange(Generic[Req, Res]):
         api: Api[Req, Res],
         ask: Callable[[Call[Req]], Sequence[Asked]],
         answer: Callable[[Call[Req], list[Any]], Res],
+        *,
+        draws_ids: bool = False,
     ) -> None:
         self.api = api
         self.ask = ask
         self.answer = answer
+        self.draws_ids = draws_ids  # whether a call needs a fresh id
 
 
 class Part:

@@ -63,4 +63,4 @@ def answer(call: Call[JoinGroupRequest], replies: list[JoinReply]) -> JoinGroupR
     )
 
 
-JOIN_GROUP_EXCHANGE = Exchange(JOIN_GROUP, ask, answer)
+JOIN_GROUP_EXCHANGE = Exchange(JOIN_GROUP, ask, answer, draws_ids=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from partage.broker.inbound import Inbound
 from partage.wire.apis.api_versions import API_VERSIONS
@@ -71,8 +71,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there; beyond the limit it is turned away at once."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by behaviour only
         peer = transport.get_extra_info("peername")
         self.client_host = f"/{peer[0]}" if peer else "/unknown"
         self.last_active_ms = self._server.clock.now_ms()
@@ -145,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         self._regulate()
 
     def _may_start(self, frame: Buffer) -> bool:
-        if self._transport is None or not self._is_writable:
+        if self._transport is None or not self._is_writable or not self._server.handlers:
             return False
         if not self._in_flight:
             return True
@@ -205,6 +204,10 @@ class Connection(asyncio.BufferedProtocol):
         return Inbound(
             self, api, version, correlation_id, client_id or "", message, self._received_ms
         )
+
+    def served(self) -> None:
+        """The server has begun to serve."""
+        self._pump()
 
     def answered(self) -> None:
         """A request of this connection has its response."""

@@ -29,6 +29,7 @@ class Coordinator:
 
     def __init__(self, host_of: Callable[[int], ShardHost], shard_count: int) -> None:
         self._hosts = [host_of(index) for index in range(shard_count)]
+        self.shard_count = shard_count
 
     def serve(self, call: Call[Any]) -> None:
         """Ask the core what a request asks; the response leaves when all of it is answered."""

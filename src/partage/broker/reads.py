@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-
 from partage.broker.disk import RealDisk
 from partage.log.disk import Disk
 from partage.log.outcomes import Slice

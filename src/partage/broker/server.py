@@ -26,11 +26,9 @@ _DESCRIPTORS_KEPT: Final = 640  # for files, and for the system's own
 class Server:
     """All connections of a broker."""
 
-    def __init__(
-        self, handlers: Mapping[int, Handler], limits: ConnectionLimits, clock: Clock
-    ) -> None:
-        self.handlers = handlers
-        self.apis: dict[int, AnyApi] = {key: APIS[key] for key in handlers}
+    def __init__(self, limits: ConnectionLimits, clock: Clock) -> None:
+        self.handlers: Mapping[int, Handler] = {}
+        self.apis: dict[int, AnyApi] = {}
         self.limits = limits
         self.clock = clock
         self.scratch = memoryview(bytearray(SCRATCH_SIZE))
@@ -54,6 +52,13 @@ class Server:
         self._sweeper = loop.create_task(self._close_idle())
         bound = self._listener.sockets[0].getsockname()
         return bound[0], bound[1]
+
+    def serve(self, handlers: Mapping[int, Handler]) -> None:
+        """Serve these APIs; connections made before wait for it."""
+        self.handlers = handlers
+        self.apis = {key: APIS[key] for key in sorted(handlers)}
+        for connection in list(self._connections):
+            connection.served()
 
     async def close(self) -> None:
         """Accept nobody any more, and close all connections."""

@@ -9,18 +9,17 @@ from typing import Any, Final, Protocol
 from partage.bridge.exchange import deliver
 from partage.broker.clock import Clock
 from partage.broker.inbound import Inbound
-from partage.broker.partition import Partition
+from partage.broker.shard_store import ShardStore
 from partage.coordinator.events import Event
 from partage.coordinator.outcome import Notice
 from partage.coordinator.shard import Shard
-from partage.model.errors import ErrorCode
-from partage.runtime.driver import Driver
 from partage.log.damage import DamagedLog
-from partage.log.outcomes import Refusal
+from partage.log.outcomes import Refusal, Slice
+from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
+from partage.runtime.driver import Driver
 from partage.store.shard_log import encode_records, replay, subscribed_topics
 from partage.wire.primitives import Malformed
-from partage.wire.types import Buffer
 
 log = logging.getLogger(__name__)
 
@@ -34,19 +33,6 @@ class Listener(Protocol):
     """Who wants to hear what happens in groups."""
 
     def __call__(self, notice: Notice, /) -> None: ...
-
-
-class ShardStore(Protocol):
-    """Where a shard's log is."""
-
-    def partition(self) -> Partition:
-        """The partition to append to, made if there is none yet."""
-
-    def content(self) -> list[Buffer]:
-        """All record batches of the partition; called in a thread."""
-
-    def open_again(self) -> None:
-        """Open the partition anew after a failure; called in a thread."""
 
 
 class ShardHost:
@@ -89,7 +75,10 @@ class ShardHost:
     async def _load(self) -> None:
         while not self._is_closed:
             try:
-                shard = await self._loop.run_in_executor(None, self._read)
+                if self._life:
+                    await self._store.open_again()
+                slices = self._store.slices()
+                shard = await self._loop.run_in_executor(None, self._replay, slices)
             except (OSError, DamagedLog, Malformed) as error:
                 log.error("loading %s failed, trying again: %s", self._name, error)
                 await asyncio.sleep(_RELOAD_AFTER_S)
@@ -98,10 +87,8 @@ class ShardHost:
                 self._settle()
                 return
 
-    def _read(self) -> Shard:
-        if self._life:
-            self._store.open_again()
-        return replay(self._store.content(), self._settings)
+    def _replay(self, slices: list[Slice]) -> Shard:
+        return replay(self._store.read(slices), self._settings)
 
     async def loaded(self) -> None:
         """Return once loading is over."""

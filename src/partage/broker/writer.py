@@ -65,8 +65,14 @@ class Writer:
         """Write a marker along with the next group; it needs no sync, and losing it no mourning."""
         self._notes.append(marker)
 
+    async def barrier(self) -> None:
+        """Return once all that was submitted before is done, or has failed."""
+        passed = asyncio.Event()
+        self.submit([], lambda error: passed.set())
+        await passed.wait()
+
     async def drain(self) -> None:
-        """Return once all that was submitted is done."""
+        """Return once all that was submitted is done and nothing is left."""
         await self._idle.wait()
 
     async def close(self) -> None:

@@ -35,3 +35,44 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
         """The largest frame that an API may send."""
         is_produce = api_key == 0
         return self.request_bytes_max if is_produce else self.control_request_bytes_max
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a broker that is not where it listens and where it keeps its data."""
+
+    node_id: int = 1
+    rack: str | None = None
+    auto_create_topics: bool = True
+    partitions_default: int = 1
+    offsets_partitions: int = 50
+    syncs: bool = True
+    retention_check_interval_ms: int = 5 * MINUTE_MS
+    #: Topic configs for topics that do not say otherwise, checked, by their topic names.
+    topic_defaults: dict[str, str] = {}
+    groups: GroupSettings = GroupSettings()
+    limits: ConnectionLimits = ConnectionLimits()
+
+
+#: Kafka's names of broker settings, each with the field it sets: of the broker, or of a part.
+KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
+    "node.id": (None, "node_id"),
+    "broker.id": (None, "node_id"),
+    "broker.rack": (None, "rack"),
+    "auto.create.topics.enable": (None, "auto_create_topics"),
+    "num.partitions": (None, "partitions_default"),
+    "offsets.topic.num.partitions": (None, "offsets_partitions"),
+    "log.retention.check.interval.ms": (None, "retention_check_interval_ms"),
+    "group.min.session.timeout.ms": ("groups", "session_timeout_min_ms"),
+    "group.max.session.timeout.ms": ("groups", "session_timeout_max_ms"),
+    "group.initial.rebalance.delay.ms": ("groups", "initial_rebalance_delay_ms"),
+    "group.max.size": ("groups", "members_max"),
+    "offset.metadata.max.bytes": ("groups", "offset_metadata_bytes_max"),
+    "offsets.retention.check.interval.ms": ("groups", "offsets_retention_check_interval_ms"),
+    "socket.request.max.bytes": ("limits", "request_bytes_max"),
+    "max.connections": ("limits", "connections_max"),
+    "connections.max.idle.ms": ("limits", "idle_max_ms"),
+}
+#: Broker settings that Kafka counts in minutes or hours, with the field and the factor to ms.
+KAFKA_NAMES_SCALED: dict[str, tuple[str, str, int]] = {
+    "offsets.retention.minutes": ("groups", "offsets_retention_ms", MINUTE_MS),
+}

@@ -8,7 +8,7 @@ from partage.broker.inbound import Inbound
 from partage.broker.node import Node
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi
-from partage.wire.apis.api_versions import ApiVersion, ApiVersionsResponse
+from partage.wire.apis.api_versions import ApiVersionRange, ApiVersionsResponse
 from partage.wire.apis.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from partage.wire.apis.find_coordinator import (
     GROUP,
@@ -25,7 +25,7 @@ def api_versions(inbound: Inbound, apis: Iterable[AnyApi]) -> None:
         ApiVersionsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION if is_unknown else ErrorCode.NONE,
             api_keys=[
-                ApiVersion(
+                ApiVersionRange(
                     api_key=api.key, min_version=api.version_min, max_version=api.version_max
                 )
                 for api in apis
@@ -78,7 +78,7 @@ def _coordinator(key: str, key_type: int, node: Node) -> FindCoordinatorResult:
             host="",
             port=-1,
             error_code=ErrorCode.INVALID_REQUEST,
-            error_message="this broker coordinates groups; transactions and share groups it has not",
+            error_message="this broker coordinates consumer groups, and nothing else",
         )
     return FindCoordinatorResult(
         key=key,

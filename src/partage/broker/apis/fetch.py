@@ -53,7 +53,9 @@ class Fetching:
         self._request: FetchRequest = inbound.message
         self._reads = reads
         self._loop = asyncio.get_running_loop()
-        self._topics = [(topic, list(self._resolve(topic, hosted))) for topic in self._request.topics]
+        self._topics = [
+            (topic, list(self._resolve(topic, hosted))) for topic in self._request.topics
+        ]
         self._short = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -82,17 +84,19 @@ class Fetching:
         return ErrorCode.NONE
 
     def _resolve(self, topic: FetchTopic, hosted: Hosted) -> Iterator[_Wanted]:
-        by_id = self._inbound.version >= 13
-        name = hosted.topic_name(topic.topic_id) if by_id else topic.topic
+        name = topic.topic
+        if self._inbound.version >= 13:
+            known = hosted.topic_by_id(topic.topic_id)
+            if known is None:
+                unknown = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+                yield from (_Wanted(asked, unknown) for asked in topic.partitions)
+                return
+            name = known.name
         for asked in topic.partitions:
-            partition = None if name is None else hosted.partition(name, asked.partition)
-            if partition is not None:
-                yield _Wanted(asked, partition)
-            elif name is None:
-                yield _Wanted(asked, Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id"))
-            else:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                yield _Wanted(asked, Refusal(code, f"no partition {name}-{asked.partition}"))
+            partition = hosted.partition(name, asked.partition)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            missing = Refusal(code, f"there is no partition {name}-{asked.partition}")
+            yield _Wanted(asked, missing if partition is None else partition)
 
     def _partitions(self) -> Iterator[Partition]:
         for _, wanted in self._topics:
@@ -120,7 +124,7 @@ class Fetching:
     def _find(self) -> list[_Found]:
         """What to read of each partition, within the limits of the request (KIP-74)."""
         left = self._request.max_bytes
-        found = []
+        found: list[_Found] = []
         for _, wanted in self._topics:
             for one in wanted:
                 slices: list[Slice] = []

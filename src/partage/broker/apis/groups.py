@@ -7,8 +7,8 @@ from typing import Any
 from partage.bridge import EXCHANGES, Call, Exchange
 from partage.bridge.exchange import Surroundings
 from partage.broker.coordinator import Coordinator
-from partage.broker.inbound import Handler, Inbound
 from partage.broker.ids import fresh_id
+from partage.broker.inbound import Handler, Inbound
 
 
 def group_handlers(coordinator: Coordinator, surroundings: Surroundings) -> dict[int, Handler]:

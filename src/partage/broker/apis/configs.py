@@ -1,0 +1,200 @@
+"""DescribeConfigs and IncrementalAlterConfigs: the configs of topics, and the broker's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from partage.broker.hosted import Hosted
+from partage.broker.inbound import Inbound
+from partage.broker.node import Node
+from partage.broker.overrides import current_values
+from partage.log.config import ConfigEntry, ConfigSource, describe_configs
+from partage.log.config_keys import CONFIG_KEYS, ConfigType
+from partage.log.outcomes import Refusal
+from partage.model.errors import ErrorCode
+from partage.wire.apis.describe_configs import (
+    DescribeConfigsEntry,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from partage.wire.apis.incremental_alter_configs import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResult,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+_TOPIC = 2
+_BROKER = 4
+_STATIC_BROKER_CONFIG = 4
+
+
+def describe(inbound: Inbound, hosted: Hosted, node: Node) -> None:
+    """The configs of each resource."""
+    request: DescribeConfigsRequest = inbound.message
+    inbound.respond(
+        DescribeConfigsResponse(
+            results=[
+                _described(
+                    resource, hosted, node, request.include_synonyms, request.include_documentation
+                )
+                for resource in request.resources
+            ]
+        )
+    )
+
+
+def _described(
+    asked: DescribeConfigsResource, hosted: Hosted, node: Node, synonyms: bool, docs: bool
+) -> DescribeConfigsResult:
+    entries = _entries(asked, hosted, node, synonyms, docs)
+    if isinstance(entries, Refusal):
+        return DescribeConfigsResult(
+            error_code=entries.code,
+            error_message=entries.message,
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+            configs=[],
+        )
+    wanted = asked.configuration_keys
+    return DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=[entry for entry in entries if wanted is None or entry.name in wanted],
+    )
+
+
+def _entries(
+    asked: DescribeConfigsResource, hosted: Hosted, node: Node, synonyms: bool, docs: bool
+) -> Iterable[DescribeConfigsEntry] | Refusal:
+    if asked.resource_type == _BROKER:
+        if asked.resource_name not in ("", str(node.node_id)):
+            return Refusal(ErrorCode.INVALID_REQUEST, f"this is broker {node.node_id}")
+        return [_broker_entry(name, value) for name, value in current_values(hosted.settings)]
+    if asked.resource_type != _TOPIC:
+        return Refusal(ErrorCode.INVALID_REQUEST, "only topics and brokers have configs here")
+    topic = hosted.topic(asked.resource_name)
+    if topic is None:
+        return Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.resource_name}"
+        )
+    defaults = hosted.settings.topic_defaults
+    own = topic.topic.configs
+    return [
+        _topic_entry(entry, entry.name in defaults and entry.name not in own, synonyms, docs)
+        for entry in describe_configs({**defaults, **own})
+    ]
+
+
+def _topic_entry(
+    entry: ConfigEntry, is_brokers: bool, synonyms: bool, docs: bool
+) -> DescribeConfigsEntry:
+    source = _STATIC_BROKER_CONFIG if is_brokers else int(entry.source)
+    behind: list[DescribeConfigsSynonym] = []
+    if synonyms:
+        behind.append(DescribeConfigsSynonym(name=entry.name, value=entry.value, source=source))
+        if source != ConfigSource.DEFAULT_CONFIG and entry.server_name:
+            behind.append(
+                DescribeConfigsSynonym(
+                    name=entry.server_name,
+                    value=entry.default,
+                    source=ConfigSource.DEFAULT_CONFIG,
+                )
+            )
+    return DescribeConfigsEntry(
+        name=entry.name,
+        value=entry.value,
+        read_only=False,
+        config_source=source,
+        is_sensitive=False,
+        synonyms=behind,
+        config_type=entry.type,
+        documentation=entry.doc if docs else None,
+    )
+
+
+def _broker_entry(name: str, value: str) -> DescribeConfigsEntry:
+    return DescribeConfigsEntry(
+        name=name,
+        value=value,
+        read_only=True,
+        config_source=_STATIC_BROKER_CONFIG,
+        is_sensitive=False,
+        synonyms=[],
+    )
+
+
+async def alter(inbound: Inbound, hosted: Hosted) -> None:
+    """Change single configs of topics; a broker's are set when it starts."""
+    request: IncrementalAlterConfigsRequest = inbound.message
+    results = []
+    for resource in request.resources:
+        refusal = await _alter(resource, hosted, request.validate_only)
+        results.append(
+            AlterConfigsResult(
+                error_code=ErrorCode.NONE if refusal is None else refusal.code,
+                error_message=None if refusal is None else refusal.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    inbound.respond(IncrementalAlterConfigsResponse(responses=results))
+
+
+async def _alter(
+    asked: AlterConfigsResource, hosted: Hosted, validate_only: bool
+) -> Refusal | None:
+    if asked.resource_type != _TOPIC:
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            "only topics' configs can be changed; a broker's are given when it starts",
+        )
+    topic = hosted.topic(asked.resource_name)
+    if topic is None:
+        return Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.resource_name}"
+        )
+    configs = dict(topic.topic.configs)
+    for change in asked.configs:
+        refusal = _apply(change, configs)
+        if refusal is not None:
+            return refusal
+    refusal = hosted.check_configs(configs)
+    if refusal is None and not validate_only:
+        outcome = await hosted.set_configs(asked.resource_name, configs)
+        return outcome if isinstance(outcome, Refusal) else None
+    return refusal
+
+
+def _apply(change: AlterableConfig, configs: dict[str, str]) -> Refusal | None:
+    name, value = change.name, change.value
+    if change.config_operation == DELETE:
+        configs.pop(name, None)
+        return None
+    if value is None:
+        return Refusal(ErrorCode.INVALID_CONFIG, f"{name}: null is not a value")
+    if change.config_operation == SET:
+        configs[name] = value
+        return None
+    edit = _LIST_EDITS.get(change.config_operation)
+    key = CONFIG_KEYS.get(name)
+    if edit is None or key is None or key.type is not ConfigType.LIST:
+        return Refusal(ErrorCode.INVALID_CONFIG, f"{name} is not a list to add to or take from")
+    parts = [part for part in configs.get(name, key.default).split(",") if part]
+    configs[name] = ",".join(edit(parts, value.split(",")))
+    return None
+
+
+_LIST_EDITS: dict[int, Callable[[list[str], list[str]], list[str]]] = {
+    APPEND: lambda parts, new: parts + [part for part in new if part not in parts],
+    SUBTRACT: lambda parts, old: [part for part in parts if part not in old],
+}

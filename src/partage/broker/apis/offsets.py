@@ -1,0 +1,202 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where a partition begins and ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from partage.broker.apis.fetch import epoch_error
+from partage.broker.hosted import Hosted
+from partage.broker.inbound import Inbound
+from partage.broker.partition import Partition
+from partage.log.damage import DamagedLog
+from partage.log.outcomes import Refusal
+from partage.model.errors import ErrorCode
+from partage.wire.apis.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from partage.wire.apis.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResult,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResult,
+)
+from partage.wire.apis.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderPartitionResult,
+    OffsetForLeaderTopicResult,
+)
+
+log = logging.getLogger(__name__)
+
+_LEADER_EPOCH = 0
+
+
+class _At(NamedTuple):
+    offset: int
+    timestamp_ms: int = -1
+
+
+_NOTHING = _At(-1)
+
+
+def list_offsets(inbound: Inbound, hosted: Hosted) -> None:
+    """Offsets by time, or one of the ends."""
+    request: ListOffsetsRequest = inbound.message
+    inbound.respond(
+        ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        _listed(hosted.partition(topic.name, p.partition_index), p)
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    )
+
+
+def _listed(partition: Partition | None, asked: ListOffsetsPartition) -> ListOffsetsPartitionResult:
+    error = _error(partition, asked.current_leader_epoch)
+    at = _NOTHING
+    if partition is not None and not error:
+        try:
+            at = _sought(partition, asked.timestamp_ms)
+        except (DamagedLog, OSError) as fault:
+            log.error("%s: %s", partition.name, fault)
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+    return ListOffsetsPartitionResult(
+        partition_index=asked.partition_index,
+        error_code=error,
+        timestamp_ms=at.timestamp_ms,
+        offset=at.offset,
+        leader_epoch=-1 if at.offset < 0 else _LEADER_EPOCH,
+    )
+
+
+def _sought(partition: Partition, timestamp_ms: int) -> _At:
+    if timestamp_ms == LATEST:
+        return _At(partition.log.high_watermark)
+    if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+        return _At(partition.log.log_start_offset)
+    if timestamp_ms == LATEST_TIERED:
+        return _NOTHING  # there is no tiered storage
+    if timestamp_ms == MAX_TIMESTAMP:
+        found = partition.log.max_timestamp_offset()
+    else:
+        found = partition.log.offset_for_timestamp(timestamp_ms)
+    return _NOTHING if found is None else _At(found.offset, found.timestamp_ms)
+
+
+def _error(partition: Partition | None, claimed_epoch: int) -> ErrorCode:
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if partition.failure is not None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    return epoch_error(claimed_epoch)
+
+
+def offset_for_leader_epoch(inbound: Inbound, hosted: Hosted) -> None:
+    """Where an epoch ends; there is only ever one here."""
+    request: OffsetForLeaderEpochRequest = inbound.message
+    inbound.respond(
+        OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=[
+                        _epoch_end(hosted.partition(topic.topic, p.partition), p)
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    )
+
+
+def _epoch_end(
+    partition: Partition | None, asked: OffsetForLeaderPartition
+) -> OffsetForLeaderPartitionResult:
+    error = _error(partition, asked.current_leader_epoch)
+    result = OffsetForLeaderPartitionResult(error_code=error, partition=asked.partition)
+    if partition is not None and not error:
+        end = partition.log.end_offset_for_epoch(asked.leader_epoch)
+        result.leader_epoch, result.end_offset = end.leader_epoch, end.end_offset
+    return result
+
+
+def delete_records(inbound: Inbound, hosted: Hosted) -> None:
+    """Let partitions begin later; answered when that is durable."""
+    _Deleting(inbound, hosted).run()
+
+
+class _Deleting:
+    """One DeleteRecords request until all its partitions are done."""
+
+    def __init__(self, inbound: Inbound, hosted: Hosted) -> None:
+        self._inbound = inbound
+        self._hosted = hosted
+        self._missing = 1
+
+    def run(self) -> None:
+        request: DeleteRecordsRequest = self._inbound.message
+        self._response = DeleteRecordsResponse(
+            topics=[
+                DeleteRecordsTopicResult(
+                    name=topic.name,
+                    partitions=[self._delete(topic.name, p) for p in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+        self._one_less()
+
+    def _delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        result = DeleteRecordsPartitionResult(
+            partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
+        )
+        partition = self._hosted.partition(topic, asked.partition_index)
+        result.error_code = _error(partition, -1)
+        if self._hosted.is_internal(topic):
+            result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        if partition is None or result.error_code:
+            return result
+        step = partition.log.delete_records(asked.offset)
+        if isinstance(step, Refusal):
+            result.error_code = step.code
+            return result
+        self._missing += 1
+        result.low_watermark = partition.log.log_start_offset
+        self._hosted.perform(step, self._done(result))
+        return result
+
+    def _done(self, result: DeleteRecordsPartitionResult) -> Callable[[OSError | None], None]:
+        def done(error: OSError | None) -> None:
+            if error is not None:
+                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                result.low_watermark = -1
+            self._one_less()
+
+        return done
+
+    def _one_less(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self._inbound.respond(self._response)

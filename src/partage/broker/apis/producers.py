@@ -1,0 +1,25 @@
+"""InitProducerId: an id for an idempotent producer."""
+
+from __future__ import annotations
+
+from partage.broker.inbound import Inbound
+from partage.broker.producer_ids import ProducerIds
+from partage.model.errors import ErrorCode
+from partage.wire.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+def init_producer_id(inbound: Inbound, ids: ProducerIds) -> None:
+    """A fresh id at epoch 0; a transactional producer is told that there are no transactions."""
+    request: InitProducerIdRequest = inbound.message
+    if request.transactional_id is not None:
+        inbound.respond(
+            InitProducerIdResponse(
+                error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_epoch=-1
+            )
+        )
+        return
+    inbound.respond(
+        InitProducerIdResponse(
+            error_code=ErrorCode.NONE, producer_id=ids.next_id(), producer_epoch=0
+        )
+    )

@@ -1,0 +1,206 @@
+"""The embedded broker, whole: what is started, what knows what, and in which order it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from partage.bridge.exchange import Surroundings
+from partage.broker.apis import cluster, configs, metadata, offsets, producers, topics
+from partage.broker.apis.fetch import Fetching
+from partage.broker.apis.groups import group_handlers
+from partage.broker.apis.produce import Producing
+from partage.broker.clock import Clock
+from partage.broker.coordinator import Coordinator, log_notice
+from partage.broker.data_directory import cluster_id_of
+from partage.broker.disk import RealDisk
+from partage.broker.hosted import Hosted
+from partage.broker.housekeeping import Housekeeping
+from partage.broker.inbound import Handler, Inbound
+from partage.broker.node import Node
+from partage.broker.producer_ids import ProducerIds
+from partage.broker.reads import Reads
+from partage.broker.server import Server
+from partage.broker.shard_host import ShardHost
+from partage.broker.shard_store import ShardStore
+from partage.broker.writer import Writer
+from partage.log.disk import Disk
+from partage.model.settings import BrokerSettings
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.wire.apis.api_versions import API_VERSIONS
+from partage.wire.apis.create_partitions import CREATE_PARTITIONS
+from partage.wire.apis.create_topics import CREATE_TOPICS
+from partage.wire.apis.delete_records import DELETE_RECORDS
+from partage.wire.apis.delete_topics import DELETE_TOPICS
+from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER
+from partage.wire.apis.describe_configs import DESCRIBE_CONFIGS
+from partage.wire.apis.fetch import FETCH
+from partage.wire.apis.find_coordinator import FIND_COORDINATOR
+from partage.wire.apis.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
+from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID
+from partage.wire.apis.list_offsets import LIST_OFFSETS
+from partage.wire.apis.metadata import METADATA
+from partage.wire.apis.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from partage.wire.apis.produce import PRODUCE
+
+log = logging.getLogger(__name__)
+
+AsyncHandler = Callable[[Inbound], Coroutine[Any, Any, None]]
+
+
+class Broker:
+    """A broker that is running; made by `start`, ended by `stop`.
+
+    ``address`` is where it listens, host and port.
+    """
+
+    def __init__(self, disk: Disk, settings: BrokerSettings) -> None:
+        self.address = ("", 0)
+        self._disk = disk
+        self._settings = settings
+        self._clock = Clock()
+        self._fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        in_memory = not isinstance(disk, RealDisk)
+        self._writer = Writer(disk, sync=settings.syncs and not in_memory, inline=in_memory)
+        self._hosted = Hosted(disk, self._writer, self._clock, settings, self._is_fatal)
+        self._housekeeping = Housekeeping(self._hosted, disk, self._clock)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def start(
+        cls,
+        disk: Disk,
+        settings: BrokerSettings,
+        *,
+        host: str,
+        port: int,
+        advertised: tuple[str, int] | None = None,
+    ) -> Broker:
+        """Open the data, then listen; clients are told the ``advertised`` address.
+
+        Raises:
+            DamagedCatalogue, DamagedLog: acknowledged bytes are missing or changed.
+            OSError: the disk fails, or the address cannot be listened on.
+        """
+        broker = cls(disk, settings)
+        try:
+            await broker._open()
+            await broker._listen(host, port, advertised)
+        except BaseException:
+            await broker._writer.close()
+            raise
+        return broker
+
+    async def _open(self) -> None:
+        self._cluster_id = await asyncio.to_thread(cluster_id_of, self._disk)
+        self._producer_ids = await asyncio.to_thread(ProducerIds, self._disk)
+        await self._hosted.open()
+        offsets_topic = self._hosted.topic(OFFSETS_TOPIC)
+        assert offsets_topic is not None
+        self._coordinator = Coordinator(self._host_shard, len(offsets_topic.partitions))
+
+    def _host_shard(self, index: int) -> ShardHost:
+        store = ShardStore(self._hosted, self._disk, index)
+        name = f"{OFFSETS_TOPIC}-{index}"
+        host = ShardHost(name, store, self._settings.groups, self._clock, log_notice)
+        if store.is_empty:
+            host.start_empty()
+        else:
+            host.load()
+        return host
+
+    async def _listen(self, host: str, port: int, advertised: tuple[str, int] | None) -> None:
+        self._server = Server(self._settings.limits, self._clock)
+        # Nobody is served before the address is known, which some answers state.
+        self.address = await self._server.listen(host, port)
+        self.node = Node(
+            node_id=self._settings.node_id,
+            host=(advertised or self.address)[0],
+            port=(advertised or self.address)[1],
+            cluster_id=self._cluster_id,
+            rack=self._settings.rack,
+        )
+        self._server.serve(self._handlers(self.node))
+        self._housekeeping.start()
+
+    async def loaded(self) -> None:
+        """Return once every group is loaded; requests for others are served before."""
+        await self._coordinator.loaded()
+
+    async def failed(self) -> BaseException:
+        """Return only if the broker cannot go on: the reason. It must be stopped then."""
+        return await asyncio.shield(self._fatal)
+
+    def _is_fatal(self, error: BaseException) -> None:
+        if not self._fatal.done():
+            self._fatal.set_result(error)
+
+    async def stop(self) -> None:
+        """End cleanly: what was acknowledged is on disk, and the next start scans nothing."""
+        await self._server.close()
+        await self._housekeeping.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._coordinator.close()
+        await self._writer.close()
+        if not self._fatal.done():
+            await self._hosted.close()
+
+    # Handlers.
+
+    def _handlers(self, node: Node) -> dict[int, Handler]:
+        hosted = self._hosted
+        reads = Reads(self._disk)
+        surroundings = Surroundings(
+            shard_count=self._coordinator.shard_count, has_partition=hosted.has_partition
+        )
+        handlers: dict[int, Handler] = {
+            PRODUCE.key: lambda inbound: Producing(inbound, hosted).run(),
+            FETCH.key: lambda inbound: Fetching(inbound, hosted, reads).run(),
+            LIST_OFFSETS.key: lambda inbound: offsets.list_offsets(inbound, hosted),
+            METADATA.key: self._spawning(lambda i: metadata.metadata(i, hosted, node)),
+            FIND_COORDINATOR.key: lambda inbound: cluster.find_coordinator(inbound, node),
+            API_VERSIONS.key: lambda inbound: cluster.api_versions(
+                inbound, self._server.apis.values()
+            ),
+            CREATE_TOPICS.key: self._spawning(lambda i: topics.create_topics(i, hosted)),
+            DELETE_TOPICS.key: self._spawning(self._delete_topics),
+            CREATE_PARTITIONS.key: self._spawning(lambda i: topics.create_partitions(i, hosted)),
+            DELETE_RECORDS.key: lambda inbound: offsets.delete_records(inbound, hosted),
+            INIT_PRODUCER_ID.key: lambda inbound: producers.init_producer_id(
+                inbound, self._producer_ids
+            ),
+            OFFSET_FOR_LEADER_EPOCH.key: lambda inbound: offsets.offset_for_leader_epoch(
+                inbound, hosted
+            ),
+            DESCRIBE_CONFIGS.key: lambda inbound: configs.describe(inbound, hosted, node),
+            INCREMENTAL_ALTER_CONFIGS.key: self._spawning(lambda i: configs.alter(i, hosted)),
+            DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, node),
+        }
+        return handlers | group_handlers(self._coordinator, surroundings)
+
+    async def _delete_topics(self, inbound: Inbound) -> None:
+        gone = await topics.delete_topics(inbound, self._hosted)
+        if gone:
+            self._coordinator.topics_deleted(frozenset(gone), self._clock.now_ms())
+
+    def _spawning(self, handler: AsyncHandler) -> Handler:
+        """A handler that runs as a task, for what has to wait."""
+
+        def handle(inbound: Inbound) -> None:
+            task = asyncio.get_running_loop().create_task(self._run(handler, inbound))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        return handle
+
+    @staticmethod
+    async def _run(handler: AsyncHandler, inbound: Inbound) -> None:
+        try:
+            await handler(inbound)
+        except Exception:  # a fault of ours: this client loses its connection, nobody else anything
+            log.exception("serving %r failed", inbound.api)
+            inbound.connection.close()

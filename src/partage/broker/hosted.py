@@ -1,0 +1,310 @@
+"""The topics that this broker holds, and their partitions, from start-up to deletion.
+
+What changes the catalogue is decided on the loop at once and made durable in a thread, one change
+after the other, before anybody is told. If that fails the broker stops: its catalogue is ahead of
+its file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from partage.broker.clock import Clock
+from partage.broker.ids import fresh_topic_id
+from partage.broker.partition import Partition
+from partage.broker.writer import Writer
+from partage.log.config import LogConfig, check_configs
+from partage.log.disk import Disk
+from partage.log.layout import partition_directory
+from partage.log.markers import Markers
+from partage.log.names import INTERNAL_TOPICS, fault_in_name
+from partage.log.outcomes import Refusal, Step
+from partage.log.performing import perform_step
+from partage.log.recovery import open_partition
+from partage.log.topics import Change, Topic, Topics, apply_change
+from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+
+log = logging.getLogger(__name__)
+
+#: The coordinator's own topic: small segments compact early, and a large group is one record.
+_OFFSETS_CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(100 * 1024 * 1024),
+    "max.message.bytes": str(100 * 1024 * 1024),
+    "compression.type": "producer",
+}
+
+
+class HostedTopic:
+    """A topic and its partitions."""
+
+    def __init__(self, topic: Topic, partitions: list[Partition]) -> None:
+        self.topic = topic
+        self.partitions = partitions
+
+    @property
+    def name(self) -> str:
+        """What clients call it."""
+        return self.topic.name
+
+
+class Hosted:
+    """All topics; see `open` for how to come by one."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        writer: Writer,
+        clock: Clock,
+        settings: BrokerSettings,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self.settings = settings
+        self._disk = disk
+        self._writer = writer
+        self._clock = clock
+        self._on_fatal = on_fatal
+        self._changing = asyncio.Lock()
+        self._catalogue = Topics()
+        self._markers = Markers()
+        self._topics: dict[str, HostedTopic] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Start-up and shutdown.
+
+    async def open(self) -> None:
+        """Open everything there is, and make the coordinator's topic if it is missing.
+
+        Raises:
+            DamagedCatalogue, DamagedLog: acknowledged bytes are missing or changed.
+            OSError: the disk fails.
+        """
+        await asyncio.to_thread(self._load)
+        if OFFSETS_TOPIC not in self._topics:
+            created = await self.create(
+                OFFSETS_TOPIC, self.settings.offsets_partitions, _OFFSETS_CONFIGS
+            )
+            assert not isinstance(created, Refusal), created
+
+    def _load(self) -> None:
+        self._catalogue = Topics.load(self._disk)
+        partitions = [
+            (topic.topic_id, index)
+            for topic in self._catalogue
+            for index in range(topic.partition_count)
+        ]
+        self._markers = Markers.load(self._disk, partitions)
+        for topic in self._catalogue:
+            self._topics[topic.name] = HostedTopic(
+                topic, self._open_partitions(topic, range(topic.partition_count))
+            )
+
+    def _open_partitions(self, topic: Topic, indexes: Iterable[int]) -> list[Partition]:
+        """Open partitions; in a thread."""
+        return [self._open_partition(topic, index) for index in indexes]
+
+    def _open_partition(self, topic: Topic, index: int) -> Partition:
+        name = partition_directory(topic.name, index)
+        slot = self._markers.slot(topic.topic_id, index)
+        marker = self._markers.found(topic.topic_id, index)
+        opened = open_partition(
+            self._disk,
+            name,
+            self._config(topic),
+            slot,
+            marker,
+            now_ms=self._clock.now_ms(),
+            cuts_nothing=marker is None and self._markers.damaged > 0,
+        )
+        for cut in opened.cuts:
+            log.warning("%s", cut)
+        if opened.scanned_bytes:
+            log.info("%s: recovered, %d bytes scanned", name, opened.scanned_bytes)
+        return Partition(name, opened.log, self._writer)
+
+    def _config(self, topic: Topic) -> LogConfig:
+        return LogConfig.of({**self.settings.topic_defaults, **topic.configs})
+
+    async def close(self) -> None:
+        """Write what makes the next start quick; the writer must be drained."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        for hosted in self._topics.values():
+            for partition in hosted.partitions:
+                if partition.failure is None:
+                    perform_step(self._disk, partition.log.close())
+
+    # Looking up.
+
+    def topics(self) -> list[HostedTopic]:
+        """Every topic."""
+        return list(self._topics.values())
+
+    def topic(self, name: str) -> HostedTopic | None:
+        """The topic of this name."""
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> HostedTopic | None:
+        """The topic of this id."""
+        topic = self._catalogue.by_id(topic_id)
+        return None if topic is None else self._topics.get(topic.name)
+
+    def partition(self, name: str, index: int) -> Partition | None:
+        """The partition, if there is such a one."""
+        hosted = self._topics.get(name)
+        if hosted is None or not 0 <= index < len(hosted.partitions):
+            return None
+        return hosted.partitions[index]
+
+    def has_partition(self, name: str, index: int) -> bool:
+        """Whether there is such a partition."""
+        return self.partition(name, index) is not None
+
+    @staticmethod
+    def is_internal(name: str) -> bool:
+        """Whether a topic is the coordinator's own."""
+        return name in INTERNAL_TOPICS
+
+    # Changing.
+
+    async def create(
+        self, name: str, partition_count: int, configs: Mapping[str, str]
+    ) -> HostedTopic | Refusal:
+        """Create a topic."""
+        async with self._changing:
+            change = self._catalogue.create(name, fresh_topic_id(), partition_count, configs)
+            if isinstance(change, Refusal):
+                return change
+            partitions = await self._apply(change, range(partition_count))
+            hosted = self._topics[name] = HostedTopic(change.topic, partitions)
+            return hosted
+
+    async def create_missing(self, name: str) -> HostedTopic | Refusal:
+        """Create a topic that a client spoke of, with the broker's default of partitions."""
+        if self.is_internal(name):
+            return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+        created = await self.create(name, self.settings.partitions_default, {})
+        if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            return self._topics[name]  # somebody else was quicker
+        return created
+
+    def check_create(
+        self, name: str, partition_count: int, configs: Mapping[str, str | None]
+    ) -> Refusal | None:
+        """Why a topic cannot be created; None if it can."""
+        return self._catalogue.check_create(name, partition_count, configs)
+
+    @staticmethod
+    def check_name(name: str) -> Refusal | None:
+        """What is wrong with a topic's name."""
+        fault = fault_in_name(name)
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, fault) if fault else None
+
+    async def delete(self, name: str) -> HostedTopic | Refusal:
+        """Delete a topic; who reads or writes it meanwhile is told that it is gone."""
+        async with self._changing:
+            if self.is_internal(name):
+                return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+            change = self._catalogue.delete(name)
+            if isinstance(change, Refusal):
+                return change
+            hosted = self._topics.pop(name)
+            for partition in hosted.partitions:
+                partition.retire()
+            await self._writer.barrier()
+            await self._apply(change, ())
+            for index in range(change.topic.partition_count):
+                self._markers.release(change.topic.topic_id, index)
+            await asyncio.to_thread(self._remove, change.removals)
+            return hosted
+
+    async def add_partitions(self, name: str, partition_count: int) -> HostedTopic | Refusal:
+        """Let a topic have so many partitions in all."""
+        async with self._changing:
+            change = self._catalogue.add_partitions(name, partition_count)
+            if isinstance(change, Refusal):
+                return change
+            hosted = self._topics[name]
+            added = await self._apply(change, range(len(hosted.partitions), partition_count))
+            hosted.topic = change.topic
+            hosted.partitions += added
+            return hosted
+
+    def check_partitions(self, name: str, partition_count: int) -> Refusal | None:
+        """Why a topic cannot grow to so many partitions; None if it can."""
+        return self._catalogue.check_partitions(name, partition_count)
+
+    async def set_configs(self, name: str, configs: Mapping[str, str]) -> HostedTopic | Refusal:
+        """Give a topic these configs of its own, and no others."""
+        async with self._changing:
+            change = self._catalogue.set_configs(name, configs)
+            if isinstance(change, Refusal):
+                return change
+            await self._apply(change, ())
+            hosted = self._topics[name]
+            hosted.topic = change.topic
+            for partition in hosted.partitions:
+                partition.log.config = self._config(change.topic)
+            return hosted
+
+    @staticmethod
+    def check_configs(configs: Mapping[str, str | None]) -> Refusal | None:
+        """What is wrong with a topic's own configs; None if nothing is."""
+        return check_configs(configs)
+
+    async def _apply(self, change: Change, new_partitions: Iterable[int]) -> list[Partition]:
+        """Make a change durable, then open the partitions that came with it."""
+
+        def apply() -> list[Partition]:
+            apply_change(self._disk, change)
+            return self._open_partitions(change.topic, new_partitions)
+
+        try:
+            return await asyncio.to_thread(apply)
+        except OSError as error:
+            self._on_fatal(error)
+            raise
+
+    async def reopen(self, name: str, index: int) -> Partition:
+        """Open a partition again whose writing failed; what is on disk is what counts."""
+        async with self._changing:
+            hosted = self._topics[name]
+            await self._writer.barrier()
+            partition = await asyncio.to_thread(self._open_partition, hosted.topic, index)
+            hosted.partitions[index] = partition
+            return partition
+
+    # The disk.
+
+    async def perform_and_wait(self, step: Step) -> None:
+        """Do a step in a thread, after the writes submitted so far; its removals are the caller's.
+
+        Raises `OSError`.
+        """
+        await self._writer.barrier()
+        await asyncio.to_thread(perform_step, self._disk, step)
+
+    def perform(self, step: Step, done: Callable[[OSError | None], None]) -> None:
+        """The same for callers that cannot wait."""
+
+        async def performing() -> None:
+            try:
+                await self.perform_and_wait(step)
+            except OSError as error:
+                log.error("a change of the log failed: %s", error)
+                done(error)
+                return
+            done(None)
+
+        task = asyncio.get_running_loop().create_task(performing())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _remove(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._disk.remove(path)

@@ -1,0 +1,100 @@
+"""Broker settings by Kafka's names, as ``--override NAME=VALUE`` gives them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from partage.log.config_keys import CONFIG_KEYS, parse
+from partage.model.settings import KAFKA_NAMES, KAFKA_NAMES_SCALED, BrokerSettings
+
+#: Kafka's names for a broker's defaults of topic configs, ``log.retention.ms`` and the like.
+_TOPIC_DEFAULTS = {key.server_name: name for name, key in CONFIG_KEYS.items() if key.server_name}
+
+
+class BadOverride(ValueError):  # noqa: N818 - reads better where it is raised
+    """A setting that is not known, or a value that it cannot have."""
+
+
+def with_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> BrokerSettings:
+    """The settings with these changed.
+
+    Raises:
+        BadOverride: it says which setting, what is wrong, and for an unknown one what was meant.
+    """
+    for name, text in overrides.items():
+        settings = _with(settings, name, text)
+    return settings
+
+
+def known_names() -> list[str]:
+    """Every name that can be overridden, sorted."""
+    return sorted([*KAFKA_NAMES, *KAFKA_NAMES_SCALED, *_TOPIC_DEFAULTS])
+
+
+def _with(settings: BrokerSettings, name: str, text: str) -> BrokerSettings:
+    if name in KAFKA_NAMES:
+        part, field = KAFKA_NAMES[name]
+        return _replaced(settings, part, field, _value(settings, part, field, name, text))
+    if name in KAFKA_NAMES_SCALED:
+        part, field, factor = KAFKA_NAMES_SCALED[name]
+        value = _value(settings, part, field, name, text)
+        return _replaced(settings, part, field, value * factor)
+    if name in _TOPIC_DEFAULTS:
+        topic_name = _TOPIC_DEFAULTS[name]
+        try:
+            parse(CONFIG_KEYS[topic_name], text)
+        except ValueError as error:
+            raise BadOverride(f"{name}={text}: {error}") from None
+        defaults = {**settings.topic_defaults, topic_name: text}
+        return msgspec.structs.replace(settings, topic_defaults=defaults)
+    near = difflib.get_close_matches(name, known_names(), n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise BadOverride(f"{name} is not a setting of this broker{hint}")
+
+
+def _value(settings: BrokerSettings, part: str | None, field: str, name: str, text: str) -> Any:
+    current = getattr(settings if part is None else getattr(settings, part), field)
+    if isinstance(current, bool):
+        if text.lower() not in ("true", "false"):
+            raise BadOverride(f"{name}={text}: must be true or false")
+        return text.lower() == "true"
+    if isinstance(current, int):
+        try:
+            value = int(text)
+        except ValueError:
+            raise BadOverride(f"{name}={text}: not a whole number") from None
+        if value < 0:
+            raise BadOverride(f"{name}={text}: must not be negative")
+        return value
+    return text
+
+
+def _replaced(settings: BrokerSettings, part: str | None, field: str, value: Any) -> BrokerSettings:
+    if part is None:
+        return msgspec.structs.replace(settings, **{field: value})
+    inner = msgspec.structs.replace(getattr(settings, part), **{field: value})
+    return msgspec.structs.replace(settings, **{part: inner})
+
+
+def current_values(settings: BrokerSettings) -> list[tuple[str, str]]:
+    """Every broker setting by Kafka's name, as DescribeConfigs shows it."""
+    values = [(name, _text(settings, part, field)) for name, (part, field) in KAFKA_NAMES.items()]
+    values += [
+        (name, str(getattr(getattr(settings, part), field) // factor))
+        for name, (part, field, factor) in KAFKA_NAMES_SCALED.items()
+    ]
+    for name, topic_name in _TOPIC_DEFAULTS.items():
+        default = CONFIG_KEYS[topic_name].default
+        values.append((name, settings.topic_defaults.get(topic_name, default)))
+    return sorted(values)
+
+
+def _text(settings: BrokerSettings, part: str | None, field: str) -> str:
+    value = getattr(settings if part is None else getattr(settings, part), field)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)

@@ -1,0 +1,145 @@
+"""``partage broker``: a broker in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Coroutine
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import typer
+
+from partage.broker.broker import Broker
+from partage.broker.data_directory import DirectoryHeld, DirectoryLock
+from partage.broker.disk import RealDisk
+from partage.broker.overrides import BadOverride, with_overrides
+from partage.console.addresses import BadAddress, parse_address
+from partage.log.damage import DamagedCatalogue, DamagedLog
+from partage.log.disk import Disk
+from partage.log.memory import MemoryDisk
+from partage.model.settings import BrokerSettings
+from partage.wire.records.decode import DECODER
+
+log = logging.getLogger("partage")
+
+
+class SyncMode(StrEnum):
+    """When a write counts as done."""
+
+    DISK = "disk"
+    OS = "os"
+
+
+def run(
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 picks a free one.")
+    ] = "127.0.0.1:9092",
+    data_dir: Annotated[Path, typer.Option(help="Where topics and groups are kept.")] = Path(
+        "partage-data"
+    ),
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Keep everything in memory; for tests.")
+    ] = False,
+    sync: Annotated[
+        SyncMode,
+        typer.Option(
+            help="When a write is acknowledged: once it is on the disk, or, as Kafka does by "
+            "default, once the operating system has it."
+        ),
+    ] = SyncMode.DISK,
+    override: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A broker setting by Kafka's name, such as group.initial.rebalance.delay.ms=0; "
+            "may be given several times.",
+        ),
+    ] = None,
+    advertised: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The address that clients are told to use."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every detail.")] = False,
+) -> None:
+    """Run a broker that any Kafka client can use. Ctrl-C or SIGTERM ends it cleanly."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    try:
+        host, port = parse_address(listen)
+        settings = with_overrides(BrokerSettings(), _pairs(override or []))
+        settings = msgspec.structs.replace(settings, syncs=sync is SyncMode.DISK)
+        reachable = None if advertised is None else parse_address(advertised)
+    except (BadAddress, BadOverride) as error:
+        _end(str(error), code=2)
+    lock: DirectoryLock | None = None
+    disk: Disk
+    if ephemeral:
+        disk = MemoryDisk()
+    else:
+        try:
+            lock = DirectoryLock(data_dir)
+        except (DirectoryHeld, OSError) as error:
+            _end(str(error))
+        disk = RealDisk(data_dir)
+    try:
+        _run_loop(_serve(disk, settings, host, port, reachable))
+    except (DamagedCatalogue, DamagedLog) as error:
+        _end(f"{error}" if ephemeral else f"in {data_dir}: {error}")
+    except OSError as error:
+        _end(f"cannot serve {listen}: {error}")
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _pairs(given: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise BadOverride(f"{text!r} is no override; write NAME=VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _run_loop(main: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+async def _serve(
+    disk: Disk, settings: BrokerSettings, host: str, port: int, advertised: tuple[str, int] | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    broker = await Broker.start(disk, settings, host=host, port=port, advertised=advertised)
+    log.info("the %s record decoder is in use", DECODER)
+    print(f"{broker.address[0]}:{broker.address[1]}", flush=True)
+    stopped = loop.create_task(stopping.wait())
+    failed = loop.create_task(broker.failed())
+    await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+    await broker.stop()
+    stopped.cancel()
+    if failed.done():
+        raise failed.result()
+    failed.cancel()
+
+
+def _end(message: str, code: int = 1) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    raise typer.Exit(code)

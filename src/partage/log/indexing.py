@@ -92,6 +92,12 @@ class Indexes:
         return indexes
 
     @property
+    def end_offset(self) -> int:
+        """The offset after the last one that an entry names."""
+        last = max([*self.offsets.offsets[-1:], *self.times.offsets[-1:]], default=-1)
+        return self._base_offset + last + 1
+
+    @property
     def _last_position(self) -> int:
         return self.offsets.positions[-1] if len(self.offsets) else 0
 

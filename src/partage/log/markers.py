@@ -44,15 +44,19 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slot:
-    """A partition's place in the file of markers."""
+    """A partition's place in the file of markers; ``marker`` is the latest, or what was found."""
 
-    def __init__(self, number: int, topic_id: bytes, partition: int) -> None:
+    def __init__(
+        self, number: int, topic_id: bytes, partition: int, marker: Marker | None = None
+    ) -> None:
         self.number = number
         self.topic_id = topic_id
         self.partition = partition
+        self.marker = marker
 
     def write(self, marker: Marker) -> Write:
         """What puts a marker into the slot."""
+        self.marker = marker
         content = _SLOT.pack(
             0,
             _VERSION,
@@ -69,11 +73,10 @@ class Slot:
 
 
 class Markers:
-    """The slots of all partitions, and what they held at start-up."""
+    """The slots of all partitions."""
 
     def __init__(self) -> None:
         self._slots: dict[_Key, Slot] = {}
-        self._found: dict[_Key, Marker] = {}
         self._free: list[int] = []
         self._count = 0
         self.damaged = 0
@@ -107,13 +110,13 @@ class Markers:
         return self._slots[key]
 
     def found(self, topic_id: bytes, partition: int) -> Marker | None:
-        """What start-up found in the partition's slot."""
-        return self._found.get((topic_id, partition))
+        """The partition's latest marker, as far as it has one."""
+        slot = self._slots.get((topic_id, partition))
+        return slot.marker if slot else None
 
     def release(self, topic_id: bytes, partition: int) -> None:
         """Give up a deleted partition's slot; what it holds names a topic that is gone."""
         slot = self._slots.pop((topic_id, partition), None)
-        self._found.pop((topic_id, partition), None)
         if slot:
             self._free.append(slot.number)
 
@@ -125,7 +128,7 @@ class Markers:
             self._free.append(number)
             return
         key, found = marker
-        self._slots[key], self._found[key] = Slot(number, *key), found
+        self._slots[key] = Slot(number, *key, found)
 
     def _next(self) -> int:
         if self._free:

@@ -57,6 +57,7 @@ class PartitionLog:
         producers: Producers,
         log_start_offset: int,
         end_offset: int,
+        is_as_closed: bool,
     ) -> None:
         self.directory = directory
         self.config = config
@@ -66,6 +67,7 @@ class PartitionLog:
         self._slot = slot
         self._segments = Segments(disk, directory, closed, active, end_offset)
         self._written_ms = active.created_ms
+        self._is_as_closed = is_as_closed  # so that closing it again has nothing to write
         self._is_compacting = False
 
     @property
@@ -109,6 +111,7 @@ class PartitionLog:
         base_offset = self.end_offset
         writes.append(self._segments.add(self._stored(batches, leader_epoch, time_ms, at_ms)))
         self._written_ms = at_ms
+        self._is_as_closed = False
         return self._appended(base_offset, self.end_offset - 1, time_ms, writes)
 
     def mark_durable(self, end_offset: int) -> Write:
@@ -142,9 +145,11 @@ class PartitionLog:
 
         Call it when all has been written; otherwise the next start scans the active segment.
         """
+        marker = self.marker(is_clean=self._segments.is_durable)
+        if self._is_as_closed:
+            return Step(marker=marker)
         indexes = self._segments.active.closed().indexes(self._disk)
         files = [*indexes.writes(self.directory), self._snapshot()]
-        marker = self.marker(is_clean=self._segments.is_durable)
         return Step(writes=[*self._segments.checkpoint(), *files], marker=marker)
 
     # Reading
@@ -315,6 +320,7 @@ class PartitionLog:
 
     def _roll(self, now_ms: int) -> list[Write]:
         """Begin a new segment at the log's end."""
+        self._is_as_closed = False
         interval_bytes = self.config.index_interval_bytes
         return [self._snapshot(), *self._segments.roll(interval_bytes, now_ms)]
 

@@ -23,7 +23,7 @@ BATCHES_KEPT: Final = 5
 EXPIRATION_MS: Final = 86_400_000  # producer.id.expiration.ms
 SEQUENCE_MAX: Final = 2**31 - 1
 
-_FILE: Final = struct.Struct(">IHI")  # CRC-32C of what follows, version, producers
+_FILE: Final = struct.Struct(">IIHI")  # CRC-32C of what follows, its length, version, producers
 _PRODUCER: Final = struct.Struct(">qhqB")  # id, epoch, last seen, batches
 _BATCH: Final = struct.Struct(">iiqq")  # first and last sequence, first and last offset
 _VERSION: Final = 1
@@ -112,20 +112,23 @@ class Producers:
 
     def snapshot(self) -> bytes:
         """Everything, to be loaded again by `load`."""
-        body = bytearray(struct.pack(">HI", _VERSION, len(self._producers)))
+        body = bytearray()
         for producer_id, one in self._producers.items():
             body += _PRODUCER.pack(producer_id, one.epoch, one.seen_ms, len(one.batches))
             for batch in one.batches:
                 body += _BATCH.pack(*_fields(batch))
-        return crc32c(body).to_bytes(4, "big") + body
+        header = _FILE.pack(0, len(body), _VERSION, len(self._producers))[4:]
+        return b"".join((crc32c(body, crc32c(header)).to_bytes(4, "big"), header, body))
 
     @classmethod
     def load(cls, content: bytes) -> Producers | None:
-        """The producers of a snapshot; `None` if it is not whole."""
+        """The producers of a snapshot; `None` if it is not whole. What follows it is left alone:
+        a longer one may have been overwritten.
+        """
         if len(content) < _FILE.size:
             return None
-        checksum, version, count = _FILE.unpack_from(content)
-        if version != _VERSION or checksum != crc32c(content[4:]):
+        checksum, size, version, count = _FILE.unpack_from(content)
+        if version != _VERSION or checksum != crc32c(content[4 : _FILE.size + size]):
             return None
         producers, at = cls(), _FILE.size
         for _ in range(count):

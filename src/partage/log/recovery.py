@@ -18,12 +18,13 @@ import msgspec
 from partage.log.config import LogConfig
 from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
+from partage.log.indexing import Indexes
 from partage.log.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_of, name_of
 from partage.log.leftovers import drop_below, drop_strays, finish_what_was_begun, segment_bases
 from partage.log.markers import Marker, Slot
-from partage.log.outcomes import Step, Write
+from partage.log.outcomes import Write
 from partage.log.partition import PartitionLog
-from partage.log.performing import perform, perform_step, read_file
+from partage.log.performing import perform, read_file
 from partage.log.producers import Producers
 from partage.log.scanning import Fault, replay_producers, scan_segment
 from partage.log.segment import ActiveSegment, Segment
@@ -57,8 +58,9 @@ def open_partition(
     Raises:
         DamagedLog: acknowledged bytes are missing or changed.
     """
-    disk.make_directory(directory)
-    disk.sync_directory("")
+    if not disk.names(directory) and directory not in disk.names(""):
+        disk.make_directory(directory)
+        disk.sync_directory("")
     finish_what_was_begun(disk, directory)
     opening = _Opening(disk, directory, config, slot, marker or Marker(), now_ms, cuts_nothing)
     return opening.resumed() or opening.recovered()
@@ -93,15 +95,14 @@ class _Opening:
         marker, base_offset = self._marker, self._bases[-1]
         if not marker.is_clean or marker.base_offset != base_offset:
             return None
-        segment = self._closed(base_offset)
-        indexes, producers = segment.stored_indexes(self._disk), self._snapshot(marker.end_offset)
+        segment, end_offset = self._closed(base_offset), marker.end_offset
+        indexes = self._indexes_up_to(segment, end_offset)
+        producers = self._snapshot(end_offset) if end_offset else Producers()
         if segment.size != marker.position or indexes is None or producers is None:
             return None
-        active = ActiveSegment.resumed(
-            segment, self._disk, indexes, marker.end_offset, self._now_ms
-        )
+        active = ActiveSegment.resumed(segment, self._disk, indexes, end_offset, self._now_ms)
         earlier = [self._closed(base) for base in self._bases[:-1]]
-        return self._opened(earlier, active, producers, marker.end_offset)
+        return self._opened(earlier, active, producers, end_offset, is_as_closed=True)
 
     def recovered(self) -> Opened:
         """The log after a crash, scanned from the segment on that the marker names."""
@@ -110,14 +111,14 @@ class _Opening:
         producers = self._producers_at(first)
         scanned, end_offset, writes = self._scan(first, producers)
         self._forget_indexes(scanned)
-        perform(self._disk, writes)
-        for segment in scanned:
-            if segment.size:
-                self._disk.sync(segment.path)
-        self._disk.sync_directory(self._directory)
+        written = [Write(segment.path, 0, []) for segment in scanned if segment.size]
+        perform(self._disk, [*writes, *written])
         closed = [segment.closed() for segment in scanned[:-1]]
-        opened = self._opened([*earlier, *closed], scanned[-1], producers, end_offset)
-        perform_step(self._disk, Step(marker=opened.log.marker()))
+        opened = self._opened(
+            [*earlier, *closed], scanned[-1], producers, end_offset, is_as_closed=not end_offset
+        )
+        if self._scanned_bytes:
+            perform(self._disk, [opened.log.marker()], sync=False)
         return opened
 
     def _find_segments(self) -> list[int]:
@@ -213,14 +214,13 @@ class _Opening:
         active: ActiveSegment,
         producers: Producers,
         end_offset: int,
+        *,
+        is_as_closed: bool,
     ) -> Opened:
-        """The result, once files that are missing are there and those of the active segment,
-        which would become stale, are not.
-        """
+        """The result, once files that are missing are there, and those of nobody are not."""
         self._complete_indexes(closed)
-        self._forget_indexes([active])
         bases = [segment.base_offset for segment in [*closed, active]]
-        drop_strays(self._disk, self._directory, set(bases))
+        drop_strays(self._disk, self._directory, {*bases, end_offset})
         log = PartitionLog(
             self._disk,
             self._directory,
@@ -231,6 +231,7 @@ class _Opening:
             producers=producers,
             log_start_offset=min(max(self._marker.log_start_offset, bases[0]), end_offset),
             end_offset=end_offset,
+            is_as_closed=is_as_closed,
         )
         return Opened(log=log, cuts=self._cuts, scanned_bytes=self._scanned_bytes)
 
@@ -248,6 +249,11 @@ class _Opening:
         for segment in segments:
             for suffix in (INDEX, TIME_INDEX):
                 self._disk.remove(file_of(self._directory, segment.base_offset, suffix))
+
+    def _indexes_up_to(self, segment: Segment, end_offset: int) -> Indexes | None:
+        """A segment's indexes, unless they tell of batches that a crash has taken away."""
+        indexes = segment.stored_indexes(self._disk) if segment.size else segment.no_indexes()
+        return indexes if indexes and indexes.end_offset <= end_offset else None
 
     def _closed(self, base_offset: int) -> Segment:
         size = self._size(file_of(self._directory, base_offset, LOG))

@@ -50,7 +50,7 @@ def scan_segment(
     """
     offset, read_bytes = segment.base_offset, CHUNK_BYTES
     while segment.size < file_size:
-        chunk = disk.read(segment.path, segment.size, read_bytes)
+        chunk = disk.read(segment.path, segment.size, min(read_bytes, file_size - segment.size))
         is_last = segment.size + len(chunk) >= file_size
         found = _scan(chunk, offset, dense)
         if found.count:

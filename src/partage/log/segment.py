@@ -54,6 +54,10 @@ class Segment:
         interval_bytes = self._interval_bytes
         return Indexes.read(disk, self.directory, self.base_offset, self.size, interval_bytes)
 
+    def no_indexes(self) -> Indexes:
+        """The indexes of a segment that is empty."""
+        return Indexes(self.base_offset, self._interval_bytes)
+
     def built_indexes(self, disk: Disk) -> Indexes:
         """The indexes made anew from the whole file."""
         interval_bytes = self._interval_bytes

@@ -7,7 +7,7 @@ ahead of its file, and the broker has to stop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -55,6 +55,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: Topic
     content: bytes
+    directories: Sequence[str] = ()  # to be made
     renames: Sequence[tuple[str, str]] = ()
 
     @property
@@ -159,7 +160,7 @@ class Topics:
             partition_count=partition_count,
             configs=dict(configs),
         )
-        return self._put(topic)
+        return self._put(topic, new_partitions=range(partition_count))
 
     def delete(self, name: str) -> Change | Refusal:
         """Remove a topic and rename its directories; refused with UNKNOWN_TOPIC_OR_PARTITION."""
@@ -190,7 +191,9 @@ class Topics:
         """Let a topic have so many partitions in all; refused as `check_partitions` says."""
         if refusal := self.check_partitions(name, partition_count):
             return refusal
-        return self._put(replace(self._topics[name], partition_count=partition_count))
+        topic = self._topics[name]
+        added = range(topic.partition_count, partition_count)
+        return self._put(replace(topic, partition_count=partition_count), new_partitions=added)
 
     def set_configs(self, name: str, configs: Mapping[str, str]) -> Change | Refusal:
         """Give a topic these configs of its own and no others; refused with
@@ -202,10 +205,11 @@ class Topics:
             return refusal
         return self._put(replace(self._topics[name], configs=dict(configs)))
 
-    def _put(self, topic: Topic) -> Change:
+    def _put(self, topic: Topic, new_partitions: Iterable[int] = ()) -> Change:
         self._topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
-        return Change(topic=topic, content=self._encode())
+        made = [partition_directory(topic.name, partition) for partition in new_partitions]
+        return Change(topic=topic, content=self._encode(), directories=made)
 
     def _encode(self) -> bytes:
         catalogue = _Catalogue(
@@ -226,7 +230,9 @@ class Topics:
 
 def apply_change(disk: Disk, change: Change) -> None:
     """Make a change durable; raises `OSError`, and then the broker has to stop."""
-    replace_file(disk, CATALOGUE, change.content)
+    for directory in change.directories:
+        disk.make_directory(directory)
+    replace_file(disk, CATALOGUE, change.content)  # syncs the names of the directories too
     _rename(disk, change.renames)
 
 

@@ -23,10 +23,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         kept = f"kept in {self.kept_in}" if self.kept_in else "all of them zero"
-        return (
-            f"{self.path}: cut {self.length} bytes at {self.position}, never acknowledged, {kept}"
-            f" ({self.reason})"
-        )
+        return f"{self.path}: {self.reason}: cut {self.length} bytes at {self.position}, {kept}"
 
 
 def cut_tail(disk: Disk, path: str, position: int, reason: str) -> Cut:

@@ -1,0 +1,48 @@
+# Everything goes through .venv; each target installs what it needs first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test check interop bench fuzz pin clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements/dev.txt requirements/flights.txt pyproject.toml src/partage/wire/records/_native.pyx
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/flights.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: setup  ## the main job: flights through a group, then through Spark
+	$(BIN)/python -m partage.demo
+
+test: setup  ## the tests, without other people's programs
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+check: setup  ## style, types, and the floors of the house
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+interop: setup  ## other people's clients, and Apache Kafka; fetched by script
+	$(BIN)/python tests/interop/peers/install.py
+	$(BIN)/pytest -m interop tests/interop
+
+bench: setup  ## speed beside peers; prints ratios
+	$(BIN)/python tests/interop/peers/install.py
+	$(BIN)/python -m bench
+
+fuzz: setup  ## damaged frames and record batches, until interrupted or SECONDS=n
+	$(BIN)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS))
+
+pin:  ## pin requirements anew
+	$(PYTHON) -m venv .pin && .pin/bin/pip install --quiet uv
+	.pin/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header requirements/dev.in -o requirements/dev.txt
+	rm -rf .pin
+
+clean:
+	rm -rf $(VENV) .peers build partage-data demo-output

@@ -1,0 +1,96 @@
+"""A broker in this process, on a thread of its own, for code under test to connect to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from partage.broker.broker import Broker
+from partage.broker.overrides import with_overrides
+from partage.log.memory import MemoryDisk
+from partage.model.settings import BrokerSettings
+
+T = TypeVar("T")
+
+#: Tests want their groups at once: nobody is waited for, and a dead member is noticed soon.
+TEST_OVERRIDES: Mapping[str, str] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "offsets.topic.num.partitions": "4",
+}
+_START_TIMEOUT_S = 30.0
+
+
+class ThreadedBroker:
+    """A broker with everything in memory, listening on a free port of 127.0.0.1.
+
+    ``overrides`` are broker settings by Kafka's names, on top of `TEST_OVERRIDES`. A context
+    manager::
+
+        with ThreadedBroker() as broker:
+            Producer({"bootstrap.servers": broker.bootstrap_servers})
+    """
+
+    def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
+        self._settings = with_overrides(BrokerSettings(), {**TEST_OVERRIDES, **(overrides or {})})
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="partage-broker", daemon=True)
+        self._broker: Broker | None = None
+        self._failure: BaseException | None = None
+        self._is_up = threading.Event()
+        self._stopping = asyncio.Event()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where it listens, as clients want it: ``127.0.0.1:PORT``."""
+        assert self._broker is not None, "the broker is not started"
+        host, port = self._broker.address
+        return f"{host}:{port}"
+
+    def start(self) -> Self:
+        """Return once clients can connect; raises whatever kept the broker from starting."""
+        self._thread.start()
+        if not self._is_up.wait(_START_TIMEOUT_S):
+            raise TimeoutError(f"the broker was not up after {_START_TIMEOUT_S:g} s")
+        if self._failure is not None:
+            raise self._failure
+        return self
+
+    def stop(self) -> None:
+        """Close all connections and forget everything."""
+        if self._broker is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            try:
+                runner.run(self._serve())
+            except BaseException as error:  # told to whoever waits in `start`
+                self._failure = error
+            finally:
+                self._is_up.set()
+
+    async def _serve(self) -> None:
+        self._broker = await Broker.start(MemoryDisk(), self._settings, host="127.0.0.1", port=0)
+        self._is_up.set()
+        await self._stopping.wait()
+        await self._broker.stop()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the broker's loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -1,0 +1,113 @@
+"""A broker beside this process, on a real disk: one that can be killed, and started again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_STOP_TIMEOUT_S = 30.0
+
+
+class BrokerProcess:
+    """``partage broker`` as a child process.
+
+    ``data_dir`` None stands for a temporary directory that `remove` takes away. What the broker
+    logs is in ``log_path``. Starting it again keeps its port, so that clients find it.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        *,
+        overrides: Mapping[str, str] | None = None,
+        sync: str = "disk",
+    ) -> None:
+        self._is_ours = data_dir is None
+        self.data_dir = data_dir or Path(tempfile.mkdtemp(prefix="partage-"))
+        self.log_path = self.data_dir / "broker.log"
+        self._overrides = dict(overrides or {})
+        self._sync = sync
+        self._process: subprocess.Popen[str] | None = None
+        self._listen = "127.0.0.1:0"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where it listens, ``127.0.0.1:PORT``."""
+        return self._listen
+
+    @property
+    def pid(self) -> int:
+        """The process to send signals to."""
+        assert self._process is not None, "the broker is not started"
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Return once clients can connect.
+
+        Raises:
+            RuntimeError: the broker ended instead; the message has what it said.
+        """
+        command = [sys.executable, "-m", "partage", "broker", "--listen", self._listen]
+        command += ["--data-dir", str(self.data_dir), "--sync", self._sync]
+        for name, value in self._overrides.items():
+            command += ["--override", f"{name}={value}"]
+        with self.log_path.open("a") as log:
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ.copy()
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            story = self.log_path.read_text().strip().splitlines()
+            raise RuntimeError(
+                f"the broker ended with code {code}: {story[-1] if story else 'and no word'}"
+            )
+        self._listen = line.strip()
+        return self
+
+    def kill(self) -> None:
+        """End it at once, as a crash would (SIGKILL)."""
+        self._signal(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """End it cleanly (SIGTERM); its exit code."""
+        return self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> int:
+        process = self._process
+        assert process is not None, "the broker is not started"
+        process.send_signal(number)
+        try:
+            code = process.wait(_STOP_TIMEOUT_S)
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+        self._process = None
+        return code
+
+    def remove(self) -> None:
+        """End it, however it is, and take its temporary directory away."""
+        if self._process is not None:
+            self.kill()
+        if self._is_ours:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()

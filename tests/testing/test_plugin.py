@@ -1,0 +1,52 @@
+"""The fixture that other people's tests use."""
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+
+def test_a_produced_record_is_consumed(partage_broker):
+    servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
+    producer = Producer(servers)
+    producer.produce("greetings", b"hello")
+    assert producer.flush(10) == 0
+    consumer = Consumer({**servers, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["greetings"])
+    (message,) = consumer.consume(1, timeout=10)
+    assert message.value() == b"hello"
+    consumer.close()
+
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_the_broker_is_empty_in_every_test(partage_broker, turn):
+    servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
+    producer = Producer(servers)
+    topics = AdminClient(servers).list_topics(timeout=10).topics
+    assert set(topics) == {"__consumer_offsets"}
+    producer.produce("something", b"")
+    assert producer.flush(10) == 0
+
+
+@pytest.mark.partage_broker({"auto.create.topics.enable": "false"})
+def test_settings_are_given_by_a_marker(partage_broker):
+    servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
+    topics = AdminClient(servers).list_topics("nothing", timeout=10).topics
+    assert topics["nothing"].error.str() == "Broker: Unknown topic or partition"
+
+
+def test_a_broker_beside_the_test_survives_being_killed(partage_broker_process):
+    broker = partage_broker_process
+    servers = {"bootstrap.servers": broker.bootstrap_servers}
+    producer = Producer(servers)
+    producer.produce("t", b"kept")
+    assert producer.flush(10) == 0
+    broker.kill()
+    broker.start()
+    assert servers["bootstrap.servers"] == broker.bootstrap_servers
+    consumer = Consumer({**servers, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["t"])
+    (message,) = consumer.consume(1, timeout=10)
+    assert message.value() == b"kept"
+    consumer.close()
+    assert broker.stop() == 0
+    broker.start()

@@ -1,0 +1,208 @@
+"""Clients that ask anything, or do what a client should.
+
+An `Actor` remembers of each group every member id and generation it was ever told, so that it can
+speak with the right ones, with stale ones, or with somebody else's. `Actor.comply` is what a
+well-behaved client would do next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from partage.coordinator.events import (
+    Commit,
+    Heartbeat,
+    Join,
+    Leave,
+    Leaver,
+    OffsetToCommit,
+    Protocol,
+    Sync,
+)
+from partage.coordinator.replies import HeartbeatReply, JoinReply, Reply, SyncReply
+from partage.model.errors import ErrorCode
+
+from .harness import Asked, Harness
+
+HEARTBEAT_MS = 3_000
+BACKOFF_MS = 1_000
+
+#: What a client that is told so must join again for.
+REJOIN = {
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.MEMBER_ID_REQUIRED,
+}
+
+
+@dataclass
+class Seat:
+    """What an actor knows of one group."""
+
+    member_ids: list[str] = field(default_factory=list)  # told so far; the last one is right
+    generations: list[int] = field(default_factory=list)
+    others: tuple[str, ...] = ()  # members, as the leader is told of them
+    member_id: str = ""
+    stage: str = "join"  # what to do next: join, sync, beat
+    owed: Asked | None = None  # what the actor waits for
+    next_ms: int = 0
+
+    @property
+    def generation(self) -> int:
+        """The last generation that it was told of."""
+        return self.generations[-1] if self.generations else -1
+
+
+@dataclass
+class Actor:
+    """A client, in as many groups as it likes."""
+
+    name: str
+    instance_id: str | None
+    session_ms: int
+    rebalance_ms: int
+    must_rejoin: bool
+    may_skip: bool
+    protocols: tuple[Protocol, ...] = (Protocol("range", b"t"),)
+    seats: dict[str, Seat] = field(default_factory=dict)
+    ids: int = 0
+
+    def seat(self, group_id: str) -> Seat:
+        """What it knows of a group."""
+        return self.seats.setdefault(group_id, Seat())
+
+    # Requests.
+
+    def join(self, harness: Harness, group_id: str, member_id: str) -> Join:
+        """A JoinGroup under any id."""
+        self.ids += 1
+        return Join(
+            at_ms=harness.now_ms,
+            reply_to=harness.ticket(),
+            group_id=group_id,
+            member_id=member_id,
+            fresh_member_id=f"{self.name}-{self.ids}",
+            instance_id=self.instance_id,
+            client_id=self.name,
+            client_host="/127.0.0.1",
+            session_timeout_ms=self.session_ms,
+            rebalance_timeout_ms=self.rebalance_ms,
+            protocol_type="consumer",
+            protocols=self.protocols,
+            must_rejoin_with_id=self.must_rejoin,
+            may_skip_assignment=self.may_skip,
+        )
+
+    def sync(
+        self,
+        harness: Harness,
+        group_id: str,
+        member_id: str,
+        generation: int,
+        error: str | None = None,
+    ) -> Sync:
+        """A SyncGroup; whoever was told the members assigns, each time something else."""
+        self.ids += 1
+        shares = {
+            other: f"{self.ids}.{position}".encode()
+            for position, other in enumerate(self.seat(group_id).others)
+        }
+        return Sync(
+            at_ms=harness.now_ms,
+            reply_to=harness.ticket(),
+            group_id=group_id,
+            generation=generation,
+            member_id=member_id,
+            instance_id=self.instance_id,
+            assignments=shares,
+            assignment_error=error,
+        )
+
+    def heartbeat(
+        self, harness: Harness, group_id: str, member_id: str, generation: int
+    ) -> Heartbeat:
+        """A Heartbeat."""
+        return Heartbeat(
+            at_ms=harness.now_ms,
+            reply_to=harness.ticket(),
+            group_id=group_id,
+            generation=generation,
+            member_id=member_id,
+            instance_id=self.instance_id,
+        )
+
+    def leave(self, harness: Harness, group_id: str, member_ids: tuple[str, ...]) -> Leave:
+        """A LeaveGroup of one or several."""
+        return Leave(
+            at_ms=harness.now_ms,
+            reply_to=harness.ticket(),
+            group_id=group_id,
+            leavers=tuple(Leaver(member_id=m, instance_id=self.instance_id) for m in member_ids),
+        )
+
+    def commit(
+        self,
+        harness: Harness,
+        group_id: str,
+        member_id: str,
+        generation: int,
+        offsets: tuple[OffsetToCommit, ...],
+    ) -> Commit:
+        """An OffsetCommit."""
+        return Commit(
+            at_ms=harness.now_ms,
+            reply_to=harness.ticket(),
+            group_id=group_id,
+            generation=generation,
+            member_id=member_id,
+            instance_id=self.instance_id if member_id else None,
+            offsets=offsets,
+        )
+
+    # A well-behaved client.
+
+    def comply(self, harness: Harness, group_id: str) -> Asked:
+        """What a client should ask next, and now waits for."""
+        seat = self.seat(group_id)
+        if seat.stage == "sync":
+            asked: Asked = self.sync(harness, group_id, seat.member_id, seat.generation)
+        elif seat.stage == "beat":
+            asked = self.heartbeat(harness, group_id, seat.member_id, seat.generation)
+        else:
+            asked = self.join(harness, group_id, seat.member_id)
+        seat.owed = asked
+        return asked
+
+    def hear(self, asked: Asked, reply: Reply, now_ms: int) -> None:
+        """Remember what the coordinator says, and what to do about it if it was waited for."""
+        seat = self.seat(asked.group_id)  # type: ignore[union-attr]  # actors list no groups
+        if isinstance(reply, JoinReply):
+            self._remember(seat, reply)
+        if asked is not seat.owed:
+            return
+        seat.owed = None
+        seat.next_ms = now_ms
+        assert isinstance(reply, JoinReply | SyncReply | HeartbeatReply)
+        if reply.error is ErrorCode.NONE:
+            seat.stage = "sync" if isinstance(reply, JoinReply) else "beat"
+            if not isinstance(reply, JoinReply):
+                seat.next_ms = now_ms + HEARTBEAT_MS
+        elif reply.error in REJOIN:
+            seat.stage = "join"
+            if reply.error is ErrorCode.UNKNOWN_MEMBER_ID:
+                seat.member_id = ""
+        else:
+            seat.next_ms = now_ms + BACKOFF_MS
+            if reply.error in (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.FENCED_INSTANCE_ID):
+                seat.stage, seat.member_id = "join", ""
+
+    def _remember(self, seat: Seat, reply: JoinReply) -> None:
+        if reply.error is ErrorCode.NONE:
+            seat.generations.append(reply.generation)
+            seat.others = tuple(m.member_id for m in reply.members)
+            if reply.skip_assignment:
+                seat.others = ()
+        if reply.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
+            seat.member_ids.append(reply.member_id)
+            seat.member_id = reply.member_id

@@ -1,0 +1,401 @@
+"""Anything may happen to a coordinator, in any order, and afterwards everything is well again.
+
+``PARTAGE_PROPERTIES=long`` looks much further; what it finds belongs into ``scenarios``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from partage.coordinator.events import (
+    DeleteGroup,
+    DeleteOffsets,
+    Describe,
+    FetchOffsets,
+    Leave,
+    Leaver,
+    ListGroups,
+    OffsetToCommit,
+    Protocol,
+    TopicsDeleted,
+)
+from partage.coordinator.states import GroupState
+from partage.coordinator.timers import ExpiryTimer
+from partage.model.settings import GroupSettings
+
+from .actors import HEARTBEAT_MS, Actor
+from .checker import Checker
+from .harness import Answered, Asked, Harness, Lost
+
+GROUPS = ("g", "h")
+SETTINGS = GroupSettings(
+    members_max=4,
+    new_member_join_timeout_ms=30_000,
+    offset_metadata_bytes_max=4,
+    offsets_retention_ms=100_000,
+    offsets_retention_check_interval_ms=40_000,
+)
+SESSION_MS = 12_000  # the longest of any actor
+REBALANCE_MS = 20_000  # so too
+#: A join phase may last as long as its slowest member may take; after it a member that fell
+#: silent may be missed for a session; and then all join once more.
+STABLE_WITHIN_MS = REBALANCE_MS + SESSION_MS + 2 * HEARTBEAT_MS
+
+
+def cast() -> list[Actor]:
+    """Dynamic and static clients, old and new ones; two share an instance id."""
+    return [
+        Actor("a", None, 6_000, 10_000, must_rejoin=True, may_skip=True),
+        Actor("b", None, SESSION_MS, REBALANCE_MS, must_rejoin=False, may_skip=False),
+        Actor("c", None, 10_000, 5_000, must_rejoin=True, may_skip=False),
+        Actor("d", "i", 8_000, 10_000, must_rejoin=True, may_skip=True),
+        Actor("e", "i", SESSION_MS, 10_000, must_rejoin=False, may_skip=False),
+        Actor("f", "j", 10_000, REBALANCE_MS, must_rejoin=True, may_skip=True),
+    ]
+
+
+LISTS = (
+    ("range", "roundrobin"),
+    ("roundrobin", "range"),
+    ("range", "roundrobin"),
+    ("roundrobin",),
+    ("sticky",),
+)
+EVERYTHING = ("range", "roundrobin", "sticky")
+
+actors = st.integers(0, 5)
+groups = st.sampled_from(("g", "g", "g", "h"))
+#: Mostly the right id or generation, now and then one of the past, nobody's, or another's.
+whose = st.sampled_from(("right",) * 8 + ("stale", "none", "other", "strange"))
+alive = st.sets(actors, min_size=2, max_size=4)
+partitions = st.tuples(st.sampled_from(("t", "u")), st.integers(0, 1))
+offsets = st.builds(
+    lambda at, offset, metadata: OffsetToCommit(
+        topic=at[0], partition=at[1], offset=offset, metadata=metadata
+    ),
+    partitions,
+    st.integers(0, 9),
+    st.sampled_from(("", "m", "too long")),
+)
+
+commits = st.lists(offsets, min_size=1, max_size=3, unique_by=lambda o: (o.topic, o.partition))
+
+
+class Anything(RuleBasedStateMachine):
+    """Two groups, six clients, one log, one clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.harness = Harness(SETTINGS)
+        self.checker = Checker(SETTINGS.members_max)
+        self.actors = cast()
+        self.askers: dict[object, Actor] = {}
+
+    def ask(self, actor: Actor, event: Asked) -> None:
+        self.askers[event.reply_to] = actor
+        self.harness.handle(event)
+        self.hear()
+
+    def hear(self) -> None:
+        trace = self.harness.trace
+        self.checker.feed(trace)
+        for entry in trace:
+            if isinstance(entry, Answered) and entry.asked.reply_to in self.askers:
+                actor = self.askers.pop(entry.asked.reply_to)
+                actor.hear(entry.asked, entry.reply, self.harness.now_ms)
+            elif isinstance(entry, Lost) and entry.asked.reply_to in self.askers:
+                actor = self.askers.pop(entry.asked.reply_to)
+                for seat in actor.seats.values():
+                    if seat.owed is entry.asked:
+                        seat.owed = None
+        trace.clear()
+
+    def member_id(self, actor: Actor, group_id: str, who: str) -> str:
+        seat = actor.seat(group_id)
+        match who:
+            case "right":
+                return seat.member_id
+            case "stale":
+                return seat.member_ids[0] if seat.member_ids else ""
+            case "other":
+                ids = [i for a in self.actors for i in a.seat(group_id).member_ids[-1:]]
+                return ids[0] if ids else ""
+            case "strange":
+                return "nobody"
+        return ""
+
+    def generation(self, actor: Actor, group_id: str, which: str) -> int:
+        seat = actor.seat(group_id)
+        match which:
+            case "right":
+                return seat.generation
+            case "stale":
+                return seat.generations[0] if seat.generations else 0
+            case "other":
+                return max(a.seat(group_id).generation for a in self.actors)
+            case "strange":
+                return seat.generation + 1
+        return -1
+
+    # What clients do.
+
+    @rule(who=actors, group_id=groups)
+    def comply(self, who: int, group_id: str) -> None:
+        actor = self.actors[who]
+        self.ask(actor, actor.comply(self.harness, group_id))
+
+    @initialize(some=alive, rounds=st.integers(0, 8))
+    def begin(self, some: set[int], rounds: int) -> None:
+        self.settle_down("g", some, rounds)
+
+    @rule(group_id=groups, some=alive, rounds=st.integers(1, 8))
+    def settle_down(self, group_id: str, some: set[int], rounds: int) -> None:
+        """Some do as they should for a while, so that there are generations to disturb."""
+        self.heal()
+        for who in some:
+            self.actors[who].protocols = tuple(Protocol(name, b"t") for name in EVERYTHING)
+        for _ in range(rounds):
+            for who in sorted(some):
+                actor = self.actors[who]
+                if actor.seat(group_id).owed is None:
+                    self.ask(actor, actor.comply(self.harness, group_id))
+            self.harness.tick(2_000)
+            self.hear()
+
+    @rule(
+        who=actors,
+        group_id=groups,
+        whose_id=whose,
+        names=st.sampled_from(LISTS),
+        metadata=st.sampled_from((b"t", b"t,u", b"?")),
+    )
+    def join(
+        self, who: int, group_id: str, whose_id: str, names: tuple[str, ...], metadata: bytes
+    ) -> None:
+        actor = self.actors[who]
+        actor.protocols = tuple(Protocol(name, metadata) for name in names)
+        member_id = self.member_id(actor, group_id, whose_id)
+        self.ask(actor, actor.join(self.harness, group_id, member_id))
+
+    @rule(
+        who=actors,
+        group_id=groups,
+        whose_id=whose,
+        which=whose,
+        error=st.sampled_from((None, None, None, None, "why")),
+    )
+    def sync(self, who: int, group_id: str, whose_id: str, which: str, error: str | None) -> None:
+        actor = self.actors[who]
+        member_id = self.member_id(actor, group_id, whose_id)
+        generation = self.generation(actor, group_id, which)
+        self.ask(actor, actor.sync(self.harness, group_id, member_id, generation, error))
+
+    @rule(who=actors, group_id=groups, whose_id=whose, which=whose)
+    def heartbeat(self, who: int, group_id: str, whose_id: str, which: str) -> None:
+        actor = self.actors[who]
+        member_id = self.member_id(actor, group_id, whose_id)
+        generation = self.generation(actor, group_id, which)
+        self.ask(actor, actor.heartbeat(self.harness, group_id, member_id, generation))
+
+    @rule(who=actors, group_id=groups, whose_ids=st.lists(whose, min_size=1, max_size=2))
+    def leave(self, who: int, group_id: str, whose_ids: list[str]) -> None:
+        actor = self.actors[who]
+        ids = tuple(self.member_id(actor, group_id, whose_id) for whose_id in whose_ids)
+        self.ask(actor, actor.leave(self.harness, group_id, ids))
+
+    @rule(group_id=groups, some=st.sets(actors, min_size=1))
+    def leave_together(self, group_id: str, some: set[int]) -> None:
+        """Whoever they are by now, or are about to be."""
+        going = [self.actors[who] for who in sorted(some)]
+        self.let_go(
+            group_id,
+            [
+                Leaver(member_id=actor.seat(group_id).member_id, instance_id=actor.instance_id)
+                for actor in going
+            ],
+        )
+
+    @rule(
+        who=actors,
+        group_id=groups,
+        whose_id=whose,
+        which=whose,
+        wanted=st.lists(
+            offsets, min_size=1, max_size=3, unique_by=lambda o: (o.topic, o.partition)
+        ),
+    )
+    def commit(
+        self, who: int, group_id: str, whose_id: str, which: str, wanted: list[OffsetToCommit]
+    ) -> None:
+        actor = self.actors[who]
+        member_id = self.member_id(actor, group_id, whose_id)
+        generation = self.generation(actor, group_id, which)
+        event = actor.commit(self.harness, group_id, member_id, generation, tuple(wanted))
+        self.ask(actor, event)
+
+    # What administrators do.
+
+    @rule(
+        what=st.sampled_from((Describe, ListGroups, DeleteGroup, FetchOffsets, FetchOffsets)),
+        group_id=groups,
+        wanted=st.none() | st.lists(partitions, max_size=3),
+    )
+    def administrate(
+        self, what: type[Asked], group_id: str, wanted: list[tuple[str, int]] | None
+    ) -> None:
+        words: dict[str, object] = {
+            "at_ms": self.harness.now_ms,
+            "reply_to": self.harness.ticket(),
+        }
+        if what is not ListGroups:
+            words["group_id"] = group_id
+        if what is FetchOffsets:
+            words["partitions"] = None if wanted is None else tuple(wanted)
+        self.harness.handle(what(**words))
+        self.hear()
+
+    @rule(group_id=groups, wanted=st.lists(partitions, min_size=1, max_size=2))
+    def delete_offsets(self, group_id: str, wanted: list[tuple[str, int]]) -> None:
+        self.harness.handle(
+            DeleteOffsets(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                group_id=group_id,
+                partitions=tuple(wanted),
+            )
+        )
+        self.hear()
+
+    @rule(topic=st.sampled_from("tu"))
+    def delete_topic(self, topic: str) -> None:
+        now_ms = self.harness.now_ms
+        self.harness.handle(TopicsDeleted(at_ms=now_ms, topics=frozenset({topic})))
+        self.hear()
+
+    @rule(group_id=groups, instance_ids=st.lists(st.sampled_from("ijk"), min_size=1, max_size=3))
+    def remove(self, group_id: str, instance_ids: list[str]) -> None:
+        self.let_go(group_id, [Leaver(member_id="", instance_id=i) for i in instance_ids])
+
+    def let_go(self, group_id: str, leavers: list[Leaver]) -> None:
+        self.harness.handle(
+            Leave(
+                at_ms=self.harness.now_ms,
+                reply_to=self.harness.ticket(),
+                group_id=group_id,
+                leavers=tuple(leavers),
+            )
+        )
+        self.hear()
+
+    # What the world does.
+
+    @rule(ms=st.sampled_from((1, 1_000, 3_000, 5_000, 6_000, 10_000, 20_000, 45_000)))
+    def tick(self, ms: int) -> None:
+        self.harness.tick(ms)
+        self.hear()
+
+    @rule(
+        kind=st.sampled_from(("hold", "hold", "release", "fail", "crash", "crash")),
+        count=st.integers(0, 5),
+    )
+    def trouble(self, kind: str, count: int) -> None:
+        match kind:
+            case "hold":
+                self.harness.hold()
+            case "release":
+                self.harness.release(count)
+            case "fail" if self.harness.is_loaded:
+                self.harness.fail()
+            case "crash":
+                self.harness.crash(count)
+                if count:
+                    self.harness.load()
+        self.hear()
+
+    @precondition(lambda self: not self.harness.is_loaded)
+    @rule()
+    def load(self) -> None:
+        self.harness.load()
+        self.hear()
+
+    # And afterwards.
+
+    def teardown(self) -> None:
+        self.heal()
+        self.become_stable()
+        self.fall_silent()
+
+    def heal(self) -> None:
+        """Nothing fails any more."""
+        self.harness.log.fails = False
+        self.harness.release()
+        if not self.harness.is_loaded:
+            self.harness.load()
+        self.hear()
+        assert self.harness.owed.keys() == self.harness.parked()
+
+    def become_stable(self) -> None:
+        """Clients that do as they should are all in one generation before long, and stay in it."""
+        alive = [self.actors[0], self.actors[1], self.actors[3]]
+        for actor in alive:
+            actor.protocols = tuple(Protocol(name, b"t") for name in EVERYTHING)
+            actor.seat("g").owed = None
+            actor.seat("g").next_ms = self.harness.now_ms
+        began_ms = self.harness.now_ms
+        while not self.is_stable(alive):
+            took_ms = self.harness.now_ms - began_ms
+            assert took_ms <= STABLE_WITHIN_MS, f"not stable after {took_ms} ms"
+            self.live(alive)
+        generation = self.harness.shard.groups["g"].generation
+        until_ms = self.harness.now_ms + 2 * REBALANCE_MS
+        while self.harness.now_ms < until_ms:
+            self.live(alive)
+            assert self.is_stable(alive), "something disturbs a group of well-behaved clients"
+        assert self.harness.shard.groups["g"].generation == generation
+
+    def live(self, alive: list[Actor]) -> None:
+        for actor in alive:
+            seat = actor.seat("g")
+            while seat.owed is None and seat.next_ms <= self.harness.now_ms:
+                self.ask(actor, actor.comply(self.harness, "g"))
+        self.harness.tick(500)
+        self.hear()
+
+    def is_stable(self, alive: list[Actor]) -> bool:
+        group = self.harness.shard.groups.get("g")
+        if group is None or group.state is not GroupState.STABLE or group.unsynced:
+            return False
+        members = {actor.seat("g").member_id for actor in alive}
+        return members == group.members.keys() and all(
+            actor.seat("g").stage == "beat" and actor.seat("g").generation == group.generation
+            for actor in alive
+        )
+
+    def fall_silent(self) -> None:
+        """Nobody asks any more: everybody is answered, and in the end nothing is left."""
+        self.harness.tick(REBALANCE_MS + SESSION_MS)
+        self.hear()
+        assert not self.harness.owed
+        self.harness.tick(
+            SETTINGS.offsets_retention_ms + 2 * SETTINGS.offsets_retention_check_interval_ms
+        )
+        self.hear()
+        assert not self.harness.shard.groups
+        assert not self.harness.shard.offsets
+        assert set(self.harness.driver.timers.armed) == {ExpiryTimer()}
+
+
+LONG = os.environ.get("PARTAGE_PROPERTIES") == "long"
+
+TestAnything = Anything.TestCase
+TestAnything.settings = settings(
+    max_examples=int(os.environ.get("PARTAGE_EXAMPLES", 5_000)) if LONG else 60,
+    stateful_step_count=60 if LONG else 30,
+    deadline=None,
+    derandomize=not LONG,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

@@ -46,7 +46,10 @@ class _LargeFrame:
     def is_complete(self, arrived: int) -> bool:
         self.filled += arrived
         if self.filled == len(self.buffer) < self.size:
-            self.buffer += bytes(min(self.filled, self.size - self.filled))
+            # A new one: the loop still holds its view of the old one, which pins that one's size.
+            grown = bytearray(min(2 * self.filled, self.size))
+            grown[: self.filled] = self.buffer
+            self.buffer = grown
         return self.filled == self.size
 
 

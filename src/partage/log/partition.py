@@ -114,43 +114,43 @@ class PartitionLog:
         self._is_as_closed = False
         return self._appended(base_offset, self.end_offset - 1, time_ms, writes)
 
-    def mark_durable(self, end_offset: int) -> Write:
+    def mark_durable(self, end_offset: int, *, synced: bool = True) -> Write:
         """Everything up to ``end_offset`` has been written and synced: show it to readers.
 
-        Returns the marker that says so, for a plain write that needs no sync of its own. Where
-        writes are not synced the marker would not be true: leave it out.
+        Returns the marker that says so, for a plain write that needs no sync of its own. With
+        ``synced`` false (``--sync os``) readers see what was written, and the marker stays behind
+        until the next `checkpoint`.
         """
-        self._segments.mark_durable(end_offset)
+        self._segments.mark_durable(end_offset, synced=synced)
         return self.marker()
 
     def marker(self, *, is_clean: bool = False) -> Write:
-        """What is durable now, for this partition's slot."""
-        durable = self._segments.durable
+        """What is known to be synced, for this partition's slot."""
+        synced = self._segments.synced
         return self._slot.write(
             Marker(
-                base_offset=durable.base_offset,
-                position=durable.position,
-                end_offset=durable.offset,
+                base_offset=synced.base_offset,
+                position=synced.position,
+                end_offset=synced.offset,
                 log_start_offset=self.log_start_offset,
                 is_clean=is_clean,
             )
         )
 
     def checkpoint(self) -> Step:
-        """What makes a marker true where writes are not synced (``--sync os``); now and then."""
-        return Step(writes=self._segments.checkpoint(), marker=self.marker())
+        """Sync what has been written, and say so; now and then where writes are not synced."""
+        return self._step()
 
     def close(self) -> Step:
         """What makes the next start quick; nothing may be appended any more.
 
         Call it when all has been written; otherwise the next start scans the active segment.
         """
-        marker = self.marker(is_clean=self._segments.is_durable)
         if self._is_as_closed:
-            return Step(marker=marker)
+            return Step(marker=self.marker(is_clean=True))
         indexes = self._segments.active.closed().indexes(self._disk)
         files = [*indexes.writes(self.directory), self._snapshot()]
-        return Step(writes=[*self._segments.checkpoint(), *files], marker=marker)
+        return self._step(files, is_clean=self._segments.is_durable)
 
     # Reading
 
@@ -170,6 +170,8 @@ class PartitionLog:
                 f"offset {offset} is not from {self.log_start_offset} to {self.end_offset}",
             )
         slices, room = list[Slice](), bytes_max
+        if offset >= self.high_watermark:
+            return slices
         for part in self._segments.readable(offset):
             found = self._segments.find(part, offset)
             if found is None:
@@ -223,7 +225,7 @@ class PartitionLog:
                 f"offset {offset} is not from 0 to the high watermark, {self.high_watermark}",
             )
         self.log_start_offset = max(self.log_start_offset, offset)
-        return Step(marker=self.marker())
+        return self._step()
 
     def expired(self, now_ms: int) -> Step | None:
         """What retention by time and size removes now, as of ``retention.*`` and DeleteRecords.
@@ -293,6 +295,13 @@ class PartitionLog:
         self._is_compacting = False
 
     # What the above is made of
+
+    def _step(
+        self, writes: Sequence[Write] = (), removals: Sequence[str] = (), *, is_clean: bool = False
+    ) -> Step:
+        """A step whose marker is true once its writes are done."""
+        writes = [*writes, *self._segments.checkpoint()]
+        return Step(writes=writes, marker=self.marker(is_clean=is_clean), removals=removals)
 
     def _appended(
         self, base_offset: int, last_offset: int, time_ms: int, writes: Sequence[Write]
@@ -375,4 +384,4 @@ class PartitionLog:
             for segment in removed
             for path in files_of_segment(self.directory, segment.base_offset)
         ]
-        return Step(writes=writes, marker=self.marker(), removals=paths)
+        return self._step(writes, paths)

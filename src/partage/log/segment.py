@@ -81,13 +81,13 @@ class Segment:
             self._first = next(headers(disk, self.path, 0, self.size))[1]
         return self._first
 
-    def find(self, disk: Disk, offset: int) -> Located | None:
-        """The first batch that ends at or after ``offset``.
+    def find(self, disk: Disk, offset: int, end: int) -> Located | None:
+        """The first batch that ends at or after ``offset``; none is looked at from ``end`` on.
 
         Reads from the disk, a few KB as a rule: between two entries of the index.
         """
         position = self.indexes(disk).offsets.floor(offset - self.base_offset)
-        for at, header in headers(disk, self.path, position, self.size):
+        for at, header in headers(disk, self.path, position, end):
             if header.last_offset >= offset:
                 return Located(at, header.size, header.base_offset)
         return None
@@ -139,9 +139,9 @@ class ActiveSegment(Segment):
     def largest(self, disk: Disk) -> Largest:
         return self._growing.largest
 
-    def find(self, disk: Disk, offset: int) -> Located | None:
+    def find(self, disk: Disk, offset: int, end: int) -> Located | None:
         if offset <= self._before_recent:
-            return super().find(disk, offset)
+            return super().find(disk, offset, end)
         found = bisect_left(self._recent_offsets, offset - self.base_offset)
         if found == len(self._recent_offsets):
             return None

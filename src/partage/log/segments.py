@@ -46,7 +46,11 @@ class Stored:
 
 
 class Segments:
-    """A log's segments. Nothing above ``durable`` is handed to readers."""
+    """A log's segments.
+
+    Nothing above ``durable`` is handed to readers. Up to ``synced`` the files have been synced as
+    well; where every group is, the two are one.
+    """
 
     def __init__(
         self, disk: Disk, directory: str, closed: Sequence[Segment], active: ActiveSegment, end: int
@@ -56,9 +60,8 @@ class Segments:
         self.end_offset = end
         self._disk = disk
         self._segments: list[Segment] = [*closed, active]
-        self.durable = self._end()
+        self.durable = self.synced = self._end()
         self._pending = deque[End]()
-        self._checkpointed = active.base_offset
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
@@ -93,18 +96,24 @@ class Segments:
         files = closed.indexes(self._disk).writes(self.directory)
         return [*files, Write(self.active.path, 0, [])]
 
-    def mark_durable(self, end_offset: int) -> None:
+    def mark_durable(self, end_offset: int, *, synced: bool) -> None:
         """Everything up to this offset is."""
         while self._pending and self._pending[0].offset <= end_offset:
             self.durable = self._pending.popleft()
+        if synced:
+            self.synced = self.durable
 
     def checkpoint(self) -> list[Write]:
-        """Writes of nothing to every durable file that may need a sync since the last time."""
-        since, self._checkpointed = self._checkpointed, self.durable.base_offset
+        """Writes of nothing to every durable file that has not been synced since it was written;
+        from here on they count as synced.
+        """
+        since, self.synced = self.synced, self.durable
+        if since == self.durable:
+            return []
         return [
             Write(path, 0, [])
             for segment in self._segments
-            if since <= segment.base_offset <= self.durable.base_offset
+            if since.base_offset <= segment.base_offset <= self.durable.base_offset
             for path in self._written_files(segment, since)
         ]
 
@@ -121,8 +130,10 @@ class Segments:
     def find(self, part: Readable, offset: int) -> Located | None:
         """The first readable batch of a segment that ends at or after ``offset``."""
         segment = part.segment
+        if not part.size:
+            return None
         if offset > segment.base_offset or segment is self.active:
-            found = segment.find(self._disk, max(offset, segment.base_offset))
+            found = segment.find(self._disk, max(offset, segment.base_offset), part.size)
         else:
             first = segment.first(self._disk)
             found = Located(0, first.size, first.base_offset) if first else None
@@ -153,11 +164,11 @@ class Segments:
         kept = [segment for segment in self._segments if segment.base_offset >= end_offset]
         self._segments = [*segments, *kept]
 
-    def _written_files(self, segment: Segment, checkpointed: int) -> list[str]:
+    def _written_files(self, segment: Segment, since: End) -> list[str]:
         suffixes = [LOG]
         if segment.base_offset < self.durable.base_offset:
             suffixes += [INDEX, TIME_INDEX]
-        if segment.base_offset > checkpointed:
+        if segment.base_offset > since.base_offset:
             suffixes.append(SNAPSHOT)
         return [file_of(self.directory, segment.base_offset, suffix) for suffix in suffixes]
 

@@ -1,0 +1,195 @@
+"""A disk that loses power: of what was not synced, any part survives.
+
+Writes tear at sectors of 512 bytes and survive in any combination, the length of a file included.
+Changes of names survive up to some point, directory by directory. `crash` makes the disk what the
+next start finds; `fail_after` lets the power go out in the middle of something.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from posixpath import basename, dirname
+from random import Random
+
+from partage.log.disk import Buffer
+
+SECTOR = 512
+
+
+class Crash(Exception):  # noqa: N818 - it is no error
+    """The power went out."""
+
+
+class File:
+    def __init__(self) -> None:
+        self.content = bytearray()  # as the running program sees it
+        self.synced = bytearray()
+        self.unsynced: list[tuple[int, bytes | None]] = []  # writes, and truncations (None)
+
+    def write(self, position: int, data: bytes) -> None:
+        self.unsynced.append((position, data))
+        _put(self.content, position, data)
+
+    def truncate(self, length: int) -> None:
+        self.unsynced.append((length, None))
+        _cut(self.content, length)
+
+    def sync(self) -> None:
+        self.synced, self.unsynced = bytearray(self.content), []
+
+    def crash(self, rng: Random) -> None:
+        survives = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
+        content, length = self.synced, len(self.content)
+        for position, data in self.unsynced:
+            if data is None:
+                if rng.random() < survives:
+                    _cut(content, position)
+                continue
+            for start, piece in _sectors(position, data):
+                if rng.random() < survives:
+                    _put(content, start, piece)
+        if len(content) < length and rng.random() < survives:
+            content.extend(bytes(length - len(content)))  # the length, but not the bytes
+        self.content, self.synced, self.unsynced = bytearray(content), content, []
+
+
+class Directory:
+    def __init__(self) -> None:
+        self.entries: dict[str, File | Directory] = {}
+        self.history: list[dict[str, File | Directory]] = [{}]  # since the last sync
+
+    def changed(self) -> None:
+        self.history.append(dict(self.entries))
+
+    def sync(self) -> None:
+        self.history = [dict(self.entries)]
+
+    def crash(self, rng: Random) -> None:
+        self.entries = dict(rng.choice(self.history))
+        self.sync()
+        for entry in self.entries.values():
+            entry.crash(rng)
+
+
+class CrashDisk:
+    def __init__(self) -> None:
+        self.root = Directory()
+        self.operations = 0
+        self.fail_after: int | None = None
+
+    def copy(self) -> CrashDisk:
+        return copy.deepcopy(self)
+
+    def crash(self, rng: Random) -> None:
+        self.root.crash(rng)
+        self.fail_after = None
+
+    def names(self, directory: str) -> list[str]:
+        found = self._find(directory)
+        return sorted(found.entries) if isinstance(found, Directory) else []
+
+    def size(self, path: str) -> int:
+        return len(self._file(path).content)
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        return bytes(self._file(path).content[position : position + length])
+
+    def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
+        self._operate()
+        parent, name = self._parent(path), basename(path)
+        if name not in parent.entries:
+            parent.entries[name] = File()
+            parent.changed()
+        file = self._file(path)
+        for chunk in chunks:
+            file.write(position, bytes(chunk))
+            position += len(chunk)
+
+    def sync(self, path: str) -> None:
+        self._operate()
+        self._file(path).sync()
+
+    def truncate(self, path: str, length: int) -> None:
+        self._operate()
+        self._file(path).truncate(length)
+
+    def rename(self, old: str, new: str) -> None:
+        self._operate()
+        assert dirname(old) == dirname(new)
+        parent = self._parent(old)
+        if basename(old) not in parent.entries:
+            raise FileNotFoundError(old)
+        parent.entries[basename(new)] = parent.entries.pop(basename(old))
+        parent.changed()
+
+    def remove(self, path: str) -> None:
+        self._operate()
+        parent = self._find(dirname(path))
+        if isinstance(parent, Directory) and parent.entries.pop(basename(path), None):
+            parent.changed()
+
+    def make_directory(self, path: str) -> None:
+        self._operate()
+        parent = self._parent(path)
+        if basename(path) not in parent.entries:
+            parent.entries[basename(path)] = Directory()
+            parent.changed()
+
+    def sync_directory(self, path: str) -> None:
+        self._operate()
+        found = self._find(path)
+        if not isinstance(found, Directory):
+            raise FileNotFoundError(path)
+        found.sync()
+
+    def damage(self, path: str, position: int) -> None:
+        """Flip a bit, as a disk does that is failing."""
+        file = self._file(path)
+        file.content[position] ^= 0x10
+        file.sync()
+
+    def _operate(self) -> None:
+        self.operations += 1
+        if self.fail_after is not None:
+            if self.fail_after == 0:
+                raise Crash
+            self.fail_after -= 1
+
+    def _find(self, path: str) -> File | Directory | None:
+        found: File | Directory | None = self.root
+        for part in path.split("/") if path else ():
+            found = found.entries.get(part) if isinstance(found, Directory) else None
+        return found
+
+    def _parent(self, path: str) -> Directory:
+        found = self._find(dirname(path))
+        if not isinstance(found, Directory):
+            raise FileNotFoundError(path)
+        return found
+
+    def _file(self, path: str) -> File:
+        found = self._find(path)
+        if not isinstance(found, File):
+            raise FileNotFoundError(path)
+        return found
+
+
+def _sectors(position: int, data: bytes) -> list[tuple[int, bytes]]:
+    pieces, at = [], 0
+    while at < len(data):
+        size = SECTOR - (position + at) % SECTOR
+        pieces.append((position + at, data[at : at + size]))
+        at += size
+    return pieces
+
+
+def _put(content: bytearray, position: int, data: bytes) -> None:
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    content[position : position + len(data)] = data
+
+
+def _cut(content: bytearray, length: int) -> None:
+    del content[length:]
+    content.extend(bytes(length - len(content)))

@@ -35,6 +35,10 @@ def test_unpacking_undoes_packing_and_keeps_to_its_bound(codec: int, size: int) 
         packed = compress(codec, payload)
         assert decompress(codec, packed, size) == payload
         assert decompress(codec, memoryview(b"--" + packed)[2:], size + 1) == payload
+        if codec == LZ4:
+            linked = bytes(cramjam.lz4.compress(payload))
+            assert not linked[4] & 0x20
+            assert decompress(codec, linked, size) == payload
         if size:
             with pytest.raises(Malformed, match=f"more than {size - 1} bytes"):
                 decompress(codec, packed, size - 1)

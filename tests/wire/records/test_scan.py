@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 from random import Random
 from types import ModuleType
 
 import pytest
+from crc32c import crc32c
 
 from partage.wire.records.batch import whole_batches
 from partage.wire.records.encode import Record, encode_batch
 
+from .conftest import MODULES, NAMES
 from .making import log, raw_batch, raw_record, sealed
 
 SOUND = raw_batch(raw_record())
@@ -139,3 +142,14 @@ def test_checksums_can_be_left_out(decoder: ModuleType) -> None:
     blob = raw_batch(raw_record(), crc=1, seal=False)
     assert decoder.scan(blob).reason == "crc"
     assert decoder.scan(blob, verify_crc=False).reason == "end"
+
+
+@pytest.mark.skipif("native" not in NAMES, reason="the compiled module was not asked for")
+def test_both_ways_to_the_checksum() -> None:
+    """Machines without an instruction for it go by tables."""
+    native = importlib.import_module(MODULES["native"])
+    held = memoryview(Random(1).randbytes(300))
+    for start in range(9):
+        for stop in (*range(start, 40), 255, 300):
+            expected = crc32c(held[start:stop])
+            assert native.checksums(held[start:stop]) == (expected, expected)

@@ -22,11 +22,25 @@ from partage.wire.records.columns import SCAN_TYPECODES, Binary, Columns, Header
 from partage.wire.records.compression import DECOMPRESSED_MAX, decompress
 
 
+cdef extern from "Python.h":
+    # What holds nothing but bytes and numbers cannot be part of a cycle. The collector finds that
+    # out for itself, but it looks at every tuple of a large list first.
+    void PyObject_GC_UnTrack(object held)
+
+
 cdef extern from "_crc32c.h" nogil:
     void crc32c_init()
     uint32_t crc32c(const uint8_t* at, size_t size)
+    uint32_t crc32c_by_tables(uint32_t crc, const uint8_t* at, size_t size)
 
 crc32c_init()
+
+
+def checksums(const uint8_t[::1] held):
+    """For tests: the CRC-32C as computed on this machine, and as on one without an instruction."""
+    cdef size_t size = held.shape[0]
+    cdef const uint8_t* at = &held[0] if size else NULL
+    return crc32c(at, size), ~crc32c_by_tables(~<uint32_t>0, at, size)
 
 
 cdef enum:
@@ -117,13 +131,15 @@ cdef class RecordSink(Sink):
             timestamp = batch.max_timestamp
             if not batch.attributes & LOG_APPEND_TIME:
                 timestamp = saturated_sum(batch.base_timestamp, record.timestamp_delta)
-            PyList_Append(self.records, (
+            made = (
                 offset,
                 timestamp,
                 blob_object(record.key, record.key_size),
                 blob_object(record.value, record.value_size),
                 headers,
-            ))
+            )
+            PyObject_GC_UnTrack(made)
+            PyList_Append(self.records, made)
         if at != end:
             raise malformed(batch, batch.count, "would be one too many")
         return False
@@ -146,10 +162,12 @@ cdef class PairSink(Sink):
             at = read_record(at, end, batch.last_delta, &record)
             if at == NULL:
                 raise malformed(batch, index, "does not fit its bytes")
-            PyList_Append(self.pairs, (
+            made = (
                 blob_object(record.key, record.key_size),
                 blob_object(record.value, record.value_size),
-            ))
+            )
+            PyObject_GC_UnTrack(made)
+            PyList_Append(self.pairs, made)
         if at != end:
             raise malformed(batch, batch.count, "would be one too many")
         return False

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
 
 import cramjam
 
@@ -20,12 +20,16 @@ from partage.wire.primitives import Malformed, decode_uvarint
 from partage.wire.records.batch import Compression
 from partage.wire.types import Buffer
 
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_BE32 = struct.Struct(">I")
+
 #: What one batch may unpack to unless the caller says otherwise, in bytes.
 DECOMPRESSED_MAX: Final = 128 << 20
 
 GZIP_WINDOW_BITS: Final = 31  # zlib's way to say: gzip's header and trailer, 32 KiB window
 GZIP_LEVEL: Final = 6
-LZ4_LEVEL: Final = 1
 ZSTD_LEVEL: Final = 3
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest reader
@@ -33,15 +37,14 @@ XERIAL_BLOCK_SIZE: Final = 32 << 10
 SNAPPY_RATIO_MAX: Final = 22  # its longest copy: three bytes stand for 64
 LZ4_MAGIC: Final = 0x184D2204
 LZ4_RATIO_MAX: Final = 255  # a length byte adds at most 255
+#: Independent blocks, of 64 KiB, no checksums but the header's own, which is the last byte.
+LZ4_HEADER: Final = _U32.pack(LZ4_MAGIC) + b"\x60\x40\x82"
+LZ4_BLOCK_SIZE: Final = 64 << 10
+LZ4_END: Final = bytes(4)
 ZSTD_MAGIC: Final = 0xFD2FB528
 ZSTD_BLOCK_MAX: Final = 128 << 10
 ZSTD_WINDOW_MIN: Final = 8 << 20  # every decoder has to take this much (RFC 8878, 3.1.1.1.2)
 SKIPPABLE_MAGIC: Final = 0x184D2A50  # and the 15 after it, in lz4 and zstd alike
-
-_U16 = struct.Struct("<H")
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
-_BE32 = struct.Struct(">I")
 
 
 def decompress(codec: int, payload: Buffer, size_max: int) -> bytes:
@@ -131,8 +134,35 @@ def _snappy_checked(block: Buffer, room: int, size_max: int) -> Buffer:
 
 
 def _unpack_lz4(payload: Buffer, size_max: int) -> bytes:
-    bound = _lz4_bound(payload, size_max)
-    return _into_bounded(cramjam.lz4.decompress_into, payload, bound, size_max)
+    bound, linked = 0, False
+    for block in _lz4_blocks(payload, size_max):
+        bound += block.size_max
+        linked |= block.linked
+    if linked:
+        return _into_bounded(cramjam.lz4.decompress_into, payload, bound, size_max)
+    # Kafka's own clients write independent blocks. Unpacked one by one they cost a third: the
+    # frame decoder's checksums say nothing that the batch's does not.
+    view, out = memoryview(payload), bytearray(min(bound, size_max))
+    room, used = memoryview(out), 0
+    for block in _lz4_blocks(payload, size_max):
+        left = len(out) - used
+        stored = view[block.start : block.end]
+        if block.stored:
+            if len(stored) > left:
+                raise _too_large(size_max)
+            room[used : used + len(stored)] = stored
+            used += len(stored)
+            continue
+        size = min(block.size_max, left)
+        try:
+            used += cramjam.lz4.decompress_block_into(
+                stored, room[used : used + size], output_len=size
+            )
+        except cramjam.DecompressionError as error:
+            if left < block.size_max:  # most likely; a damaged block fails in the same way
+                raise _too_large(size_max) from error
+            raise
+    return bytes(room[:used])
 
 
 def _unpack_zstd(payload: Buffer, size_max: int) -> bytes:
@@ -155,43 +185,55 @@ def _into_bounded(
     return bytes(out) if size == len(out) else bytes(memoryview(out)[:size])
 
 
-def _lz4_bound(payload: Buffer, size_max: int) -> int:
-    """The most that the lz4 frames in ``payload`` can hold, by their block headers."""
-    bound = pos = 0
+class _Lz4Block(NamedTuple):
+    """Where a block lies in the payload, and what it can unpack to."""
+
+    start: int
+    end: int
+    size_max: int
+    stored: bool  # as it is, for want of a gain
+    linked: bool  # not to be unpacked without the block before it, or a dictionary
+
+
+def _lz4_blocks(payload: Buffer, size_max: int) -> Iterator[_Lz4Block]:
+    """The blocks of the lz4 frames in ``payload``, none of them beyond its end."""
+    pos = 0
     end = len(payload)
+    if not end:
+        raise Malformed("lz4 payload is empty")
     while pos < end:
         (magic,) = _U32.unpack_from(payload, pos)
         if magic & ~0xF == SKIPPABLE_MAGIC:
             pos += 8 + _U32.unpack_from(payload, pos + 4)[0]
             continue
-        if magic != LZ4_MAGIC:
-            raise Malformed("lz4 payload is not a frame")
         flags, code = payload[pos + 4], payload[pos + 5] >> 4 & 7
+        if magic != LZ4_MAGIC or flags >> 6 != 1:
+            raise Malformed("lz4 payload is not a frame")
         if code < 4:
             raise Malformed("lz4 frame has an unknown block size")
+        linked = not flags & 0x20 or bool(flags & 0x01)
         block_max = 1 << 8 + 2 * code
         pos += 6
-        declared = -1
         if flags & 0x08:
             (declared,) = _U64.unpack_from(payload, pos)
-            if declared > size_max - bound:
+            if declared > size_max:
                 raise _too_large(size_max)
             pos += 8
         pos += 5 if flags & 0x01 else 1  # the dictionary's id, the header's checksum
-        frame = 0
         while True:
             (size,) = _U32.unpack_from(payload, pos)
             pos += 4
             if size == 0:
                 break
-            size &= 0x7FFF_FFFF
-            frame += min(block_max, LZ4_RATIO_MAX * size)
+            stored, size = size >> 31 == 1, size & 0x7FFF_FFFF
+            if size > end - pos:
+                raise Malformed("lz4 payload is cut short")
+            unpacked_max = size if stored else min(block_max, LZ4_RATIO_MAX * size)
+            yield _Lz4Block(pos, pos + size, unpacked_max, stored, linked)
             pos += size + (4 if flags & 0x10 else 0)
         pos += 4 if flags & 0x04 else 0
-        bound += min(frame, declared) if declared >= 0 else frame
     if pos > end:
         raise Malformed("lz4 payload is cut short")
-    return bound
 
 
 def _zstd_bound(payload: Buffer, size_max: int) -> int:
@@ -266,9 +308,17 @@ def _pack_snappy(payload: Buffer) -> bytes:
 
 
 def _pack_lz4(payload: Buffer) -> bytes:
-    stream = cramjam.lz4.Compressor(level=LZ4_LEVEL, content_checksum=False, block_linked=False)
-    stream.compress(payload)
-    return bytes(stream.finish())
+    view = memoryview(payload)
+    parts: list[Buffer] = [LZ4_HEADER]
+    for start in range(0, len(view), LZ4_BLOCK_SIZE):
+        chunk = view[start : start + LZ4_BLOCK_SIZE]
+        block = bytes(cramjam.lz4.compress_block(chunk, store_size=False))
+        if len(block) < len(chunk):
+            parts += (_U32.pack(len(block)), block)
+        else:
+            parts += (_U32.pack(len(chunk) | 1 << 31), chunk)
+    parts.append(LZ4_END)
+    return b"".join(parts)
 
 
 def _pack_zstd(payload: Buffer) -> bytes:

@@ -53,7 +53,7 @@ class Rows:
         base = header.base_offset
         self.offsets += [base + delta for delta in deltas] if base else deltas
         count = len(self.keys) - before
-        if header.is_log_append_time:
+        if header.attributes & 0x08:
             self.timestamps_ms += [header.max_timestamp_ms] * count
             self.timestamp_types.extend([1] * count)
         else:

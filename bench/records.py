@@ -4,8 +4,8 @@
 
 All on the same bytes in one process and in turns; CPU time, the best of several rounds. Every
 reader verifies checksums. The clients hand out objects; "kept" collects their fields as tuples,
-which is what `decode_records` gives, "dropped" only looks at them. `decode_columns` is what Arrow gets.
-Read ratios: machines swing.
+which is what `decode_records` gives, and "dropped" only looks at them. `decode_columns` is what
+Arrow gets. Read ratios: machines swing.
 """
 
 from __future__ import annotations

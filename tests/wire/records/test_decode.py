@@ -256,6 +256,9 @@ def test_aborted_transactions_are_passed_over(decoder: ModuleType) -> None:
     assert offsets(None) == offsets([]) == [0, 1, 2, 3, 4, 6, 8, 10, 12]
     assert offsets(aborted) == [2, 3, 6, 8, 12]
     assert offsets(aborted, start=3) == [3, 6, 8, 12]
+    after = blob[decoder.scan(blob).position[3] :]
+    read = decoder.decode_records(after, 5, read_committed_aborted=aborted)
+    assert [row[0] for row in read] == [6, 8, 12], "a fetch that begins with the marker"
     assert offsets([(2, 2)]) == [0, 1, 4, 6, 8, 10]
     assert offsets([(7, 0)]) == [0, 1, 2, 3, 4, 6, 8, 10, 12]
 

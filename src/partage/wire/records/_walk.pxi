@@ -27,9 +27,13 @@ cdef class AbortedTransactions:
         self.ahead = sorted(((first, producer) for producer, first in aborted), reverse=True)
         self.producers = set()
 
-    cdef bint skips(self, Batch* batch) except -1:
+    cdef int reach(self, Batch* batch) except -1:
+        """Begin the transactions whose first offset has come; to be done for every batch."""
         while self.ahead and self.ahead[-1][0] < batch.next_offset:
             self.producers.add(self.ahead.pop()[1])
+        return 0
+
+    cdef bint skips(self, Batch* batch) except -1:
         return batch.attributes & TRANSACTIONAL and batch.producer_id in self.producers
 
     cdef int mark(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
@@ -86,6 +90,7 @@ cdef bint walk_blob(
         control = batch.attributes & CONTROL
         wanted = not control and batch.count > 0 and batch.next_offset > sink.from_offset
         if transactions is not None:
+            transactions.reach(&batch)
             if control:
                 wanted = True
             elif transactions.skips(&batch):

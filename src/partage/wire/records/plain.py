@@ -261,6 +261,7 @@ def _batches(
                 and header.base_offset + header.last_offset_delta >= from_offset
             )
             if transactions is not None:
+                transactions.reach(header)
                 if is_control:
                     transactions.mark(header, _unpacked(header, view, pos, stop, decompressed_max))
                 elif transactions.skips(header):
@@ -291,9 +292,12 @@ class _AbortedTransactions:
         self._ahead = sorted(((first, producer) for producer, first in aborted), reverse=True)
         self._producers: set[int] = set()
 
-    def skips(self, header: BatchHeader) -> bool:
+    def reach(self, header: BatchHeader) -> None:
+        """Begin the transactions whose first offset has come; to be done for every batch."""
         while self._ahead and self._ahead[-1][0] < header.next_offset:
             self._producers.add(self._ahead.pop()[1])
+
+    def skips(self, header: BatchHeader) -> bool:
         return header.is_transactional and header.producer_id in self._producers
 
     def mark(self, header: BatchHeader, payload: bytes) -> None:

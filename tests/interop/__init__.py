@@ -1,0 +1,1 @@
+"""Partage and other people's clients and brokers, put together."""

@@ -1,0 +1,110 @@
+"""kafka-python 3 as a peer."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+import kafka
+from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+from peer import Uncommitted, emit, emit_committed, emit_partitions, enough, keyed, main
+
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+    "cooperative-sticky": CooperativeStickyAssignor,
+}
+
+
+class Listener(ConsumerRebalanceListener):
+    """Prints. It runs on the client's own loop, where a blocking commit is not allowed."""
+
+    def __init__(self, uncommitted: Uncommitted) -> None:
+        self._uncommitted = uncommitted
+
+    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        emit_partitions("assigned", [(p.topic, p.partition) for p in assigned])
+
+    def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        emit_partitions("revoked", [(p.topic, p.partition) for p in revoked])
+
+    def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        self._uncommitted.drop((p.topic, p.partition) for p in lost)
+        emit_partitions("lost", [(p.topic, p.partition) for p in lost])
+
+
+def consume(options: argparse.Namespace) -> None:
+    """Be a member of the group; commit what a poll gave before the next poll."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=options.bootstrap,
+        group_id=options.group,
+        client_id=options.client_id,
+        group_instance_id=options.instance_id,
+        session_timeout_ms=options.session_timeout_ms,
+        heartbeat_interval_ms=options.heartbeat_interval_ms,
+        partition_assignment_strategy=[ASSIGNORS[options.assignor]],
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_poll_records=options.commit_every,
+    )
+    uncommitted = Uncommitted()
+
+    def commit() -> None:
+        offsets = uncommitted.take()
+        if not offsets:
+            return
+        wanted = {
+            TopicPartition(t, p): OffsetAndMetadata(offset, "", -1)
+            for (t, p), offset in offsets.items()
+        }
+        try:
+            consumer.commit(wanted, timeout_ms=10_000)
+        except KafkaError as error:
+            emit("error", message=f"commit: {error}")
+        else:
+            emit_committed(offsets)
+
+    consumer.subscribe(options.topic.split(","), listener=Listener(uncommitted))
+    emit("ready", version=kafka.__version__)
+    seen = 0
+    while not enough(options, seen):
+        left = options.max - seen if options.max else options.commit_every
+        polled = consumer.poll(timeout_ms=200, max_records=min(left, options.commit_every))
+        for records in polled.values():
+            for record in records:
+                seen += 1
+                where = {"partition": record.partition, "offset": record.offset}
+                key = record.key.decode() if record.key is not None else None
+                emit("record", topic=record.topic, key=key, **where)
+                uncommitted.note(record.topic, record.partition, record.offset)
+        commit()
+    consumer.close()
+
+
+def produce(options: argparse.Namespace) -> None:
+    """Write keyed records and print where they went."""
+    producer = KafkaProducer(
+        bootstrap_servers=options.bootstrap,
+        client_id=options.client_id,
+        acks=options.acks if options.acks == "all" else int(options.acks),
+        linger_ms=5,
+    )
+    emit("ready", version=kafka.__version__)
+    sent = [(text, producer.send(options.topic, value, key)) for text, key, value in keyed(options)]
+    producer.flush(30)
+    for text, future in sent:
+        done = future.get(30)
+        where = {"partition": done.partition, "offset": done.offset}
+        emit("produced", topic=done.topic, key=text, **where)
+    producer.close(10)
+
+
+if __name__ == "__main__":
+    main(__doc__, consume, produce)

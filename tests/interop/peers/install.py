@@ -1,0 +1,108 @@
+"""Fetch other people's clients and brokers into ``.peers/``; run it as a script.
+
+Apache Kafka's archives by Maven, kcat by apt, kafkajs by npm; then the Java peer is compiled.
+Nothing is installed on the machine. What is there already is left alone; what cannot be had is
+an error that says what to do. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from interop.peers import debs, jars, where
+
+JAVA_SOURCES = where.SOURCES / "clients" / "java"
+NODE_FILES = [where.SOURCES / "node" / name for name in ("package.json", "package-lock.json")]
+
+
+def main() -> int:
+    """Fetch everything; 0 when all is there, 1 and a message for each part that is missing."""
+    where.PEERS.mkdir(exist_ok=True)
+    with (where.PEERS / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        missing = [said for step in STEPS if (said := _run_unless_fresh(step))]
+    for said in missing:
+        print(f"missing: {said}", file=sys.stderr)
+    return 1 if missing else 0
+
+
+def fetch_node() -> None:
+    """kafkajs, exactly as the lock file says."""
+    where.tool("node", "install Node.js 18 or later (Debian: nodejs)")
+    npm = where.tool("npm", "install npm (Debian: npm)")
+    where.NODE.mkdir(exist_ok=True)
+    for path in NODE_FILES:
+        shutil.copy(path, where.NODE)
+    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    said = subprocess.run(command, cwd=where.NODE, capture_output=True, text=True)
+    if said.returncode != 0:
+        raise where.Missing(f"npm ci failed: {said.stderr.strip()[-800:]}")
+
+
+def compile_java() -> None:
+    """The Java peer, by a compiler that needs no JDK."""
+    shutil.rmtree(where.CLASSES, ignore_errors=True)
+    command = [where.java(), "-cp", jars.class_path("compiler")]
+    command += ["org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17", "-target", "17"]
+    command += ["-proc:none", "-cp", jars.class_path("broker"), "-d", str(where.CLASSES)]
+    command += [str(path) for path in _JAVA]
+    said = subprocess.run(command, capture_output=True, text=True)
+    if said.returncode != 0:
+        raise where.Missing(f"the Java peer does not compile:\n{said.stderr[-2000:]}")
+
+
+class Step(NamedTuple):
+    """One part, and the files on which it depends: it runs again when one of them has changed,
+    or when what it made is gone."""
+
+    name: str
+    run: Callable[[], None]
+    sources: list[Path]
+    made: Path
+
+
+_POMS = sorted(jars.POMS.iterdir())
+_JAVA = sorted(JAVA_SOURCES.glob("*.java"))
+STEPS = [
+    Step("Apache Kafka's archives (Maven)", jars.fetch, _POMS, where.JARS),
+    Step("kcat (apt)", debs.fetch, [Path(debs.__file__)], debs.MADE),
+    Step("kafkajs (npm)", fetch_node, NODE_FILES, where.NODE / "node_modules"),
+    Step("the Java peer (compiled)", compile_java, _POMS + _JAVA, where.CLASSES),
+]
+
+
+def _run_unless_fresh(step: Step) -> str | None:
+    """Run a step unless its stamp is fresh; what was missing, or None."""
+    digest = hashlib.sha256()
+    for path in step.sources:
+        digest.update(path.read_bytes())
+    stamp = where.PEERS / "stamps" / f"{step.run.__module__}.{step.run.__name__}"
+    if step.made.exists() and stamp.exists() and stamp.read_text() == digest.hexdigest():
+        return None
+    stamp.parent.mkdir(exist_ok=True)
+    stamp.unlink(missing_ok=True)
+    print(f"peers: {step.name} ", end="", flush=True)
+    began = time.monotonic()
+    try:
+        step.run()
+    except where.Missing as missing:
+        print(" failed", flush=True)
+        return str(missing)
+    print(f" {time.monotonic() - began:.1f} s", flush=True)
+    stamp.write_text(digest.hexdigest())
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""The Java archives of Apache Kafka, pinned by SHA-256 in ``java/jars.txt``.
+
+Maven resolves and downloads (``java/*.pom.xml``), from wherever its settings say; the list says
+what must have arrived. Without Maven, MAVEN_REPOSITORY may name a repository's address, and the
+list alone is enough. The broker and the command-line tools are of different releases, because
+the tools of the broker's release are not in Maven's repository: they have class paths of their
+own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+from interop.peers import where
+
+POMS = where.SOURCES / "java"
+LIST = POMS / "jars.txt"
+USES = ("broker", "tools", "compiler")
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+
+class Jar(NamedTuple):
+    """One archive: what it is for, its digest, and its path in a Maven repository."""
+
+    use: str
+    sha256: str
+    path: str
+
+
+def listed(use: str | None = None) -> list[Jar]:
+    """The pinned archives, all or those for one use."""
+    lines = LIST.read_text().splitlines()
+    jars = [Jar(*line.split()) for line in lines if line and not line.startswith("#")]
+    return [jar for jar in jars if use in (None, jar.use)]
+
+
+def class_path(use: str, *, first: Path | None = None) -> str:
+    """What to give to ``java -cp`` for one use."""
+    paths = [str(first)] if first else []
+    return os.pathsep.join(paths + [str(where.JARS / jar.path) for jar in listed(use)])
+
+
+def fetch() -> None:
+    """Fetch what is not there yet, and check every digest; raises `Missing`."""
+    absent = [jar for jar in listed() if not (where.JARS / jar.path).exists()]
+    if absent:
+        where.JARS.mkdir(parents=True, exist_ok=True)
+        repository = os.environ.get("MAVEN_REPOSITORY")
+        if repository:
+            _download(absent, repository)
+        elif shutil.which("mvn"):
+            for use in USES:
+                if any(jar.use == use for jar in absent):
+                    _resolve(use, where.JARS)
+        else:
+            raise where.Missing(
+                "Apache Kafka's archives need Maven: install it (Debian: maven), or set "
+                "MAVEN_REPOSITORY to the address of a Maven repository."
+            )
+    _check()
+
+
+def pin() -> None:
+    """Write the list anew from what Maven resolves."""
+    lines = ["# What Maven resolves for the poms beside this list: use, SHA-256, path."]
+    with tempfile.TemporaryDirectory() as scratch:
+        for use in USES:
+            target = Path(scratch, use)
+            _resolve(use, target)
+            lines += [
+                f"{use} {_digest(path)} {path.relative_to(target).as_posix()}"
+                for path in sorted(target.rglob("*.jar"))
+            ]
+    LIST.write_text("\n".join(lines) + "\n")
+
+
+def _resolve(use: str, target: Path) -> None:
+    command = [
+        where.tool("mvn", "install Maven (Debian: maven)"),
+        *("-B", "-f", str(POMS / f"{use}.pom.xml"), COPY),
+        f"-DoutputDirectory={target}",
+        "-Dmdep.useRepositoryLayout=true",
+    ]
+    for attempt in (1, 2):
+        said = []
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as maven:
+            for count, line in enumerate(maven.stdout or ()):
+                said.append(line)
+                if count % 25 == 0:
+                    print(".", end="", flush=True)
+        if maven.returncode == 0:
+            return
+        print(f" Maven failed (attempt {attempt})", flush=True)
+    errors = [line for line in said if "ERROR" in line] or said
+    raise where.Missing(f"Maven could not fetch the {use} archives:\n{''.join(errors[-12:])}")
+
+
+def _download(jars: list[Jar], repository: str) -> None:
+    for jar in jars:
+        target = where.JARS / jar.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(".part")
+        address = f"{repository.rstrip('/')}/{jar.path}"
+        try:
+            with urllib.request.urlopen(address, timeout=120) as source, partial.open("wb") as out:
+                shutil.copyfileobj(source, out)
+        except OSError as error:
+            raise where.Missing(f"MAVEN_REPOSITORY did not give {jar.path}: {error}") from error
+        partial.replace(target)
+        print(".", end="", flush=True)
+
+
+def _check() -> None:
+    for jar in listed():
+        path = where.JARS / jar.path
+        if not path.exists():
+            raise where.Missing(f"{jar.path} is listed but Maven did not bring it")
+        if _digest(path) != jar.sha256:
+            path.unlink()
+            raise where.Missing(f"{jar.path} does not have the listed SHA-256; it was deleted")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as archive:
+        return hashlib.file_digest(archive, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(pin())

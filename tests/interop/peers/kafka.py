@@ -1,0 +1,117 @@
+"""Apache Kafka itself, a single node without ZooKeeper, to compare ourselves with.
+
+with ApacheKafka(overrides={"group.max.size": "3"}) as kafka:
+    ... kafka.bootstrap ...
+"""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from interop.peers import jars, where
+from interop.peers.server import BrokerProcess, NotReady, free_ports
+
+VERSION = "4.4.0"
+
+#: Quick to start and small: for tests.
+JVM_FOR_TESTS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+#: What Kafka's own start script asks for: for benchmarks.
+JVM_FOR_BENCHMARKS = (
+    *("-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
+)
+
+_PORT_TAKEN = "Address already in use"
+
+
+class ApacheKafka(BrokerProcess):
+    """Apache Kafka's broker; what it logs goes to ``log``.
+
+    ``overrides`` are settings by Kafka's names. Ours differ from Kafka's defaults where a single
+    node needs it (replication of 1), and in two more: no initial rebalance delay, and 8 instead
+    of 50 partitions of the offsets topic, so that the first group does not wait for them.
+    ``log_levels`` sets loggers: ``{"kafka.request.logger": "debug"}`` logs every request.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        overrides: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = JVM_FOR_TESTS,
+        log_levels: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(directory)
+        self._overrides = dict(overrides or {})
+        self._jvm = list(jvm)
+        self._levels = {"defaultLogLevel": "warn", "showDateTime": "true"}
+        self._levels |= {f"log.{name}": level for name, level in (log_levels or {}).items()}
+        self._config = self.directory / "server.properties"
+
+    def start(self, timeout_s: float = 90) -> Self:
+        """Format the directory the first time, start, wait; raises `NotReady` or `Missing`."""
+        for attempt in range(3):
+            if not self._config.exists():
+                self._format()
+            with self.log.open("ab") as log:
+                command = self._java("kafka.Kafka", str(self._config))
+                self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            try:
+                self.wait_until_it_answers(timeout_s)
+            except NotReady:
+                self.kill()
+                # A port may be taken between our looking and Kafka's binding: look again.
+                if attempt == 2 or _PORT_TAKEN not in self.log_end(200):
+                    raise
+                self._config.unlink()
+                self.log.unlink()
+            except BaseException:
+                self.kill()
+                raise
+            else:
+                return self
+        raise AssertionError("not reached")
+
+    def _format(self) -> None:
+        port, controller = free_ports(2)
+        self.bootstrap = f"127.0.0.1:{port}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(self.directory / "logs"),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "8",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.num.partitions": "4",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self._overrides,
+        }
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:21]
+        tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        said = subprocess.run(
+            self._java(*tool, "-t", cluster, "-c", str(self._config)),
+            capture_output=True,
+            text=True,
+        )
+        if said.returncode != 0:
+            raise NotReady(f"Kafka's directory could not be formatted:\n{said.stderr[-3000:]}")
+
+    def _java(self, *arguments: str) -> list[str]:
+        levels = [f"-Dorg.slf4j.simpleLogger.{key}={value}" for key, value in self._levels.items()]
+        class_path = jars.class_path("broker")
+        return [where.java(), *self._jvm, *levels, "-cp", class_path, *arguments]

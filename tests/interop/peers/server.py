@@ -1,0 +1,120 @@
+"""A broker as a process of its own: started, waited for, stopped or killed."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+#: ApiVersions v0 with correlation id 7 and no client id: every broker answers it.
+_ASK_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+
+
+class NotReady(Exception):  # noqa: N818 - reads better where it is raised
+    """A broker ended, or did not answer in time; the text has the end of its log."""
+
+
+class BrokerProcess(ABC):
+    """One broker and its directory, a temporary one unless given.
+
+    ``start`` returns once the broker answers requests. It may be started again after ``stop`` or
+    ``kill``, at the same address and with what it had written.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="partage-interop-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.log = self.directory / "broker.log"
+        self.bootstrap = ""
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start it and wait until it answers; raises `NotReady`."""
+
+    def stop(self, timeout_s: float = 30) -> None:
+        """SIGTERM, and wait for the orderly end; SIGKILL when that takes too long."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """SIGKILL (or another signal that ends it), and wait for the end."""
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait()
+            self.process = None
+
+    def close(self) -> None:
+        """Stop it and delete its directory, if that is a temporary one."""
+        self.stop()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def log_end(self, lines: int = 30) -> str:
+        """The last lines of its log."""
+        if not self.log.exists():
+            return "(no log)"
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def wait_until_it_answers(self, timeout_s: float) -> None:
+        """Return once ``bootstrap`` answers ApiVersions; raises `NotReady`."""
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            if self.process is None or self.process.poll() is not None:
+                raise NotReady(f"the broker ended while starting:\n{self.log_end()}")
+            if answers(self.bootstrap):
+                return
+            time.sleep(0.1)
+        raise NotReady(f"no answer from {self.bootstrap} in {timeout_s} s:\n{self.log_end()}")
+
+
+def answers(bootstrap: str) -> bool:
+    """Whether a broker at HOST:PORT answers ApiVersions."""
+    host, _, port = bootstrap.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=2) as connection:
+            connection.sendall(_ASK_VERSIONS)
+            return len(connection.recv(4)) > 0
+    except OSError:
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody has at the moment."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

@@ -1,0 +1,52 @@
+"""Apache Kafka's command-line tools: ``tool("topics", bootstrap, "--list")``."""
+
+from __future__ import annotations
+
+import subprocess
+
+from interop.peers import jars, where
+
+VERSION = "4.3.1"
+
+#: The main class of each tool, by the name of its script without ``kafka-``.
+TOOLS = {
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "groups": "org.apache.kafka.tools.GroupsCommand",
+    "console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+}
+
+#: A small heap and a quick start: these run for two seconds.
+JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+
+
+class ToolFailed(Exception):  # noqa: N818 - reads better where it is raised
+    """A tool ended with an error, which is the text."""
+
+
+def command(name: str, bootstrap: str, *arguments: str) -> list[str]:
+    """How to call a tool."""
+    java = [where.java(), *JVM, QUIET, "-cp", jars.class_path("tools"), TOOLS[name]]
+    return [*java, "--bootstrap-server", bootstrap, *arguments]
+
+
+def tool(
+    name: str, bootstrap: str, *arguments: str, feed: str | None = None, timeout_s: float = 60
+) -> str:
+    """Run a tool and return its standard output; raises `ToolFailed`."""
+    said = subprocess.run(
+        command(name, bootstrap, *arguments),
+        input=feed,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+    if said.returncode != 0:
+        raise ToolFailed(f"kafka-{name} {' '.join(arguments)}:\n{said.stdout}{said.stderr}")
+    return said.stdout

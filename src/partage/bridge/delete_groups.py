@@ -17,7 +17,7 @@ def ask(call: Call[DeleteGroupsRequest]) -> list[DeleteGroup]:
     """One event a group."""
     return [
         DeleteGroup(at_ms=call.at_ms, reply_to=call.part(index), group_id=group_id)
-        for index, group_id in enumerate(call.request.groups_names)
+        for index, group_id in enumerate(call.message.groups_names)
     ]
 
 
@@ -26,7 +26,7 @@ def answer(call: Call[DeleteGroupsRequest], replies: list[DeleteReply]) -> Delet
     return DeleteGroupsResponse(
         results=[
             DeleteGroupsResult(group_id=group_id, error_code=reply.error)
-            for group_id, reply in zip(call.request.groups_names, replies, strict=True)
+            for group_id, reply in zip(call.message.groups_names, replies, strict=True)
         ]
     )
 

@@ -24,7 +24,7 @@ def ask(call: Call[DescribeGroupsRequest]) -> list[Describe]:
             group_id=group_id,
             knows_group_not_found=call.version >= 6,
         )
-        for index, group_id in enumerate(call.request.groups)
+        for index, group_id in enumerate(call.message.groups)
     ]
 
 

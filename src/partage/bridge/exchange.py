@@ -29,6 +29,7 @@ class Exchange(Generic[Req, Res]):
 
     ``ask`` gives the events that a request asks, none if it can be answered at once, each with a
     ticket of `Call.ticket`. ``answer`` gives the response to their replies, in the same order.
+    With ``is_error_only`` the response says an error code and nothing else.
     """
 
     def __init__(
@@ -37,12 +38,24 @@ class Exchange(Generic[Req, Res]):
         ask: Callable[[Call[Req]], Sequence[Asked]],
         answer: Callable[[Call[Req], list[Any]], Res],
         *,
-        draws_ids: bool = False,
+        is_error_only: bool = False,
     ) -> None:
         self.api = api
         self.ask = ask
-        self.answer = answer
-        self.draws_ids = draws_ids  # whether a call needs a fresh id
+        self._answer = answer
+        self._encoded: dict[tuple[int, int], list[Buffer]] | None = {} if is_error_only else None
+
+    def response(self, call: Call[Req]) -> list[Buffer]:
+        """The bytes of the response, in the client's version."""
+        version = call.version
+        if self._encoded is None:
+            return self.api.encode_response(version, self._answer(call, call.replies))
+        key = version, call.replies[0].error
+        encoded = self._encoded.get(key)
+        if encoded is None:
+            encoded = self.api.encode_response(version, self._answer(call, call.replies))
+            self._encoded[key] = encoded
+        return encoded
 
 
 class Part:
@@ -56,7 +69,11 @@ class Part:
 
 
 class Call(Generic[Req]):
-    """One request, from the frame that brought it to the response that answers it."""
+    """One request, from the frame that brought it to the response that answers it.
+
+    A shell makes it, as a class of its own that knows where the response goes, and gives it to
+    `begin` with the API's exchange.
+    """
 
     __slots__ = (
         "at_ms",
@@ -65,44 +82,36 @@ class Call(Generic[Req]):
         "exchange",
         "fresh_id",
         "kept",
+        "message",
         "missing",
-        "origin",
         "replies",
-        "request",
         "surroundings",
         "version",
     )
 
     def __init__(
-        self,
-        exchange: Exchange[Req, Any],
-        version: int,
-        request: Req,
-        surroundings: Surroundings,
-        *,
-        client_id: str,
-        client_host: str,
-        at_ms: int,
-        fresh_id: str = "",
+        self, version: int, message: Req, client_id: str, client_host: str, at_ms: int
     ) -> None:
-        self.exchange = exchange
         self.version = version
-        self.request = request
-        self.surroundings = surroundings
+        self.message = message
         self.client_id = client_id
         self.client_host = client_host
         self.at_ms = at_ms
-        self.fresh_id = fresh_id  # unique; becomes the tail of a new member's id
-        self.replies: list[Any] = []
-        self.missing = 0
-        self.kept: Any = None  # what `ask` keeps for `answer`
-        self.origin: Any = None  # the shell's own: where the response goes
 
-    def ask(self) -> Sequence[Asked]:
-        """The events this request asks; once they are all answered the call is complete."""
-        asked = self.exchange.ask(self)
+    def begin(
+        self, exchange: Exchange[Req, Any], surroundings: Surroundings, fresh_id: str = ""
+    ) -> Sequence[Asked]:
+        """The events this request asks; once they are all answered the call is complete.
+
+        ``fresh_id`` is unique, and becomes the tail of a new member's id.
+        """
+        self.exchange = exchange
+        self.surroundings = surroundings
+        self.fresh_id = fresh_id
+        self.kept: Any = None  # what `ask` keeps for `answer`
+        asked = exchange.ask(self)
         self.missing = len(asked)
-        self.replies = [None] * self.missing
+        self.replies: list[Any] = [None] * self.missing
         return asked
 
     @property
@@ -117,15 +126,15 @@ class Call(Generic[Req]):
     def response(self) -> list[Buffer]:
         """The response's bytes, in the client's version; only when nothing is missing."""
         assert not self.missing, f"{self.exchange.api} is answered before its events are"
-        answer = self.exchange.answer(self, self.replies)
-        return self.exchange.api.encode_response(self.version, answer)
+        return self.exchange.response(self)
 
 
 def deliver(ticket: Ticket, reply: Reply) -> Call[Any] | None:
     """Bring a reply to its call; the call, if that was the last one missing."""
     owed: Any = ticket
-    call, position = (owed.call, owed.position) if isinstance(owed, Part) else (owed, 0)
-    assert call.replies[position] is None, f"{call.exchange.api} is answered twice"
-    call.replies[position] = reply
+    call, position = (owed.call, owed.position) if type(owed) is Part else (owed, 0)
+    replies = call.replies
+    assert replies[position] is None, f"{call.exchange.api} is answered twice"
+    replies[position] = reply
     call.missing -= 1
     return None if call.missing else call

@@ -10,7 +10,7 @@ from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatRe
 
 def ask(call: Call[HeartbeatRequest]) -> list[Heartbeat]:
     """One event, and the hottest line of the bridge."""
-    request = call.request
+    request = call.message
     return [
         Heartbeat(
             at_ms=call.at_ms,
@@ -28,4 +28,4 @@ def answer(call: Call[HeartbeatRequest], replies: list[HeartbeatReply]) -> Heart
     return HeartbeatResponse(error_code=replies[0].error)
 
 
-HEARTBEAT_EXCHANGE = Exchange(HEARTBEAT, ask, answer)
+HEARTBEAT_EXCHANGE = Exchange(HEARTBEAT, ask, answer, is_error_only=True)

@@ -15,7 +15,7 @@ from partage.wire.apis.join_group import (
 
 def ask(call: Call[JoinGroupRequest]) -> list[Join]:
     """The versions become capabilities: v4 rejoins with its id, v9 may skip the assignment."""
-    request = call.request
+    request = call.message
     stem = call.client_id if request.group_instance_id is None else request.group_instance_id
     return [
         Join(
@@ -63,4 +63,4 @@ def answer(call: Call[JoinGroupRequest], replies: list[JoinReply]) -> JoinGroupR
     )
 
 
-JOIN_GROUP_EXCHANGE = Exchange(JOIN_GROUP, ask, answer, draws_ids=True)
+JOIN_GROUP_EXCHANGE = Exchange(JOIN_GROUP, ask, answer)

@@ -25,7 +25,7 @@ def ask(call: Call[LeaveGroupRequest]) -> list[Leave]:
         Leave(
             at_ms=call.at_ms,
             reply_to=call.ticket,
-            group_id=call.request.group_id,
+            group_id=call.message.group_id,
             leavers=leavers,
         )
     ]
@@ -33,8 +33,8 @@ def ask(call: Call[LeaveGroupRequest]) -> list[Leave]:
 
 def _members(call: Call[LeaveGroupRequest]) -> list[LeaveGroupMember]:
     if call.version >= 3:
-        return call.request.members
-    return [LeaveGroupMember(member_id=call.request.member_id)]
+        return call.message.members
+    return [LeaveGroupMember(member_id=call.message.member_id)]
 
 
 #: Errors that speak of the group or its coordinator, not of one member.

@@ -16,8 +16,8 @@ from partage.wire.apis.list_groups import (
 
 def ask(call: Call[ListGroupsRequest]) -> list[ListGroups]:
     """The same event for every shard, in the shards' order."""
-    states = frozenset(state.lower() for state in call.request.states_filter)
-    types = frozenset(kind.lower() for kind in call.request.types_filter)
+    states = frozenset(state.lower() for state in call.message.states_filter)
+    types = frozenset(kind.lower() for kind in call.message.types_filter)
     return [
         ListGroups(at_ms=call.at_ms, reply_to=call.part(index), states=states, types=types)
         for index in range(call.surroundings.shard_count)

@@ -17,7 +17,7 @@ from partage.wire.apis.offset_commit import (
 
 def ask(call: Call[OffsetCommitRequest]) -> list[Commit]:
     """One event for the partitions that there are; unknown ones are answered here."""
-    request = call.request
+    request = call.message
     has_partition = call.surroundings.has_partition
     known = [
         [has_partition(topic.name, p.partition_index) for p in topic.partitions]
@@ -69,7 +69,7 @@ def answer(call: Call[OffsetCommitRequest], replies: list[CommitReply]) -> Offse
                     for p, is_there in zip(topic.partitions, there, strict=True)
                 ],
             )
-            for topic, there in zip(call.request.topics, call.kept, strict=True)
+            for topic, there in zip(call.message.topics, call.kept, strict=True)
         ]
     )
 

@@ -21,10 +21,10 @@ def ask(call: Call[OffsetDeleteRequest]) -> list[DeleteOffsets]:
         DeleteOffsets(
             at_ms=call.at_ms,
             reply_to=call.ticket,
-            group_id=call.request.group_id,
+            group_id=call.message.group_id,
             partitions=tuple(
                 (topic.name, p.partition_index)
-                for topic in call.request.topics
+                for topic in call.message.topics
                 for p in topic.partitions
             ),
         )
@@ -55,7 +55,7 @@ def answer(
                     for p in topic.partitions
                 ],
             )
-            for topic in call.request.topics
+            for topic in call.message.topics
         ],
     )
 

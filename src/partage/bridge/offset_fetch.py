@@ -33,7 +33,7 @@ def ask(call: Call[OffsetFetchRequest]) -> list[FetchOffsets]:
 
 
 def _groups(call: Call[OffsetFetchRequest]) -> list[OffsetFetchGroup]:
-    request = call.request
+    request = call.message
     if call.version >= 8:
         return request.groups
     return [OffsetFetchGroup(group_id=request.group_id, topics=request.topics)]

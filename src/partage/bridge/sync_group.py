@@ -10,7 +10,7 @@ from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroup
 
 def ask(call: Call[SyncGroupRequest]) -> list[Sync]:
     """One event; the assignments by member."""
-    request = call.request
+    request = call.message
     return [
         Sync(
             at_ms=call.at_ms,

@@ -67,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_flight: deque[Inbound] = deque()
         self._received_ms = 0
         self._is_pumping = False
+        self._is_closing = False
         self._is_reading = True
         self._is_writable = True
 
@@ -83,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone; what it waits for is not taken back, as in Kafka."""
         self._transport = None
+        self._is_closing = True
         self._backlog.clear()
         self._server.closed(self)
 
@@ -137,17 +139,28 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_pumping:
             return
         self._is_pumping = True
+        backlog, in_flight = self._backlog, self._in_flight
+        outgoing: list[Buffer] = []
         try:
-            self._send_answers()
-            while self._backlog and self._may_start(self._backlog[0]):
-                self._start(self._backlog.popleft())
-                self._send_answers()
+            while True:
+                while in_flight and in_flight[0].is_done:
+                    outgoing += in_flight.popleft().outgoing
+                if not backlog or not self._may_start(backlog[0]):
+                    break
+                self._start(backlog.popleft())
         finally:
             self._is_pumping = False
-        self._regulate()
+        if self._transport is None:
+            return
+        if outgoing:
+            self._server.send(self._transport, outgoing)
+        if self._is_closing:
+            self.close()
+        elif backlog or in_flight or not self._is_reading:
+            self._regulate()
 
     def _may_start(self, frame: Buffer) -> bool:
-        if self._transport is None or not self._is_writable or not self._server.handlers:
+        if self._is_closing or not self._is_writable or not self._server.handlers:
             return False
         if not self._in_flight:
             return True
@@ -217,15 +230,6 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_pumping:
             self._pump()
 
-    def _send_answers(self) -> None:
-        """Send the responses that are next in order."""
-        parts: list[Buffer] = []
-        while self._in_flight and self._in_flight[0].is_done:
-            parts += self._in_flight.popleft().response
-        if not parts or self._transport is None:
-            return
-        self._server.send(self._transport, parts)
-
     def refuse(self, why: str) -> None:
         """Close the connection for what the client did, and say so once."""
         log.warning("closing the connection of %s: %s", self.client_host, why)
@@ -234,7 +238,8 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close the connection; answers that were sent still arrive."""
         self._backlog.clear()
-        if self._transport is not None:
+        self._is_closing = True
+        if self._transport is not None and not self._is_pumping:
             self._transport.close()
             self._transport = None
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
-from partage.bridge import Call
+from partage.bridge.exchange import Asked
+from partage.broker.inbound import Inbound
 from partage.broker.shard_host import ShardHost
 from partage.coordinator.events import Event, ListGroups, TopicsDeleted
 from partage.coordinator.outcome import Happening, Notice
 from partage.store.shard_log import shard_of
 
 log = logging.getLogger(__name__)
+
+_shard_of = lru_cache(maxsize=1 << 16)(shard_of)
 
 _LOUD = {
     Happening.REBALANCE_STARTED,
@@ -31,17 +34,18 @@ class Coordinator:
         self._hosts = [host_of(index) for index in range(shard_count)]
         self.shard_count = shard_count
 
-    def serve(self, call: Call[Any]) -> None:
+    def serve(self, inbound: Inbound, asked: Sequence[Asked]) -> None:
         """Ask the core what a request asks; the response leaves when all of it is answered."""
-        asked = call.ask()
-        if not asked:
-            call.origin.respond_encoded(call.response())
-            return
         for position, event in enumerate(asked):
             if isinstance(event, ListGroups):
                 self._hosts[position].handle(event)
             else:
-                self._hosts[shard_of(event.group_id, len(self._hosts))].handle(event)
+                self._host_of(event.group_id).handle(event)
+        if not asked:
+            inbound.respond_encoded(inbound.response())
+
+    def _host_of(self, group_id: str) -> ShardHost:
+        return self._hosts[_shard_of(group_id, self.shard_count)]
 
     def topics_deleted(self, names: frozenset[str], at_ms: int) -> None:
         """Forget the offsets of topics that are gone."""

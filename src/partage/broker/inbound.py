@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from partage.bridge import Call
 from partage.wire.api import AnyApi
 from partage.wire.frames import response_frame
 from partage.wire.types import Buffer, Message
@@ -13,20 +14,10 @@ if TYPE_CHECKING:
     from partage.broker.connection import Connection
 
 
-class Inbound:
+class Inbound(Call[Any]):
     """One request, decoded; `respond`, `respond_encoded` or `stay_silent` ends it, once."""
 
-    __slots__ = (
-        "api",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "is_done",
-        "message",
-        "received_ms",
-        "response",
-        "version",
-    )
+    __slots__ = ("api", "connection", "correlation_id", "is_done", "outgoing")
 
     def __init__(
         self,
@@ -36,16 +27,13 @@ class Inbound:
         correlation_id: int,
         client_id: str,
         message: Any,
-        received_ms: int,
+        at_ms: int,
     ) -> None:
+        super().__init__(version, message, client_id, connection.client_host, at_ms)
         self.connection = connection
         self.api = api
-        self.version = version
         self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.message = message
-        self.received_ms = received_ms
-        self.response: list[Buffer] = []
+        self.outgoing: list[Buffer] = []
         self.is_done = False
 
     def respond(self, message: Message) -> None:
@@ -55,7 +43,7 @@ class Inbound:
     def respond_encoded(self, body: list[Buffer]) -> None:
         """Answer with a body that is encoded already."""
         header_version = self.api.response_header_version(self.version)
-        self.response = response_frame(header_version, self.correlation_id, body)
+        self.outgoing = response_frame(header_version, self.correlation_id, body)
         self._end()
 
     def stay_silent(self) -> None:

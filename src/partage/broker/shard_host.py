@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, cast
 
 from partage.bridge.exchange import deliver
 from partage.broker.clock import Clock
@@ -146,16 +146,12 @@ class ShardHost:
                 left -= 1
                 call = deliver(ticket, reply)
                 if call is not None:
-                    self._respond(call)
+                    inbound = cast(Inbound, call)
+                    inbound.respond_encoded(inbound.response())
         if self._driver.has_ready:
             self._loop.call_soon(self._release)
         else:
             self._is_releasing = False
-
-    @staticmethod
-    def _respond(call: Any) -> None:
-        origin: Inbound = call.origin
-        origin.respond_encoded(call.response())
 
     # The log.
 

@@ -34,6 +34,7 @@ class Api(Generic[Req, Res]):
         self.response = response
         self.version_min, self.version_max = versions
         self._flexible = flexible
+        self._request_decoders: dict[int, codec.Decoder] = {}
 
     def __repr__(self) -> str:
         return f"{self.name}({self.key}) v{self.version_min}-{self.version_max}"
@@ -60,8 +61,11 @@ class Api(Generic[Req, Res]):
 
     def decode_request(self, version: int, buf: Buffer, pos: int = 0) -> Req:
         """The request body at ``pos``; raises `Malformed`."""
-        message: Req
-        message, _ = codec.decoder(self.request, version, self.is_flexible(version))(buf, pos)
+        decode = self._request_decoders.get(version)
+        if decode is None:
+            decode = codec.decoder(self.request, version, self.is_flexible(version))
+            self._request_decoders[version] = decode
+        message: Req = decode(buf, pos)[0]
         return message
 
     def encode_request(self, version: int, message: Req) -> list[Buffer]:

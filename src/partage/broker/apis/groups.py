@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from partage.bridge import EXCHANGES, Call, Exchange
+from partage.bridge import EXCHANGES, Exchange
 from partage.bridge.exchange import Surroundings
 from partage.broker.coordinator import Coordinator
 from partage.broker.ids import fresh_id
 from partage.broker.inbound import Handler, Inbound
+from partage.wire.apis.join_group import JOIN_GROUP
 
 
 def group_handlers(coordinator: Coordinator, surroundings: Surroundings) -> dict[int, Handler]:
@@ -16,19 +17,15 @@ def group_handlers(coordinator: Coordinator, surroundings: Surroundings) -> dict
 
     def handler_of(exchange: Exchange[Any, Any]) -> Handler:
         def handle(inbound: Inbound) -> None:
-            call: Call[Any] = Call(
-                exchange,
-                inbound.version,
-                inbound.message,
-                surroundings,
-                client_id=inbound.client_id,
-                client_host=inbound.connection.client_host,
-                at_ms=inbound.received_ms,
-                fresh_id=fresh_id() if exchange.draws_ids else "",
-            )
-            call.origin = inbound
-            coordinator.serve(call)
+            coordinator.serve(inbound, inbound.begin(exchange, surroundings))
 
         return handle
 
-    return {key: handler_of(exchange) for key, exchange in EXCHANGES.items()}
+    def join_group(inbound: Inbound) -> None:
+        exchange = EXCHANGES[JOIN_GROUP.key]
+        coordinator.serve(inbound, inbound.begin(exchange, surroundings, fresh_id()))
+
+    return {
+        **{key: handler_of(exchange) for key, exchange in EXCHANGES.items()},
+        JOIN_GROUP.key: join_group,
+    }

@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from partage.broker.clock import Clock
 from partage.broker.hosted import Hosted
 from partage.broker.partition import Partition
+from partage.log.compaction import Plan
 from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
+from partage.log.rewriting import compact
+from partage.log.swapping import end_swap
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +59,21 @@ class Housekeeping:
             await self._hosted.perform_and_wait(removal)
             log.info("%s: retention removed %d files", partition.name, len(removal.removals))
             self._remove_later(removal.removals, partition.log.config.file_delete_delay_ms)
+        plan = partition.log.plan_compaction(self._clock.now_ms())
+        if plan is not None:
+            await self._compact(partition, plan)
+
+    async def _compact(self, partition: Partition, plan: Plan) -> None:
+        try:
+            compacted = await asyncio.to_thread(compact, self._disk, plan)
+        except BaseException:
+            partition.log.abandon_compaction()
+            raise
+        partition.log.swap_in(compacted)
+        await asyncio.to_thread(end_swap, self._disk, plan.directory, compacted.swap)
+        before = sum(segment.size for segment in plan.segments)
+        after = sum(size for _, size in compacted.segments)
+        log.info("%s: compacted %d bytes to %d", partition.name, before, after)
 
     def _remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
         """Remove files once reads of them that have begun are over."""

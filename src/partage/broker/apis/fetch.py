@@ -153,13 +153,21 @@ class Fetching:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return epoch_error(wanted.asked.current_leader_epoch)
 
-    def _send(self, found: list[_Found]) -> None:
+    def _send(self, found: list[_Found], *, is_second_try: bool = False) -> None:
         slices = [part for one in found for part in one.slices]
+
+        def then(contents: list[Buffer | None]) -> None:
+            if None in contents and not is_second_try:
+                # A segment was removed or compacted since it was located: look again, once.
+                self._send(self._find(), is_second_try=True)
+            else:
+                self._respond(found, contents)
+
         contents = self._reads.at_once(slices)
         if contents is not None:
-            self._respond(found, contents)
+            then(contents)
         else:
-            self._reads.in_background(slices, lambda read: self._respond(found, read))
+            self._reads.in_background(slices, then)
 
     def _respond(self, found: list[_Found], contents: list[Buffer | None]) -> None:
         """Answer with what was read; a slice that is damaged fails its partition alone."""

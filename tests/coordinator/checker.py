@@ -57,6 +57,7 @@ from .harness import (
     Fired,
     Heard,
     Learnt,
+    Loaded,
     Written,
 )
 
@@ -121,7 +122,7 @@ class Checker:
                     self._cause = None
                 case Answered():
                     self._judge(entry)
-                case Learnt() | Fired():
+                case Learnt() | Loaded() | Fired():
                     self._cause = None
 
     # What is asked and stored.

@@ -121,7 +121,14 @@ class Crashed:
     lost: int
 
 
-Entry = Heard | Learnt | Fired | Noted | Written | Durable | Answered | Lost | Failed | Crashed
+@dataclass(frozen=True)
+class Loaded:
+    """The shard was loaded from what is durable, and resumed."""
+
+
+Entry = (
+    Heard | Learnt | Loaded | Fired | Noted | Written | Durable | Answered | Lost | Failed | Crashed
+)
 
 
 class MemoryLog:
@@ -286,6 +293,7 @@ class Harness:
 
     def load(self) -> None:
         """Load the shard from what is durable."""
+        self.trace.append(Loaded())
         shard = self.replayed(self.log.durable)
         self._states = self._resumed_states()
         self.driver.activate(shard, self.now_ms)

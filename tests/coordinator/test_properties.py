@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -16,11 +17,13 @@ from partage.coordinator.events import (
     DeleteOffsets,
     Describe,
     FetchOffsets,
+    Join,
     Leave,
     Leaver,
     ListGroups,
     OffsetToCommit,
     Protocol,
+    Sync,
     TopicsDeleted,
 )
 from partage.coordinator.states import GroupState
@@ -200,6 +203,26 @@ class Anything(RuleBasedStateMachine):
         member_id = self.member_id(actor, group_id, whose_id)
         generation = self.generation(actor, group_id, which)
         self.ask(actor, actor.heartbeat(self.harness, group_id, member_id, generation))
+
+    @precondition(lambda self: self.harness.owed)
+    @rule(which=st.integers(0, 20), beat=st.booleans())
+    def ask_again(self, which: int, beat: bool) -> None:
+        """Somebody who waits asks once more on another connection, or heartbeats there."""
+        owed = list(self.harness.owed.values())
+        asked = owed[which % len(owed)]
+        actor = self.askers.get(asked.reply_to)
+        if actor is None:
+            return
+        if beat and isinstance(asked, Join | Sync):
+            seat = actor.seat(asked.group_id)
+            member_id = asked.member_id or seat.member_id
+            generation = seat.generation
+            self.ask(actor, actor.heartbeat(self.harness, asked.group_id, member_id, generation))
+        elif isinstance(asked, Join):
+            self.ask(actor, actor.join(self.harness, asked.group_id, asked.member_id))
+        else:
+            now_ms, ticket = self.harness.now_ms, self.harness.ticket()
+            self.ask(actor, msgspec.structs.replace(asked, at_ms=now_ms, reply_to=ticket))
 
     @rule(who=actors, group_id=groups, whose_ids=st.lists(whose, min_size=1, max_size=2))
     def leave(self, who: int, group_id: str, whose_ids: list[str]) -> None:

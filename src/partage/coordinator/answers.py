@@ -42,7 +42,6 @@ class Answer(Enum):
     NOT_EMPTY = "NON_EMPTY_GROUP"
     NOT_FOUND = "GROUP_ID_NOT_FOUND"
     REFUSED_COMMIT = "GROUP_ID_NOT_FOUND; ILLEGAL_GENERATION before v9"
-    NONE = "no error"
     ALIVE = "no error; the session begins anew"
     ALIVE_REBALANCING = "REBALANCE_IN_PROGRESS; the session begins anew"
     CREATE = "the group is made; then as Empty"

@@ -160,7 +160,8 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "JoinGroup": (
         "empty group id: INVALID_GROUP_ID",
         "session timeout out of bounds: INVALID_SESSION_TIMEOUT",
-        "group is full: GROUP_MAX_SIZE_REACHED, and the member is not, or no longer, in the group",
+        "group is full: GROUP_MAX_SIZE_REACHED, and the member is not, or no longer, in the group; "
+        "static members hold their places while they are away",
         "another protocol type, or no protocol in common: INCONSISTENT_GROUP_PROTOCOL",
         "instance id unknown: UNKNOWN_MEMBER_ID; held by another member: FENCED_INSTANCE_ID",
         "member id unknown: UNKNOWN_MEMBER_ID",
@@ -182,7 +183,8 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "else instance id, then member id, as above",
     ),
     "OffsetCommit": (
-        "instance id, then member id, as above; another generation: ILLEGAL_GENERATION",
+        "instance id, then member id, as above",
+        "another generation, or a member that is in none yet: ILLEGAL_GENERATION",
         "each partition for itself: metadata too long: OFFSET_METADATA_TOO_LARGE",
     ),
 }

@@ -55,7 +55,10 @@ def _is_simple(group: Group | None, event: Commit) -> bool:
 
 def _identify(group: Group, event: Commit) -> Member | ErrorCode:
     member = group.identify(event.member_id, event.instance_id)
-    if not isinstance(member, ErrorCode) and event.generation != group.generation:
+    if isinstance(member, ErrorCode):
+        return member
+    # One that was never answered is in no generation, whichever it names. Kafka lets that pass.
+    if member.is_new or event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     return member
 

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import typer
 
 from partage import __version__
-from partage.console import broker
+from partage.console.dispatch import LazyCommands
+
+
+class Commands(LazyCommands):
+    """The sub-commands, and where each is found."""
+
+    targets: ClassVar[Mapping[str, str]] = {
+        "broker": "partage.console.broker:run",
+        "topics": "partage.console.topics:app",
+        "produce": "partage.console.produce:produce",
+        "consume": "partage.console.consume:consume",
+        "groups": "partage.console.groups:app",
+    }
+
 
 app = typer.Typer(
-    name="partage",
-    help="Consumer groups for Python and Spark over Kafka's protocol.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    name="partage", cls=Commands, add_completion=False, pretty_exceptions_enable=False
 )
-app.command("broker")(broker.run)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
 
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
 ) -> None:
     """Consumer groups for Python and Spark over Kafka's protocol."""
-    if version:
-        print(__version__)
-        raise typer.Exit
 
 
 def main() -> None:

@@ -1,0 +1,80 @@
+"""From a command's name to its module, and from what it raises to one line on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, ClassVar, NoReturn
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import Abort, TyperException
+
+from partage.console.failure import MISUSED, Failure
+
+
+class CommandGroup(TyperGroup):
+    """A group of commands that shows its help when it is given nothing to do."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            print(ctx.get_help(), file=sys.stderr)
+            ctx.exit(MISUSED)
+        return super().parse_args(ctx, args)
+
+
+class LazyCommands(CommandGroup):
+    """The top of the command line.
+
+    A command's module is imported when the command is asked for: a broker has no use for
+    librdkafka, and listing topics none for a broker. Errors come out as one line.
+    """
+
+    targets: ClassVar[Mapping[str, str]] = {}
+    """Command names to ``module:name`` of a function or of a Typer application."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *self.targets]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        target = self.targets.get(cmd_name)
+        return _load(cmd_name, target) if target else super().get_command(ctx, cmd_name)
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        standalone = options.get("standalone_mode", True)
+        options["standalone_mode"] = False
+        if not standalone:
+            return super().main(*args, **options)
+        try:
+            exit_code = super().main(*args, **options)
+        except Failure as failure:
+            _end(failure.message, failure.exit_code)
+        except TyperException as error:
+            _end(_one_line(error), MISUSED)
+        except Abort:
+            _end("stopped", 130)
+        sys.exit(exit_code or 0)
+
+
+def _load(name: str, target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    found = getattr(import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        group = typer.main.get_command(found)
+        group.name = name
+        return group
+    single = typer.Typer(add_completion=False)
+    single.command(name)(found)
+    return typer.main.get_command(single)
+
+
+def _one_line(error: TyperException) -> str:
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{message}; see {context.command_path} --help" if context else message
+
+
+def _end(message: str, exit_code: int) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(exit_code)

@@ -1,0 +1,305 @@
+"""Groups as the cluster has them.
+
+Two of librdkafka's calls are put together: the older one (`partage.console.raw_groups`) knows
+groups of every protocol type; the newer ones know consumer groups only, and of those the instance
+ids, the partitions and KIP-848.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+import msgspec
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    ConsumerGroupDescription,
+    ConsumerGroupListing,
+    MemberDescription,
+    OffsetSpec,
+)
+
+from partage.console.cluster import Cluster
+from partage.console.failure import Failure
+from partage.console.offsets import Place, offsets
+from partage.console.raw_groups import RawGroup, RawMember, raw_groups
+from partage.wire.consumer_protocol import decode_subscription
+from partage.wire.primitives import Malformed
+
+CONSUMER: Final = "consumer"
+UNKNOWN: Final = "Unknown"
+_STATES: Final = {
+    ConsumerGroupState.PREPARING_REBALANCING: "PreparingRebalance",
+    ConsumerGroupState.COMPLETING_REBALANCING: "CompletingRebalance",
+    ConsumerGroupState.STABLE: "Stable",
+    ConsumerGroupState.DEAD: "Dead",
+    ConsumerGroupState.EMPTY: "Empty",
+}
+_TYPES: Final = {ConsumerGroupType.CLASSIC: "Classic", ConsumerGroupType.CONSUMER: "Consumer"}
+
+
+class GroupLine(msgspec.Struct, frozen=True):
+    """One group as ``list`` gives it; what librdkafka cannot tell is null, a state Unknown."""
+
+    group: str
+    protocol_type: str | None
+    type: str | None
+    state: str
+    members: int | None
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A broker."""
+
+    id: int
+    host: str
+    port: int
+
+
+class TopicPartitions(msgspec.Struct, frozen=True):
+    """Partitions of one topic, in order."""
+
+    topic: str
+    partitions: list[int]
+
+
+class MemberState(msgspec.Struct, frozen=True):
+    """A member. ``subscription`` is null where its metadata is no consumer's or is not to be had.
+
+    The bytes are the sizes of what the member brought when it joined and of what it was given.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    partitions: list[TopicPartitions]
+    subscription: list[str] | None
+    metadata_bytes: int | None
+    assignment_bytes: int | None
+
+
+class OffsetState(msgspec.Struct, frozen=True):
+    """How far a group is in a partition; null for what is not committed, or not there any more."""
+
+    topic: str
+    partition: int
+    current_offset: int | None
+    log_end_offset: int | None
+    lag: int | None
+    leader_epoch: int | None
+    metadata: str | None
+    member_id: str | None
+
+
+class GroupState(msgspec.Struct, frozen=True):
+    """A group, its members, and its offsets."""
+
+    group: str
+    protocol_type: str | None
+    type: str | None
+    protocol: str | None
+    state: str
+    coordinator: Node | None
+    members: list[MemberState]
+    offsets: list[OffsetState]
+    total_lag: int
+
+
+def listed(cluster: Cluster) -> list[GroupLine]:
+    """All groups of the cluster, by name."""
+    cluster.metadata()
+    raw = raw_groups(cluster, None)
+    answer = cluster.result(cluster.admin.list_consumer_groups(request_timeout=cluster.timeout_s))
+    for error in answer.errors or []:
+        raise cluster.failure(error)
+    consumers = {each.group_id: each for each in answer.valid or []}
+    return [_line(name, raw.get(name), consumers.get(name)) for name in sorted({*raw, *consumers})]
+
+
+def _line(name: str, raw: RawGroup | None, listing: ConsumerGroupListing | None) -> GroupLine:
+    if listing is not None and listing.type is ConsumerGroupType.CONSUMER:
+        return GroupLine(name, CONSUMER, "Consumer", _state(listing), None)
+    if raw is None or not raw.told:
+        return GroupLine(name, None, None, UNKNOWN, None)
+    return GroupLine(name, raw.protocol_type or None, "Classic", raw.state, len(raw.members))
+
+
+def described(cluster: Cluster, names: list[str] | None) -> list[GroupState]:
+    """The groups with their members and offsets; all groups for None.
+
+    Raises:
+        Failure: there is no such group.
+    """
+    topics = cluster.metadata().topics
+    raw = raw_groups(cluster, names)
+    if names is None:
+        names = sorted(raw)
+    consumers = _descriptions(cluster, names)
+    missing = [name for name in names if name not in raw and name not in consumers]
+    if missing:
+        raise Failure(f"no such group: {', '.join(missing)}")
+    groups = [
+        _consumer_group(name, consumers[name], raw.get(name))
+        if name in consumers
+        else _other_group(name, raw[name])
+        for name in names
+    ]
+    committed = _committed(cluster, names)
+    wanted = {place for group in groups for place in (*committed[group.group], *_owners(group))}
+    there = sorted(
+        (topic, partition)
+        for topic, partition in wanted
+        if topic in topics and partition in topics[topic].partitions
+    )
+    ends = offsets(cluster, there, OffsetSpec.latest())
+    return [_with_offsets(group, committed[group.group], ends) for group in groups]
+
+
+def _descriptions(cluster: Cluster, names: list[str]) -> dict[str, ConsumerGroupDescription]:
+    """The consumer groups among these."""
+    if not names:
+        return {}
+    answers = cluster.admin.describe_consumer_groups(names, request_timeout=cluster.timeout_s)
+    found = {
+        name: answer.result() for name, answer in answers.items() if cluster.attempt(answer) is None
+    }
+    return {name: each for name, each in found.items() if each.state is not ConsumerGroupState.DEAD}
+
+
+def _committed(cluster: Cluster, names: list[str]) -> dict[str, dict[Place, TopicPartition]]:
+    asked = {
+        name: cluster.admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.timeout_s
+        )[name]
+        for name in names
+    }
+    return {
+        name: {
+            (each.topic, each.partition): each
+            for each in cluster.result(answer).topic_partitions or []
+            if each.offset >= 0
+        }
+        for name, answer in asked.items()
+    }
+
+
+def _consumer_group(
+    name: str, description: ConsumerGroupDescription, raw: RawGroup | None
+) -> GroupState:
+    brought = {each.member_id: each for each in raw.members} if raw else {}
+    kind = _TYPES.get(cast(ConsumerGroupType, description.type))
+    return GroupState(
+        group=name,
+        protocol_type=CONSUMER
+        if kind == "Consumer"
+        else (raw.protocol_type or None if raw else None),
+        type=kind,
+        protocol=description.partition_assignor or None,
+        state=_state(description),
+        coordinator=_node(description.coordinator),
+        members=[_consumer(each, brought.get(each.member_id)) for each in description.members],
+        offsets=[],
+        total_lag=0,
+    )
+
+
+def _other_group(name: str, raw: RawGroup) -> GroupState:
+    return GroupState(
+        group=name,
+        protocol_type=raw.protocol_type or None,
+        type="Classic" if raw.told else None,
+        protocol=raw.protocol or None,
+        state=raw.state if raw.told else UNKNOWN,
+        coordinator=_node(raw.broker),
+        members=[
+            MemberState(
+                member_id=each.member_id,
+                group_instance_id=None,
+                client_id=each.client_id,
+                host=each.host,
+                partitions=[],
+                subscription=None,
+                metadata_bytes=len(each.metadata),
+                assignment_bytes=len(each.assignment),
+            )
+            for each in raw.members
+        ],
+        offsets=[],
+        total_lag=0,
+    )
+
+
+def _consumer(member: MemberDescription, raw: RawMember | None) -> MemberState:
+    by_topic: dict[str, list[int]] = {}
+    for each in member.assignment.topic_partitions:
+        by_topic.setdefault(each.topic, []).append(each.partition)
+    return MemberState(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        host=member.host,
+        partitions=[
+            TopicPartitions(topic, sorted(numbers)) for topic, numbers in sorted(by_topic.items())
+        ],
+        subscription=_subscription(raw.metadata) if raw else None,
+        metadata_bytes=len(raw.metadata) if raw else None,
+        assignment_bytes=len(raw.assignment) if raw else None,
+    )
+
+
+def _subscription(metadata: bytes) -> list[str] | None:
+    try:
+        return sorted(decode_subscription(metadata).topics)
+    except Malformed:
+        return None
+
+
+def _state(group: ConsumerGroupListing | ConsumerGroupDescription) -> str:
+    return _STATES.get(cast(ConsumerGroupState, group.state), UNKNOWN)
+
+
+def _node(node: object) -> Node | None:
+    number = getattr(node, "id", None)
+    if number is None:
+        return None
+    return Node(int(number), str(getattr(node, "host", "")), int(getattr(node, "port", -1)))
+
+
+def _owners(group: GroupState) -> dict[Place, str]:
+    return {
+        (owned.topic, partition): member.member_id
+        for member in group.members
+        for owned in member.partitions
+        for partition in owned.partitions
+    }
+
+
+def _with_offsets(
+    group: GroupState, committed: Mapping[Place, TopicPartition], ends: Mapping[Place, int]
+) -> GroupState:
+    owners = _owners(group)
+    rows = []
+    for place in sorted({*committed, *owners}):
+        commit = committed.get(place)
+        current = None if commit is None else commit.offset
+        end = ends.get(place)
+        rows.append(
+            OffsetState(
+                topic=place[0],
+                partition=place[1],
+                current_offset=current,
+                log_end_offset=end,
+                lag=None if current is None or end is None else end - current,
+                leader_epoch=None if commit is None else commit.leader_epoch,
+                metadata=None if commit is None else commit.metadata,
+                member_id=owners.get(place),
+            )
+        )
+    total = sum(row.lag for row in rows if row.lag is not None)
+    return msgspec.structs.replace(group, offsets=rows, total_lag=total)

@@ -1,0 +1,136 @@
+"""Records on their way to a topic, and what became of each."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from partage.console.cluster import Cluster, words
+from partage.console.failure import Failure
+from partage.console.record_json import ToSend
+from partage.console.show import note
+from partage.console.stopping import StopRequest
+
+_LISTED: Final = 100
+"""Failed records that are kept by name; the rest are counted."""
+_TOLD: Final = 10
+"""Failed records that are told of as it happens."""
+_AUTO_CREATION_S: Final = 2.0
+_NOT_YET: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+
+
+class Undelivered(msgspec.Struct, frozen=True):
+    """A record that did not arrive: where it stood, and why."""
+
+    source: str
+    line: int
+    error: str
+
+
+class Sending:
+    """A producer for one topic that counts what it sends and keeps what failed.
+
+    Raises:
+        Failure: the cluster cannot be reached, or has no such topic and makes none.
+    """
+
+    def __init__(self, cluster: Cluster, producer: Producer, topic: str, stop: StopRequest) -> None:
+        self.sent = 0
+        self.sent_bytes = 0
+        self.failed: list[Undelivered] = []
+        self.failed_count = 0
+        self._cluster = cluster
+        self._producer = producer
+        self._topic = topic
+        self._stop = stop
+        self.partitions = self._partitions()
+
+    @property
+    def delivered(self) -> int:
+        """Records that are in the topic, once `finish` is through; until then, at most these."""
+        return self.sent - self.failed_count
+
+    @property
+    def waiting(self) -> int:
+        """Records not yet acknowledged."""
+        return len(self._producer)
+
+    def _partitions(self) -> int:
+        """How many the topic has. Asking creates it, where the broker creates topics on its own."""
+        deadline = time.monotonic() + min(_AUTO_CREATION_S, self._cluster.timeout_s)
+        while True:
+            try:
+                metadata = self._producer.list_topics(self._topic, timeout=self._cluster.timeout_s)
+            except KafkaException as error:
+                self._producer.poll(0)
+                raise self._cluster.failure(error) from error
+            topic = metadata.topics[self._topic]
+            if topic.error is None:
+                return len(topic.partitions)
+            if topic.error.code() not in _NOT_YET:
+                raise Failure(f"cannot produce to {self._topic}: {words(topic.error)}")
+            if time.monotonic() >= deadline or self._stop:
+                raise Failure(
+                    f"no such topic: {self._topic}; make it with: "
+                    f"partage topics create --topic {self._topic}"
+                )
+            self._producer.poll(0.1)
+
+    def send(self, record: ToSend, source: str, line: int) -> None:
+        """Hand a record over, waiting while there is no room for it."""
+        settings: dict[str, Any] = {}
+        if record.partition is not None:
+            settings["partition"] = record.partition
+        if record.timestamp_ms is not None:
+            settings["timestamp"] = record.timestamp_ms
+        if record.headers:
+            settings["headers"] = list(record.headers)
+        while not self._stop:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    record.value,
+                    record.key,
+                    on_delivery=partial(self._fail, source, line),
+                    **settings,
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+                continue
+            except KafkaException as error:
+                self._fail(source, line, error.args[0], None)
+            self.sent += 1
+            self.sent_bytes += len(record.value or b"") + len(record.key or b"")
+            return
+
+    def _fail(self, source: str, line: int, error: KafkaError | None, _: Message | None) -> None:
+        if error is None:
+            return
+        self.failed_count += 1
+        if len(self.failed) < _LISTED:
+            self.failed.append(Undelivered(source, line, words(error)))
+        if self.failed_count <= _TOLD:
+            note(f"not delivered: line {line} of {source}: {words(error)}")
+
+    def poll(self) -> None:
+        """Hear of failures."""
+        self._producer.poll(0)
+
+    def finish_some(self, wait_s: float) -> bool:
+        """Wait for acknowledgements; True once none is owed."""
+        return self._producer.flush(wait_s) == 0
+
+    def give_up(self) -> None:
+        """Count as failed what is not acknowledged yet."""
+        self._producer.purge()
+        self._producer.flush(1)

@@ -1,0 +1,114 @@
+"""What commands print: tables for people, JSON for programs, notes and progress on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+import rich.progress
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+ABSENT: Final = "-"
+_WIDTH_ELSEWHERE: Final = 100_000
+"""Columns of a pipe or a file, where no line is ever broken."""
+
+
+def print_json(document: msgspec.Struct) -> None:
+    """One JSON document on stdout; its keys are those of the struct, in that order."""
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    print(text.decode())
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table on stdout. Numbers stand to the right, None is a dash.
+
+    On a terminal, cells that have no room go on in the next line; elsewhere each row is one line.
+    """
+    rows = [list(row) for row in rows]
+    console = _console()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for place, column in enumerate(columns):
+        numeric = bool(rows) and all(
+            row[place] is None or isinstance(row[place], int) for row in rows
+        )
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(ABSENT if cell is None else str(cell)) for cell in row))
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
+
+
+def _console() -> Console:
+    terminal = sys.stdout.isatty()
+    return Console(
+        file=sys.stdout,
+        width=None if terminal else _WIDTH_ELSEWHERE,
+        force_terminal=terminal,
+        highlight=False,
+    )
+
+
+def note(text: str) -> None:
+    """A line on stderr for whoever is watching."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 record``, ``2 records``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(number: int) -> str:
+    """A number of bytes for people, such as ``1.5 MB``."""
+    if number < 1000:
+        return count(number, "byte")
+    amount, unit = number / 1e3, "kB"
+    for larger in ("MB", "GB"):
+        if amount >= 1000:
+            amount, unit = amount / 1e3, larger
+    return f"{amount:.1f} {unit}"
+
+
+class Progress:
+    """Records and bytes so far, drawn on stderr while it is a terminal and not ``hidden``."""
+
+    def __init__(self, what: str, total_bytes: int | None, hidden: bool = False) -> None:
+        self._drawn: rich.progress.Progress | None = None
+        if sys.stderr.isatty() and not hidden:
+            self._drawn = rich.progress.Progress(
+                rich.progress.SpinnerColumn(),
+                rich.progress.TextColumn("{task.description}"),
+                *([rich.progress.BarColumn()] if total_bytes else []),
+                rich.progress.TextColumn("{task.fields[counted]}"),
+                rich.progress.TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._drawn.add_task(what, total=total_bytes, counted="")
+
+    def __enter__(self) -> Self:
+        if self._drawn is not None:
+            self._drawn.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._drawn is not None:
+            self._drawn.stop()
+
+    def show(self, records: int, read_bytes: int) -> None:
+        """Say how far it has come."""
+        if self._drawn is not None:
+            counted = f"{count(records, 'record')}, {size(read_bytes)}"
+            self._drawn.update(self._task, completed=read_bytes, counted=counted)

@@ -1,0 +1,73 @@
+"""Where to begin reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final, NamedTuple
+
+from confluent_kafka.admin import OffsetSpec
+
+from partage.console.cluster import Cluster
+from partage.console.failure import Failure, misused
+from partage.console.offsets import Place, offsets
+
+
+class From(Enum):
+    """What a start is counted from."""
+
+    BEGINNING = "beginning"
+    END = "end"
+    ZERO = "offset"
+
+
+class Start(NamedTuple):
+    """The beginning, an offset, or so many records before the end."""
+
+    counted_from: From
+    number: int = 0
+
+
+BEGINNING: Final = Start(From.BEGINNING)
+END: Final = Start(From.END)
+_NAMED: Final = {"beginning": BEGINNING, "earliest": BEGINNING, "end": END, "latest": END}
+
+
+def parse_start(text: str) -> Start:
+    """The start in an option's words.
+
+    Raises:
+        Failure: it is none.
+    """
+    if text in _NAMED:
+        return _NAMED[text]
+    if not text.removeprefix("-").isdecimal():
+        raise misused(f"--offset is {text!r}; it wants N, -N, {', '.join(_NAMED)}")
+    number = int(text)
+    return Start(From.END, -number) if text.startswith("-") else Start(From.ZERO, number)
+
+
+def start_offsets(cluster: Cluster, places: Iterable[Place], start: Start) -> dict[Place, int]:
+    """The offset to start at in each partition.
+
+    Raises:
+        Failure: a partition without a leader; an offset that it does not have.
+    """
+    places = list(places)
+    earliest = offsets(cluster, places, OffsetSpec.earliest())
+    latest = offsets(cluster, places, OffsetSpec.latest())
+    for topic, partition in places:
+        if (topic, partition) not in earliest or (topic, partition) not in latest:
+            raise Failure(f"partition {partition} of {topic} has no leader now")
+    if start.counted_from is From.BEGINNING:
+        return earliest
+    if start.counted_from is From.END:
+        return {place: max(earliest[place], latest[place] - start.number) for place in places}
+    for topic, partition in places:
+        first, end = earliest[topic, partition], latest[topic, partition]
+        if not first <= start.number <= end:
+            raise Failure(
+                f"offset {start.number} is not in partition {partition} of {topic}, "
+                f"which has {first} up to {end}"
+            )
+    return dict.fromkeys(places, start.number)

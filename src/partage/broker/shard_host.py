@@ -129,8 +129,9 @@ class ShardHost:
         if driver.has_unsent and not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self._flush, self._life)
-        for notice in driver.take_notices():
-            self._listener(notice)
+        if driver.has_notices:
+            for notice in driver.take_notices():
+                self._listener(notice)
         wake_ms = driver.timers.wake_at_ms()
         if wake_ms is not None and (self._wake is None or wake_ms < self._wake_ms):
             self._wake_at(wake_ms)

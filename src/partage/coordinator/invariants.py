@@ -15,6 +15,8 @@ Tests and the laboratory call `check` after each event they feed to a core; the 
 10. The stored generation is the one that its members are in, once the join phase is over.
 11. The chosen protocol is supported by every member of the generation.
 12. No group is larger than it may be, once the join phase is over.
+13. What belongs to one phase is gone with it: the initial delay with the join phase, the mark of a
+    sync that was resumed after loading with that sync.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ def check(shard: Shard, armed: Armed) -> None:
         generation_is_stored(group)
         protocol_is_common(group)
         size_is_bounded(group, shard.settings.members_max)
+        phases_leave_nothing_behind(group)
     no_stray_timers(shard, armed)
 
 
@@ -179,3 +182,11 @@ def size_is_bounded(group: Group, members_max: int) -> None:
     """Invariant 12."""
     if group.state in _IN_GENERATION:
         assert len(group.members) <= members_max, f"{group.id} has {len(group.members)} members"
+
+
+def phases_leave_nothing_behind(group: Group) -> None:
+    """Invariant 13."""
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        assert group.initial_delay is None, f"{group.id} is {group.state}, and delayed"
+    if group.state is not GroupState.COMPLETING_REBALANCE:
+        assert not group.sync_resumed, f"{group.id} is {group.state}, and its sync resumed"

@@ -39,7 +39,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Outcome(msgspec.Struct):
+class Outcome:
     """What is to be done after one event, in this order:
 
     1. ``records`` are already applied to the core. Append them to the shard's log, in order.
@@ -54,7 +54,10 @@ class Outcome(msgspec.Struct):
     again from its log.
     """
 
-    records: list[Record] = []
-    timers: list[tuple[TimerKey, int | None]] = []
-    replies: list[tuple[Ticket, Reply]] = []
-    notices: list[Notice] = []
+    __slots__ = ("notices", "records", "replies", "timers")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.timers: list[tuple[TimerKey, int | None]] = []
+        self.replies: list[tuple[Ticket, Reply]] = []
+        self.notices: list[Notice] = []

@@ -63,6 +63,7 @@ class Shard:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self._subscribed_topics = subscribed_topics
+        self._apply = self.apply  # bound once: a heartbeat is too cheap to bind it each time
 
     # Durable state.
 
@@ -106,7 +107,7 @@ class Shard:
             if len(group.members) > self.settings.members_max:
                 rebalance.start(turn, group, "more members than group.max.size")
         turn.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
-        return turn.outcome
+        return turn
 
     # Events.
 
@@ -114,10 +115,10 @@ class Shard:
         """What comes of ``event``; see `Outcome` for what must be done with it."""
         turn = self._turn(event.at_ms)
         _HANDLERS[type(event)](self, turn, event)
-        return turn.outcome
+        return turn
 
     def _turn(self, at_ms: int) -> Turn:
-        return Turn(at_ms, self.settings, self.apply)
+        return Turn(at_ms, self.settings, self._apply)
 
     def _join(self, turn: Turn, event: Join) -> None:
         error = refusal(turn, event)

@@ -1,4 +1,4 @@
-"""One event's turn: what a handler may do to the world, gathered into its `Outcome`."""
+"""One event's turn: what a handler may do to the world, and its `Outcome`."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from partage.coordinator.timers import TimerKey
 from partage.model.settings import GroupSettings
 
 
-class Turn:
-    """The time of the event, the settings, and the outcome so far."""
+class Turn(Outcome):
+    """The outcome so far, with the time of the event and the settings."""
 
-    __slots__ = ("_apply", "at_ms", "outcome", "settings")
+    __slots__ = ("_apply", "at_ms", "settings")
 
     def __init__(
         self, at_ms: int, settings: GroupSettings, apply: Callable[[Record], None]
     ) -> None:
+        super().__init__()
         self.at_ms = at_ms
         self.settings = settings
-        self.outcome = Outcome()
         self._apply = apply
 
     def write(self, record: Record) -> None:
         """Apply the record and have it stored."""
         self._apply(record)
-        self.outcome.records.append(record)
+        self.records.append(record)
 
     def reply(self, ticket: Ticket, reply: Reply) -> None:
         """Answer a ticket, once all that was written so far is durable."""
-        self.outcome.replies.append((ticket, reply))
+        self.replies.append((ticket, reply))
 
     def arm(self, key: TimerKey, delay_ms: int) -> None:
         """Have the timer fire after ``delay_ms``; an earlier deadline of the key is void."""
-        self.outcome.timers.append((key, self.at_ms + delay_ms))
+        self.timers.append((key, self.at_ms + delay_ms))
 
     def cancel(self, key: TimerKey) -> None:
         """Have the timer not fire."""
-        self.outcome.timers.append((key, None))
+        self.timers.append((key, None))
 
     def keep_alive(self, member: Member) -> None:
         """The member's session begins anew, unless it is parked and has none."""
@@ -53,7 +53,7 @@ class Turn:
         self, group: Group, happening: Happening, member_id: str | None = None, reason: str = ""
     ) -> None:
         """Note something for operators."""
-        self.outcome.notices.append(
+        self.notices.append(
             Notice(
                 at_ms=self.at_ms,
                 group_id=group.id,

@@ -32,7 +32,7 @@ class Driver:
     def __init__(self) -> None:
         self.shard: Shard | None = None
         self.timers: Timers[TimerKey] = Timers()
-        self._open: dict[Ticket, Asked] = {}  # requests whose reply has not left
+        self._open: dict[Ticket, Asked] = {}  # requests that were not answered at once
         self._ready: deque[tuple[Ticket, Reply]] = deque()
         self._held: deque[tuple[int, Ticket, Reply]] = deque()  # with `_applied` at their time
         self._applied = 0  # records the core has given out
@@ -75,15 +75,27 @@ class Driver:
     def handle(self, event: Event) -> None:
         """Hand an event to the core and take what comes of it."""
         shard = self.shard
-        if isinstance(event, Asked):
+        if shard is None:
+            self._put_off(event)
+            return
+        outcome = shard.handle(event)
+        self._take(outcome)
+        if isinstance(event, Asked) and not self._is_answered(event, outcome):
             self._open[event.reply_to] = event
-        if shard is not None:
-            self._take(shard.handle(event))
-        elif isinstance(event, Asked):
+
+    def _put_off(self, event: Event) -> None:
+        """While loading: a request is told so, anything else waits."""
+        if isinstance(event, Asked):
             error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             self._ready.append((event.reply_to, unavailable(event, error)))
         else:
             self._postponed.append(event)
+
+    def _is_answered(self, event: Asked, outcome: Outcome) -> bool:
+        """Whether the one reply there is goes to the event itself, and may leave."""
+        replies = outcome.replies
+        is_own = len(replies) == 1 and replies[0][0] is event.reply_to
+        return is_own and self._durable == self._applied
 
     def fire_due(self, now_ms: int, count_max: int | None = None) -> None:
         """Fire the timers whose time has come, the earliest ``count_max`` of them."""
@@ -135,9 +147,15 @@ class Driver:
         """Up to ``count_max`` replies to send now, in order; the rest stays for the next turn."""
         count = min(count_max, len(self._ready))
         leaving = [self._ready.popleft() for _ in range(count)]
-        for ticket, _ in leaving:
-            del self._open[ticket]
+        if self._open:
+            for ticket, _ in leaving:
+                self._open.pop(ticket, None)
         return leaving
+
+    @property
+    def has_notices(self) -> bool:
+        """Whether there is something to tell operators."""
+        return bool(self._notices)
 
     def take_notices(self) -> list[Notice]:
         """What operators may want to know, since the last call."""

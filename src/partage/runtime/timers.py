@@ -29,6 +29,11 @@ class Timers(Generic[Key]):
         """The deadline of every timer that is armed."""
         return self._deadlines
 
+    @property
+    def queue_length(self) -> int:
+        """The entries in the queue, those of cancelled timers among them."""
+        return len(self._heap)
+
     def set(self, key: Key, deadline_ms: int | None) -> None:
         """Arm the timer, replacing its deadline, or cancel it."""
         if deadline_ms is None:

@@ -1,0 +1,233 @@
+"""The driver's contract: what may leave when, and what becomes of it if the log fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.coordinator.events import (
+    Commit,
+    Describe,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    OffsetToCommit,
+    Protocol,
+    Ticket,
+    TopicsDeleted,
+)
+from partage.coordinator.records import OffsetCommitted, OffsetRemoved
+from partage.coordinator.replies import CommitReply, HeartbeatReply, JoinReply, OffsetsReply, Reply
+from partage.coordinator.shard import Shard
+from partage.model.errors import ErrorCode
+from partage.model.settings import GroupSettings
+from partage.runtime.driver import Driver
+
+NOW_MS = 1_000
+
+
+def shard() -> Shard:
+    return Shard(GroupSettings(), lambda metadata: None)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.activate(shard(), NOW_MS)
+    return driver
+
+
+def commit(ticket: int, offset: int = 1, topic: str = "t") -> Commit:
+    wanted = OffsetToCommit(topic=topic, partition=0, offset=offset)
+    return Commit(at_ms=NOW_MS, reply_to=Ticket(ticket), group_id="g", offsets=(wanted,))
+
+
+def fetch(ticket: int) -> FetchOffsets:
+    partitions = (("t", 0),)
+    return FetchOffsets(at_ms=NOW_MS, reply_to=Ticket(ticket), group_id="g", partitions=partitions)
+
+
+def describe(ticket: int) -> Describe:
+    return Describe(at_ms=NOW_MS, reply_to=Ticket(ticket), group_id="nobody's")
+
+
+def join(ticket: int) -> Join:
+    return Join(
+        at_ms=NOW_MS,
+        reply_to=Ticket(ticket),
+        group_id="h",
+        member_id="",
+        fresh_member_id=f"m-{ticket}",
+        client_id="c",
+        client_host="/",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(Protocol("range", b""),),
+        must_rejoin_with_id=False,
+    )
+
+
+def ready(driver: Driver) -> list[object]:
+    """The tickets whose replies leave now."""
+    return [ticket for ticket, _ in driver.take_ready(100)]
+
+
+def replies(driver: Driver) -> dict[object, Reply]:
+    return dict(driver.take_ready(100))
+
+
+def test_what_needs_no_record_leaves_at_once(driver: Driver) -> None:
+    driver.handle(describe(1))
+    assert driver.has_ready
+    assert not driver.has_unsent
+    assert ready(driver) == [1]
+    assert not driver.has_ready
+
+
+def test_replies_leave_in_order_once_what_was_applied_before_them_is_durable(
+    driver: Driver,
+) -> None:
+    driver.handle(describe(1))
+    driver.handle(commit(2))
+    driver.handle(fetch(3))
+    driver.handle(describe(4))
+    records, first = driver.take_unsent()
+    driver.handle(commit(5, offset=2))
+    driver.handle(fetch(6))
+    more, second = driver.take_unsent()
+    assert [r.offset for r in records + more if isinstance(r, OffsetCommitted)] == [1, 2]
+    assert ready(driver) == [1]
+    driver.durable(first)
+    assert ready(driver) == [2, 3, 4]
+    driver.durable(second)
+    assert ready(driver) == [5, 6]
+
+
+def test_a_later_mark_confirms_the_earlier_ones(driver: Driver) -> None:
+    driver.handle(commit(1))
+    driver.take_unsent()
+    driver.handle(commit(2))
+    _, mark = driver.take_unsent()
+    driver.durable(mark)
+    assert ready(driver) == [1, 2]
+    driver.durable(mark)
+    assert ready(driver) == []
+
+
+def test_replies_wait_for_records_the_log_was_not_even_given(driver: Driver) -> None:
+    driver.handle(commit(1))
+    _, mark = driver.take_unsent()
+    driver.handle(commit(2))
+    driver.handle(fetch(3))
+    driver.durable(mark)
+    assert ready(driver) == [1]
+    assert driver.has_unsent
+    _, mark = driver.take_unsent()
+    driver.durable(mark)
+    assert replies(driver)[Ticket(3)] == OffsetsReply(
+        offsets=(OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=1000),)
+    )
+
+
+def test_replies_leave_in_slices(driver: Driver) -> None:
+    for ticket in range(5):
+        driver.handle(describe(ticket))
+    assert [ticket for ticket, _ in driver.take_ready(2)] == [0, 1]
+    driver.handle(describe(5))
+    assert [ticket for ticket, _ in driver.take_ready(2)] == [2, 3]
+    assert [ticket for ticket, _ in driver.take_ready(9)] == [4, 5]
+
+
+def test_the_log_cannot_confirm_what_it_was_not_given(driver: Driver) -> None:
+    driver.handle(commit(1))
+    with pytest.raises(AssertionError, match="not given"):
+        driver.durable(1)
+
+
+def test_a_failure_answers_everybody_whose_reply_was_not_ready(driver: Driver) -> None:
+    driver.handle(describe(1))
+    driver.handle(join(2))  # parked
+    driver.handle(commit(3))
+    driver.take_unsent()
+    driver.handle(fetch(4))
+    driver.handle(commit(5))  # never given to the log
+    driver.failed()
+    assert driver.shard is None
+    assert not driver.has_unsent
+    assert not driver.timers.armed
+    answers = replies(driver)
+    assert list(answers) == [1, 2, 3, 4, 5]
+    unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert answers[Ticket(2)] == JoinReply(error=unavailable, member_id="")
+    assert answers[Ticket(3)] == answers[Ticket(5)] == CommitReply(errors=(unavailable,))
+    assert answers[Ticket(4)] == OffsetsReply(error=ErrorCode.NOT_COORDINATOR)
+
+
+def test_after_a_failure_the_shard_is_loaded_again(driver: Driver) -> None:
+    driver.handle(commit(1, offset=1))
+    records, mark = driver.take_unsent()
+    driver.durable(mark)
+    driver.handle(commit(2, offset=2))
+    driver.failed()
+    ready(driver)
+    again = shard()
+    for record in records:
+        again.apply(record)
+    driver.activate(again, NOW_MS)
+    driver.handle(fetch(3))
+    (reply,) = replies(driver).values()
+    assert isinstance(reply, OffsetsReply)
+    assert [o and o.offset for o in reply.offsets] == [1]
+    driver.handle(commit(4, offset=3))
+    _, mark = driver.take_unsent()
+    assert ready(driver) == []
+    driver.durable(mark)
+    assert ready(driver) == [4]
+
+
+def test_while_loading_requests_are_told_so_and_what_happens_is_kept_for_later() -> None:
+    driver = Driver()
+    driver.handle(commit(1))
+    driver.handle(Heartbeat(at_ms=1, reply_to=Ticket(2), group_id="g", generation=1, member_id=""))
+    driver.handle(TopicsDeleted(at_ms=1, topics=frozenset({"t"})))
+    assert replies(driver) == {
+        Ticket(1): CommitReply(errors=(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,)),
+        Ticket(2): HeartbeatReply(ErrorCode.NONE),
+    }
+    assert not driver.has_unsent
+    loaded = shard()
+    loaded.apply(OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
+    driver.activate(loaded, NOW_MS)
+    records, mark = driver.take_unsent()
+    assert records == [OffsetRemoved(group_id="g", topic="t", partition=0)]
+    driver.handle(fetch(3))
+    assert ready(driver) == []
+    driver.durable(mark)
+    assert replies(driver) == {Ticket(3): OffsetsReply(offsets=(None,))}
+
+
+def test_a_shard_is_loaded_once(driver: Driver) -> None:
+    with pytest.raises(AssertionError, match="once"):
+        driver.activate(shard(), NOW_MS)
+
+
+def test_timers_fire_as_events_as_many_as_are_wanted(driver: Driver) -> None:
+    driver.handle(join(1))
+    due_ms = NOW_MS + GroupSettings().initial_rebalance_delay_ms
+    driver.fire_due(due_ms - 1)
+    assert ready(driver) == []
+    driver.fire_due(due_ms, 0)
+    assert ready(driver) == []
+    driver.fire_due(due_ms, 1)
+    _, mark = driver.take_unsent()
+    driver.durable(mark)
+    assert ready(driver) == [1]
+
+
+def test_notices_are_taken_once(driver: Driver) -> None:
+    driver.handle(join(1))
+    assert [notice.happening for notice in driver.take_notices()] == [
+        "joined",
+        "rebalance started",
+    ]
+    assert driver.take_notices() == []

@@ -13,6 +13,7 @@ from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
 
 _NONE: Final[Mapping[str, str]] = {}
+_SHOWN_MAX: Final = 100  # characters of what a client sent that an error repeats
 
 
 class ConfigSource(IntEnum):
@@ -91,13 +92,13 @@ def check_configs(configs: Mapping[str, str | None]) -> Refusal | None:
     for name, text in configs.items():
         key = CONFIG_KEYS.get(name)
         if key is None:
-            return _invalid(f"unknown topic config: {name}")
+            return _invalid(f"unknown topic config: {name[:_SHOWN_MAX]}")
         if text is None:
             return _invalid(f"{name}: null is not a value")
         try:
             values[name] = parse(key, text)
         except ValueError as error:
-            return _invalid(f"{name}={text}: {error}")
+            return _invalid(f"{name}={text[:_SHOWN_MAX]}: {error}")
     return _check_together(values)
 
 

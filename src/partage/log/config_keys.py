@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
+_DIGITS_MAX: Final = 30
 
 
 class ConfigType(IntEnum):
@@ -53,7 +55,7 @@ def _integer(low: int, high: int) -> Callable[[str], int]:
         digits = text.removeprefix("-").removeprefix("+")
         if not (digits.isascii() and digits.isdigit()):
             raise ValueError("not a whole number")
-        if not low <= int(text) <= high:
+        if len(digits) > _DIGITS_MAX or not low <= int(text) <= high:
             raise ValueError(f"must be from {low} to {high}")
         return int(text)
 
@@ -253,4 +255,4 @@ _KEYS: Final = [
                     "unclean.leader.election.enable", _ONE_REPLICA),
 ]  # fmt: skip
 
-CONFIG_KEYS: Final = {key.name: key for key in _KEYS}
+CONFIG_KEYS: Final = {key.name: key for key in sorted(_KEYS, key=attrgetter("name"))}

@@ -66,12 +66,15 @@ class Indexes:
     def read(
         cls, disk: Disk, directory: str, base_offset: int, size: int, interval_bytes: int
     ) -> Indexes | None:
-        """The indexes in a segment's files; `None` if one is missing or cannot be right."""
+        """The indexes in a segment's files; `None` if one is missing or cannot be right.
+
+        A time index without entries may be one that was lost: it is not believed either.
+        """
         content = read_file(disk, file_of(directory, base_offset, INDEX))
         offsets = None if content is None else OffsetIndex.decode(content, size)
         content = read_file(disk, file_of(directory, base_offset, TIME_INDEX))
         times = None if content is None else TimeIndex.decode(content)
-        if offsets is None or times is None:
+        if offsets is None or not times:
             return None
         indexes = cls(base_offset, interval_bytes)
         indexes.offsets, indexes.times = offsets, times

@@ -52,6 +52,8 @@ class MemoryDisk:
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._holding(old), self._holding(new)
+        if basename(old) not in source:
+            raise FileNotFoundError(old)
         if old in self._directories:
             self._move_directories(old, new)
         target[basename(new)] = source.pop(basename(old))

@@ -104,7 +104,7 @@ class Topics:
                 f"{CATALOGUE} is missing, and there are logs. Restore it from a copy, or begin "
                 f"anew in an empty directory."
             )
-        catalogue = _decode(content) if content else _Catalogue(_VERSION, [], [])
+        catalogue = _Catalogue(_VERSION, [], []) if content is None else _decode(content)
         topics = cls(
             [_topic(entry) for entry in catalogue.topics],
             [_topic(entry) for entry in catalogue.deleting],

@@ -1,0 +1,214 @@
+"""Compaction: of each key the last record stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.log.damage import DamagedLog
+from partage.log.reading import fault_in_slice
+from partage.log.rewriting import compact
+from partage.log.swapping import end_swap
+from partage.wire.records.batch import Compression, parse_header, whole_batches
+from partage.wire.records.encode import Record, encode_batch
+
+from .crash_disk import CrashDisk
+from .hosting import DIRECTORY, NOW_MS, Host, Pair, batch
+
+DAY_MS = 86_400_000
+VALUE = b"v" * 40
+
+
+def host_of(*pairs: Pair, **configs: object) -> Host:
+    """A host with a batch a pair, three to a segment or so, and one to close the last of them."""
+    host = Host(**{"segment_bytes": 400, "cleanup_policy": "compact", **configs})
+    host.write(*map(batch, pairs))
+    return host
+
+
+def closed_by(host: Host) -> Host:
+    """Close the active segment by filling it."""
+    end = host.log.end_offset
+    while host.log.plan_compaction(host.now_ms) is None or _planned_end(host) < end:
+        host.log.abandon_compaction()
+        host.write(batch((b"filler", VALUE)))
+    host.log.abandon_compaction()
+    return host
+
+
+def _planned_end(host: Host) -> int:
+    host.log.abandon_compaction()
+    plan = host.log.plan_compaction(host.now_ms)
+    assert plan is not None
+    return plan.end_offset
+
+
+def kept(host: Host) -> list[tuple[int, bytes | None]]:
+    return [(record[0], record[2]) for record in host.records() if record[2] != b"filler"]
+
+
+def test_the_last_record_of_each_key_stays_where_it_was() -> None:
+    keys = [b"a", b"b", b"a", b"c", b"b", b"a", b"d"]
+    host = closed_by(host_of(*((key, VALUE) for key in keys)))
+    before = {record[0]: record for record in host.records()}
+    compacted = host.compact()
+    assert compacted is not None
+    assert kept(host) == [(3, b"c"), (4, b"b"), (5, b"a"), (6, b"d")]
+    assert all(before[record[0]] == record for record in host.records())
+    for _ in range(2):
+        host.open()
+        assert kept(host) == [(3, b"c"), (4, b"b"), (5, b"a"), (6, b"d")]
+
+
+def test_a_batch_is_rewritten_with_what_stays_of_it() -> None:
+    records = [
+        Record(b"a", b"1" * 99, [("h", b"x"), ("n", None)], NOW_MS),
+        Record(b"b", b"2" * 99, (), NOW_MS + 7),
+        Record(b"a", b"3" * 99, [("h", b"y")], NOW_MS + 5),
+        Record(b"c", b"4" * 99, (), NOW_MS + 2),
+    ]
+    host = Host(segment_bytes=700, cleanup_policy="compact")
+    host.write(encode_batch(records, producer_id=5, producer_epoch=1, base_sequence=0))
+    host.write(encode_batch(records, compression=Compression.ZSTD))
+    host.write(*[batch((b"filler", VALUE))] * 8)
+    before = {record[0]: record for record in host.records()}
+    host.compact()
+    assert [record[0] for record in host.records()][:3] == [5, 6, 7]
+    assert all(before[record[0]] == record for record in host.records())
+    first, second, *_ = (header for _, header in whole_batches(host.fetch(0)))
+    assert (first.record_count, first.base_offset, first.last_offset) == (0, 0, 3)
+    assert (first.producer_id, first.producer_epoch, first.base_sequence) == (5, 1, 0)
+    assert (second.record_count, second.base_offset, second.last_offset) == (3, 4, 7)
+    assert second.compression == Compression.ZSTD
+    assert second.max_timestamp_ms == NOW_MS + 7
+
+
+def test_a_fetch_in_a_gap_goes_on_after_it() -> None:
+    host = closed_by(host_of(*((b"a", VALUE) for _ in range(9)), (b"b", VALUE)))
+    host.compact()
+    for offset in range(10):
+        header = parse_header(host.fetch(offset))
+        assert header.last_offset >= offset
+    assert host.log.log_start_offset == 0
+    assert host.log.offset_for_timestamp(0) == (8, NOW_MS)
+
+
+def test_small_segments_are_joined() -> None:
+    host = closed_by(host_of(*((b"a", VALUE) for _ in range(20)), segment_bytes=1000))
+    for _ in range(3):
+        closed_by(host)
+        host.compact()
+    logs = [name for name in host.files() if name.endswith(".log")]
+    assert len(logs) <= 4
+    host.open()
+    assert kept(host) == [(19, b"a")]
+
+
+def test_a_tombstone_stays_as_long_as_it_should() -> None:
+    host = closed_by(
+        host_of((b"a", VALUE), (b"b", VALUE), (b"a", None), delete_retention_ms=DAY_MS)
+    )
+    host.compact()
+    assert kept(host) == [(1, b"b"), (2, b"a")]
+    host.now_ms += DAY_MS - 1
+    closed_by(host).compact()
+    assert kept(host) == [(1, b"b"), (2, b"a")]
+    host.open()
+    host.now_ms += 1
+    closed_by(host).compact()
+    assert kept(host) == [(1, b"b")]
+
+
+def test_an_old_tombstone_counts_from_its_first_compaction() -> None:
+    host = host_of((b"a", VALUE), (b"a", None), delete_retention_ms=DAY_MS)
+    host.now_ms += 10 * DAY_MS
+    closed_by(host).compact()
+    assert kept(host) == [(1, b"a")]
+
+
+def test_no_more_keys_are_held_than_allowed() -> None:
+    pairs = [(b"%d" % (n % 7), b"%d" % n * 20) for n in range(21)]
+    host = closed_by(host_of(*pairs, min_cleanable_dirty_ratio=0))
+    rounds = 0
+    while host.compact(keys_max=3):
+        rounds += 1
+        found = {record[2]: record[3] for record in host.records()}
+        assert all(found[key] == value for key, value in pairs[14:])
+        assert rounds < 20
+    assert rounds > 1
+    assert kept(host) == [(n, b"%d" % (n % 7)) for n in range(14, 21)]
+
+
+def test_it_is_done_when_it_is_worth_while() -> None:
+    host = host_of(*((b"%d" % n, VALUE) for n in range(12)), min_cleanable_dirty_ratio=0.5)
+    closed_by(host)
+    assert host.compact() is not None
+    assert host.compact() is None
+    host.write(*[batch((b"x", VALUE))] * 6)
+    assert host.compact() is None  # less than half is new
+    host.write(*[batch((b"x", VALUE))] * 12)
+    assert host.compact() is not None
+
+
+def test_records_are_safe_while_they_are_young_and_due_when_they_are_old() -> None:
+    host = host_of(*((b"a", VALUE) for _ in range(9)), min_compaction_lag_ms=1000)
+    assert host.compact() is None
+    host.now_ms += 1000
+    assert host.compact() is not None
+    host = host_of(
+        *((b"%d" % n, VALUE) for n in range(30)),
+        min_cleanable_dirty_ratio=1.0,
+        max_compaction_lag_ms=1000,
+    )
+    assert host.compact() is not None
+    host.write(*[batch((b"a", VALUE))] * 6)
+    assert host.compact() is None
+    host.now_ms += 1001
+    assert host.compact() is not None
+
+
+def test_topics_that_are_not_compacted_are_left_alone() -> None:
+    assert host_of(*((b"a", VALUE) for _ in range(9)), cleanup_policy="delete").compact() is None
+
+
+def test_appends_and_reads_go_on_meanwhile() -> None:
+    host = closed_by(host_of(*((b"a", VALUE) for _ in range(9))))
+    plan = host.log.plan_compaction(NOW_MS)
+    assert plan is not None
+    assert host.log.plan_compaction(NOW_MS) is None  # one at a time
+    slices = host.log.locate(4, 10_000)
+    host.write(*[batch((b"b", VALUE))] * 6)
+    compacted = compact(host.disk, plan)
+    host.write(*[batch((b"c", VALUE))] * 6)
+    end = host.log.end_offset
+    assert host.log.expired(NOW_MS * 2) is None
+    host.log.swap_in(compacted)
+    assert isinstance(slices, list)
+    stale = slices[0]
+    content = host.disk.read(stale.path, stale.position, stale.length)
+    assert fault_in_slice(stale, content) is not None
+    end_swap(host.disk, DIRECTORY, compacted.swap)
+    assert [offset for offset, key in kept(host) if key == b"a"] == [8]
+    assert host.records()[-1][0] == end - 1
+    host.open()
+    assert host.records()[-1][0] == end - 1
+
+
+def test_a_damaged_segment_is_not_compacted() -> None:
+    disk = CrashDisk()
+    host = Host(disk, segment_bytes=400, cleanup_policy="compact")
+    host.write(*[batch((b"a", VALUE))] * 9)
+    disk.damage(f"{DIRECTORY}/00000000000000000000.log", 100)
+    plan = host.log.plan_compaction(NOW_MS)
+    assert plan is not None
+    with pytest.raises(DamagedLog):
+        compact(disk, plan)
+    host.log.abandon_compaction()
+    assert host.log.plan_compaction(NOW_MS) is not None
+
+
+def test_control_batches_stay() -> None:
+    host = Host(segment_bytes=400, cleanup_policy="compact")
+    host.append(encode_batch([Record(b"k", b"x")], is_control=True), from_client=False)
+    host.write(*[batch((b"a", VALUE))] * 12)
+    host.compact()
+    assert parse_header(host.fetch(0)).is_control

@@ -1,0 +1,76 @@
+"""Giving up the end of a damaged log."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.log.cutting import CannotCut, cut_log
+from partage.log.damage import DamagedLog
+from partage.log.topics import Change, Topics, apply_change
+
+from .crash_disk import CrashDisk
+from .hosting import DIRECTORY, TOPIC_ID, Host, batch
+
+FIRST = f"{DIRECTORY}/00000000000000000000.log"
+SIZE = len(batch(b"0" * 40))
+
+
+def damaged_host() -> Host:
+    disk = CrashDisk()
+    change = Topics.load(disk).create("flights", TOPIC_ID, 1, {})
+    assert isinstance(change, Change)
+    apply_change(disk, change)
+    host = Host(disk, segment_bytes=3 * SIZE)
+    host.write(*(batch(b"%d" % n * 40) for n in range(8)))
+    return host
+
+
+def test_a_damaged_log_can_be_used_again_once_it_is_cut() -> None:
+    host = damaged_host()
+    disk = host.disk
+    assert isinstance(disk, CrashDisk)
+    second = FIRST.replace("0.log", "6.log")
+    disk.damage(second, SIZE + 80)
+    with pytest.raises(DamagedLog) as caught:
+        host.open()
+    cuts = cut_log(disk, caught.value.path, caught.value.position)
+    assert [cut.path for cut in cuts] == [second]
+    assert host.open().cuts == []
+    assert host.values() == [b"%d" % n * 40 for n in range(7)]
+    host.write(batch(b"more"))
+    assert host.open().log.end_offset == 8
+
+
+def test_later_segments_go_too_and_all_is_kept() -> None:
+    host = damaged_host()
+    host.close()
+    cuts = cut_log(host.disk, FIRST, 2 * SIZE)
+    assert [cut.kept_in for cut in cuts] == [
+        f"{DIRECTORY}/00000000000000000006.log.torn-0",
+        f"{DIRECTORY}/00000000000000000003.log.torn-0",
+        f"{FIRST}.torn-{2 * SIZE}",
+    ]
+    host.open()
+    assert host.values() == [b"0" * 40, b"1" * 40]
+    assert cut_log(host.disk, FIRST, 2 * SIZE)[0].length == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "position", "why"),
+    [
+        (FIRST, SIZE + 1, "that is where to cut"),
+        (FIRST, 99 * SIZE, "bytes, not"),
+        (FIRST, -1, "bytes, not"),
+        (FIRST + "x", 0, "no segment file"),
+        ("topics.json", 0, "no segment file"),
+        ("../flights-0/00000000000000000000.log", 0, "no segment file"),
+        (f"other-0/{FIRST.rpartition('/')[2]}", 0, "no topic"),
+    ],
+)
+def test_only_logs_can_be_cut_and_only_between_batches(path: str, position: int, why: str) -> None:
+    host = damaged_host()
+    host.disk.make_directory("other-0")
+    host.disk.write(f"other-0/{FIRST.rpartition('/')[2]}", 0, [b"x"])
+    with pytest.raises(CannotCut, match=why):
+        cut_log(host.disk, path, position)
+    assert host.open().log.end_offset == 8

@@ -1,0 +1,120 @@
+"""The disk in memory does what a directory does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from partage.log.disk import Disk
+from partage.log.memory import MemoryDisk
+from partage.log.outcomes import Write
+from partage.log.performing import perform, read_file, replace_file
+
+from .crash_disk import CrashDisk
+from .directory_disk import DirectoryDisk
+
+
+def outcome(disk: Disk, name: str, *arguments: Any) -> object:
+    try:
+        return getattr(disk, name)(*arguments)
+    except FileNotFoundError:
+        return FileNotFoundError
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_they_do_the_same(seed: int, tmp_path: Path) -> None:
+    rng = Random(seed)
+    disks: list[Disk] = [DirectoryDisk(tmp_path), MemoryDisk(), CrashDisk()]
+    paths = ["a", "b", "x/a", "x/b", "y/a"]
+    for _ in range(300):
+        path = rng.choice(paths)
+        name, arguments = rng.choice(
+            [
+                ("write", (path, rng.randrange(50), [rng.randbytes(9), memoryview(b"ab")])),
+                ("read", (path, rng.randrange(60), rng.randrange(60))),
+                ("size", (path,)),
+                ("truncate", (path, rng.randrange(60))),
+                ("rename", (path, path[:-1] + rng.choice("ab"))),
+                ("remove", (rng.choice([*paths, "x"]),)),
+                ("make_directory", (rng.choice("xy"),)),
+                ("sync", (path,)),
+                ("sync_directory", (rng.choice(["", "x"]),)),
+                ("names", (rng.choice(["", "x", "y"]),)),
+            ]
+        )
+        outcomes = [outcome(disk, name, *arguments) for disk in disks]
+        assert outcomes[0] == outcomes[1] == outcomes[2], (name, arguments)
+
+
+def test_a_directory_moves_with_all_that_is_in_it() -> None:
+    disk = MemoryDisk()
+    disk.make_directory("a/b")
+    disk.write("a/b/c", 0, [b"x"])
+    disk.rename("a", "z")
+    assert (disk.names(""), disk.names("z"), disk.names("z/b")) == (["z"], ["b"], ["c"])
+    assert disk.read("z/b/c", 0, 9) == b"x"
+    assert disk.names("a/b") == []
+    disk.remove("z")
+    assert (disk.names(""), disk.names("z/b")) == ([], [])
+
+
+def test_a_directory_is_no_file() -> None:
+    disk = MemoryDisk()
+    disk.make_directory("a")
+    with pytest.raises(IsADirectoryError):
+        disk.write("a", 0, [b"x"])
+    with pytest.raises(FileNotFoundError):
+        disk.write("b/c", 0, [b"x"])
+
+
+class CountingDisk(MemoryDisk):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, object]] = []
+
+    def write(self, path: str, position: int, chunks: Any) -> None:
+        self.calls.append(("write", (path, position)))
+        super().write(path, position, chunks)
+
+    def sync(self, path: str) -> None:
+        self.calls.append(("sync", path))
+
+    def sync_directory(self, path: str) -> None:
+        self.calls.append(("sync_directory", path))
+
+
+def test_a_group_takes_as_few_calls_as_can_be() -> None:
+    disk = CountingDisk()
+    writes = [
+        Write("a", 0, [b"12"]),
+        Write("a", 2, [b"3", b"4"]),
+        Write("b", 5, [b"x"]),
+        Write("a", 4, [b"5"]),
+    ]
+    perform(disk, writes)
+    assert disk.calls == [
+        ("write", ("a", 0)),
+        ("write", ("b", 5)),
+        ("write", ("a", 4)),
+        ("sync", "a"),
+        ("sync", "b"),
+        ("sync_directory", ""),
+    ]
+    assert disk.read("a", 0, 9) == b"12345"
+    disk.calls.clear()
+    perform(disk, writes, sync=False)
+    assert {call for call, _ in disk.calls} == {"write"}
+    perform(disk, [])
+
+
+def test_a_file_is_replaced_as_a_whole() -> None:
+    disk = MemoryDisk()
+    assert read_file(disk, "a") is None
+    replace_file(disk, "a", b"long content")
+    disk.write("a.tmp", 0, [b"longer than what comes"])
+    replace_file(disk, "a", b"short")
+    assert read_file(disk, "a") == b"short"
+    assert disk.names("") == ["a"]

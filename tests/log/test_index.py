@@ -1,0 +1,140 @@
+"""The index files, and the entries in them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partage.log.index import OffsetIndex, TimeIndex
+from partage.log.indexing import Indexes
+from partage.log.memory import MemoryDisk
+
+entries = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 2)), max_size=30)
+
+
+def rising(numbers: list[int]) -> list[int]:
+    return sorted(set(numbers))
+
+
+@given(entries)
+def test_an_offset_index_has_kafkas_format(given_entries: list[tuple[int, int]]) -> None:
+    offsets = rising([offset for offset, _ in given_entries])
+    positions = rising([position for _, position in given_entries])
+    pairs = list(zip(offsets, positions, strict=False))
+    index = OffsetIndex()
+    for pair in pairs:
+        index.add(*pair)
+    content = index.encode()
+    assert content == b"".join(struct.pack(">ii", *pair) for pair in pairs)
+    decoded = OffsetIndex.decode(content, 2**31 - 1)
+    assert decoded is not None
+    assert decoded.encode() == content
+    for offset, position in pairs:
+        assert decoded.floor(offset) == position
+    assert decoded.floor(-1) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1)), max_size=30))
+def test_a_time_index_has_kafkas_format(given_entries: list[tuple[int, int]]) -> None:
+    times = rising([time for time, _ in given_entries])
+    offsets = rising([offset for _, offset in given_entries])
+    pairs = list(zip(times, offsets, strict=False))
+    index = TimeIndex()
+    for time_ms, offset in pairs:
+        index.add(time_ms, offset)
+        index.add(time_ms, offset + 1)  # not larger: no entry
+    content = index.encode()
+    assert content == b"".join(struct.pack(">qi", *pair) for pair in pairs)
+    decoded = TimeIndex.decode(content)
+    assert decoded is not None
+    assert decoded.encode() == content
+    for time_ms, offset in pairs:
+        assert decoded.first_at_least(time_ms) == offset
+    assert decoded.first_at_least(2**63 - 1) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"x",
+        struct.pack(">4i", 1, 10, 1, 20),
+        struct.pack(">4i", 1, 10, 2, 10),
+        struct.pack(">2i", -1, 10),
+        struct.pack(">2i", 1, -10),
+        struct.pack(">2i", 1, 100),
+        struct.pack(">4i", 1, 10, 0, 0),
+    ],
+)
+def test_an_offset_index_that_cannot_be_right_is_not_believed(content: bytes) -> None:
+    assert OffsetIndex.decode(content, 100) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"x" * 11, struct.pack(">qiqi", 5, 1, 5, 2), struct.pack(">qiqi", 5, 1, 6, 1), bytes(24)],
+)
+def test_a_time_index_that_cannot_be_right_is_not_believed(content: bytes) -> None:
+    assert TimeIndex.decode(content) is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(61, 400), st.integers(1, 9), st.integers(-1, 50)), max_size=40),
+    st.integers(0, 1000),
+    st.integers(1, 7),
+)
+def test_batches_added_one_by_one_or_many_at_once_make_the_same_indexes(
+    batches: list[tuple[int, int, int]], interval_bytes: int, group: int
+) -> None:
+    positions, last_offsets, position, offset = list[int](), list[int](), 0, 99
+    for size, records, _ in batches:
+        positions.append(position)
+        position += size
+        offset += records
+        last_offsets.append(offset)
+    times = [time for *_, time in batches]
+    single, grouped = Indexes(100, interval_bytes), Indexes(100, interval_bytes)
+    for row in range(len(batches)):
+        single.add(positions[row], [0], [last_offsets[row]], [times[row]])
+    for row in range(0, len(batches), group):
+        rows, start = slice(row, row + group), positions[row]
+        relative = [at - start for at in positions[rows]]
+        grouped.add(start, relative, last_offsets[rows], times[rows])
+    assert single.offsets.encode() == grouped.offsets.encode()
+    assert single.times.encode() == grouped.times.encode()
+    assert single.largest == grouped.largest
+    if times and max(times) >= 0:
+        first = times.index(max(times))
+        assert single.largest == (max(times), last_offsets[first])
+    indexed = _entries(positions, last_offsets, interval_bytes)
+    assert list(zip(single.offsets.offsets, single.offsets.positions, strict=True)) == indexed
+
+
+def _entries(
+    positions: list[int], last_offsets: list[int], interval_bytes: int
+) -> list[tuple[int, int]]:
+    """Kafka's rule, batch by batch: an entry where more bytes than the interval have passed."""
+    found, latest = [], 0
+    for position, last_offset in zip(positions, last_offsets, strict=True):
+        if position - latest > interval_bytes:
+            found.append((last_offset - 100, position))
+            latest = position
+    return found
+
+
+def test_indexes_are_read_as_they_were_written() -> None:
+    disk = MemoryDisk()
+    disk.make_directory("d")
+    indexes = Indexes(7, 10)
+    indexes.add(0, [0, 70, 140], [9, 12, 20], [5, 9, 8])
+    indexes.close()
+    for write in indexes.writes("d"):
+        disk.write(write.path, write.position, write.chunks)
+    again = Indexes.read(disk, "d", 7, 210, 10)
+    assert again is not None
+    assert again.largest == (9, 12)
+    assert again.end_offset == 21
+    assert Indexes.read(disk, "d", 8, 210, 10) is None
+    assert Indexes.read(disk, "d", 7, 140, 10) is None

@@ -1,0 +1,86 @@
+"""Finding offsets by time."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partage.wire.records.encode import Record, encode_batch
+
+from .hosting import NOW_MS, Host, batch
+
+
+def timed(*ages: int, compression: int = 0) -> bytes:
+    return encode_batch(
+        [Record(None, b"v" * 30, timestamp_ms=NOW_MS + age) for age in ages],
+        compression=compression,
+    )
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=40),
+    st.integers(0, 4),
+    st.integers(0, 30),
+    st.booleans(),
+)
+def test_the_first_record_late_enough_is_found(
+    ages: list[list[int]], compression: int, deleted: int, reopened: bool
+) -> None:
+    host = Host(segment_bytes=500, index_interval_bytes=200, segment_ms=10**9)
+    for group in ages:
+        host.write(timed(*group, compression=compression))
+    flat = [age for group in ages for age in group]
+    start = min(deleted, len(flat))
+    host.perform(host.log.delete_records(start))
+    if reopened:
+        host.close()
+        host.open()
+    for wanted in range(-1, 32):
+        expected = next(
+            (
+                (offset, NOW_MS + age)
+                for offset, age in enumerate(flat)
+                if age >= wanted and offset >= start
+            ),
+            None,
+        )
+        assert host.log.offset_for_timestamp(NOW_MS + wanted) == expected
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=30))
+def test_the_first_of_the_latest_records_is_found(ages: list[list[int]]) -> None:
+    host = Host(segment_bytes=400, index_interval_bytes=100)
+    for group in ages:
+        host.write(timed(*group))
+    flat = [age for group in ages for age in group]
+    latest = max(flat)
+    assert host.log.max_timestamp_offset() == (flat.index(latest), NOW_MS + latest)
+
+
+def test_there_may_be_no_such_record() -> None:
+    host = Host()
+    assert host.log.offset_for_timestamp(0) is None
+    assert host.log.max_timestamp_offset() is None
+    host.write(batch(b"no time", at_ms=-1))
+    assert host.log.max_timestamp_offset() is None
+    assert host.log.offset_for_timestamp(0) is None
+
+
+def test_the_latest_that_is_not_durable_does_not_count() -> None:
+    host = Host()
+    host.write(timed(5))
+    host.append(timed(9))
+    assert host.log.max_timestamp_offset() == (0, NOW_MS + 5)
+    host.flush()
+    assert host.log.max_timestamp_offset() == (1, NOW_MS + 9)
+
+
+def test_the_brokers_time_is_that_of_every_record() -> None:
+    host = Host(message_timestamp_type="LogAppendTime")
+    host.write(timed(0, 1))
+    host.now_ms += 10
+    host.write(timed(0, 1))
+    assert host.log.offset_for_timestamp(NOW_MS + 1) == (2, NOW_MS + 10)
+    assert host.log.max_timestamp_offset() == (2, NOW_MS + 10)

@@ -326,7 +326,7 @@ class Harness:
 
     def _settle(self) -> None:
         self._after()
-        while self.driver.has_unsent or self.driver.has_ready:
+        while self.driver.unsent or self.driver.ready:
             self._append()
             self._deliver()
         if self.is_loaded:
@@ -334,7 +334,7 @@ class Harness:
             self._check_replay()
 
     def _append(self) -> None:
-        if not self.driver.has_unsent:
+        if not self.driver.unsent:
             return
         records, mark = self.driver.take_unsent()
         if self.log.fails:

@@ -78,10 +78,10 @@ def replies(driver: Driver) -> dict[object, Reply]:
 
 def test_what_needs_no_record_leaves_at_once(driver: Driver) -> None:
     driver.handle(describe(1))
-    assert driver.has_ready
-    assert not driver.has_unsent
+    assert driver.ready
+    assert not driver.unsent
     assert ready(driver) == [1]
-    assert not driver.has_ready
+    assert not driver.ready
 
 
 def test_replies_leave_in_order_once_what_was_applied_before_them_is_durable(
@@ -121,7 +121,7 @@ def test_replies_wait_for_records_the_log_was_not_even_given(driver: Driver) -> 
     driver.handle(fetch(3))
     driver.durable(mark)
     assert ready(driver) == [1]
-    assert driver.has_unsent
+    assert driver.unsent
     _, mark = driver.take_unsent()
     driver.durable(mark)
     assert replies(driver)[Ticket(3)] == OffsetsReply(
@@ -153,7 +153,7 @@ def test_a_failure_answers_everybody_whose_reply_was_not_ready(driver: Driver) -
     driver.handle(commit(5))  # never given to the log
     driver.failed()
     assert driver.shard is None
-    assert not driver.has_unsent
+    assert not driver.unsent
     assert not driver.timers.armed
     answers = replies(driver)
     assert list(answers) == [1, 2, 3, 4, 5]
@@ -194,7 +194,7 @@ def test_while_loading_requests_are_told_so_and_what_happens_is_kept_for_later()
         Ticket(1): CommitReply(errors=(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,)),
         Ticket(2): HeartbeatReply(ErrorCode.NONE),
     }
-    assert not driver.has_unsent
+    assert not driver.unsent
     loaded = shard()
     loaded.apply(OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
     driver.activate(loaded, NOW_MS)

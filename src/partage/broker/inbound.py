@@ -43,14 +43,13 @@ class Inbound(Call[Any]):
     def respond_encoded(self, body: list[Buffer]) -> None:
         """Answer with a body that is encoded already."""
         header_version = self.api.response_header_version(self.version)
+        assert not self.is_done, f"{self.api} is answered twice"
         self.outgoing = response_frame(header_version, self.correlation_id, body)
-        self._end()
+        self.is_done = True
+        self.connection.answered()
 
     def stay_silent(self) -> None:
         """Answer nothing: a producer with acks 0 does not listen."""
-        self._end()
-
-    def _end(self) -> None:
         assert not self.is_done, f"{self.api} is answered twice"
         self.is_done = True
         self.connection.answered()

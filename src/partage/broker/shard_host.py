@@ -124,12 +124,12 @@ class ShardHost:
     def _settle(self) -> None:
         """Send what may be sent, store what is to be stored, and see to the next timer."""
         driver = self._driver
-        if driver.has_ready and not self._is_releasing:
+        if driver.ready and not self._is_releasing:
             self._release()
-        if driver.has_unsent and not self._is_flushing:
+        if driver.unsent and not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self._flush, self._life)
-        if driver.has_notices:
+        if driver.notices:
             for notice in driver.take_notices():
                 self._listener(notice)
         wake_ms = driver.timers.wake_at_ms()
@@ -142,14 +142,14 @@ class ShardHost:
         """Send replies in order; a reply may bring its connection's next request, and so more."""
         self._is_releasing = True
         left = _RELEASED_A_TURN
-        while left and self._driver.has_ready:
+        while left and self._driver.ready:
             for ticket, reply in self._driver.take_ready(left):
                 left -= 1
                 call = deliver(ticket, reply)
                 if call is not None:
                     inbound = cast(Inbound, call)
                     inbound.respond_encoded(inbound.response())
-        if self._driver.has_ready:
+        if self._driver.ready:
             self._loop.call_soon(self._release)
         else:
             self._is_releasing = False

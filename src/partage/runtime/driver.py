@@ -26,21 +26,22 @@ Asked = Request | ListGroups
 class Driver:
     """One shard, its timers, and the replies that wait for its log.
 
-    Without a shard the driver is loading, and says so to whoever asks.
+    Without a shard the driver is loading, and says so to whoever asks. A shell looks whether there
+    is something in ``unsent``, ``ready`` and ``notices``, and takes it with the methods so named.
     """
 
     def __init__(self) -> None:
         self.shard: Shard | None = None
         self.timers: Timers[TimerKey] = Timers()
         self._open: dict[Ticket, Asked] = {}  # requests that were not answered at once
-        self._ready: deque[tuple[Ticket, Reply]] = deque()
+        self.ready: deque[tuple[Ticket, Reply]] = deque()
         self._held: deque[tuple[int, Ticket, Reply]] = deque()  # with `_applied` at their time
         self._applied = 0  # records the core has given out
         self._sent = 0  # of them, those that the log was given
         self._durable = 0  # of them, those that are durable
-        self._unsent: list[Record] = []
+        self.unsent: list[Record] = []
         self._postponed: list[Event] = []  # what happened while loading, requests apart
-        self._notices: list[Notice] = []
+        self.notices: list[Notice] = []
 
     # Loading and failing.
 
@@ -62,13 +63,13 @@ class Driver:
         self.shard = None
         self.timers = Timers()
         self._held.clear()
-        self._unsent.clear()
+        self.unsent.clear()
         self._sent = self._durable = self._applied
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        answered = {ticket for ticket, _ in self._ready}
+        answered = {ticket for ticket, _ in self.ready}
         for ticket, event in self._open.items():
             if ticket not in answered:
-                self._ready.append((ticket, unavailable(event, error)))
+                self.ready.append((ticket, unavailable(event, error)))
 
     # Events.
 
@@ -87,7 +88,7 @@ class Driver:
         """While loading: a request is told so, anything else waits."""
         if isinstance(event, Asked):
             error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            self._ready.append((event.reply_to, unavailable(event, error)))
+            self.ready.append((event.reply_to, unavailable(event, error)))
         else:
             self._postponed.append(event)
 
@@ -104,27 +105,22 @@ class Driver:
 
     def _take(self, outcome: Outcome) -> None:
         if outcome.records:
-            self._unsent += outcome.records
+            self.unsent += outcome.records
             self._applied += len(outcome.records)
         for key, deadline_ms in outcome.timers:
             self.timers.set(key, deadline_ms)
         if self._durable == self._applied:
-            self._ready += outcome.replies
+            self.ready += outcome.replies
         else:
             self._held += [(self._applied, ticket, reply) for ticket, reply in outcome.replies]
         if outcome.notices:
-            self._notices += outcome.notices
+            self.notices += outcome.notices
 
     # The log.
 
-    @property
-    def has_unsent(self) -> bool:
-        """Whether there are records that the log was not given yet."""
-        return bool(self._unsent)
-
     def take_unsent(self) -> tuple[list[Record], int]:
         """The records to append next, and the mark to give `durable` when they are."""
-        records, self._unsent = self._unsent, []
+        records, self.unsent = self.unsent, []
         self._sent += len(records)
         return records, self._sent
 
@@ -134,30 +130,20 @@ class Driver:
         self._durable = mark
         while self._held and self._held[0][0] <= mark:
             _, ticket, reply = self._held.popleft()
-            self._ready.append((ticket, reply))
+            self.ready.append((ticket, reply))
 
     # Replies.
 
-    @property
-    def has_ready(self) -> bool:
-        """Whether replies may leave."""
-        return bool(self._ready)
-
     def take_ready(self, count_max: int) -> list[tuple[Ticket, Reply]]:
         """Up to ``count_max`` replies to send now, in order; the rest stays for the next turn."""
-        count = min(count_max, len(self._ready))
-        leaving = [self._ready.popleft() for _ in range(count)]
+        count = min(count_max, len(self.ready))
+        leaving = [self.ready.popleft() for _ in range(count)]
         if self._open:
             for ticket, _ in leaving:
                 self._open.pop(ticket, None)
         return leaving
 
-    @property
-    def has_notices(self) -> bool:
-        """Whether there is something to tell operators."""
-        return bool(self._notices)
-
     def take_notices(self) -> list[Notice]:
         """What operators may want to know, since the last call."""
-        notices, self._notices = self._notices, []
+        notices, self.notices = self.notices, []
         return notices

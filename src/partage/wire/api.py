@@ -34,6 +34,10 @@ class Api(Generic[Req, Res]):
         self.response = response
         self.version_min, self.version_max = versions
         self._flexible = flexible
+        self._response_headers = [
+            1 if self.is_flexible(version) and key != API_VERSIONS_KEY else 0
+            for version in range(self.version_max + 1)
+        ]
         self._request_decoders: dict[int, codec.Decoder] = {}
 
     def __repr__(self) -> str:
@@ -57,7 +61,7 @@ class Api(Generic[Req, Res]):
         ApiVersions is always answered with 0: a client that does not know the broker yet must be
         able to read the answer (KIP-511).
         """
-        return 1 if self.is_flexible(version) and self.key != API_VERSIONS_KEY else 0
+        return self._response_headers[version]
 
     def decode_request(self, version: int, buf: Buffer, pos: int = 0) -> Req:
         """The request body at ``pos``; raises `Malformed`."""

@@ -33,3 +33,42 @@ PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
 
 #: The states in which a rebalance may be started.
 MAY_REBALANCE = PREDECESSORS[GroupState.PREPARING_REBALANCE]
+
+#: What a group in each state is about.
+MEANINGS: dict[GroupState, str] = {
+    GroupState.EMPTY: "There are no members; offsets may be kept.",
+    GroupState.PREPARING_REBALANCE: (
+        "The join phase: members are awaited, and park in JoinGroup. "
+        "The last generation may still commit."
+    ),
+    GroupState.COMPLETING_REBALANCE: (
+        "The sync phase: the generation is stored and told, "
+        "and members park in SyncGroup until its leader has assigned."
+    ),
+    GroupState.STABLE: "The assignment is stored, and whoever asks for its own part gets it.",
+    GroupState.DEAD: "The group is removed, and answered as missing.",
+}
+
+#: Why a group takes each of the transitions.
+CAUSES: dict[tuple[GroupState, GroupState], str] = {
+    (GroupState.EMPTY, GroupState.PREPARING_REBALANCE): "somebody joins",
+    (GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE): (
+        "a member joins, changes, leaves or is missed; the leader cannot assign"
+    ),
+    (GroupState.STABLE, GroupState.PREPARING_REBALANCE): (
+        "a member joins, changes, leaves or is missed; the leader joins again"
+    ),
+    (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE): (
+        "all have joined, or the time is up"
+    ),
+    (GroupState.PREPARING_REBALANCE, GroupState.EMPTY): "nobody is left",
+    (GroupState.COMPLETING_REBALANCE, GroupState.STABLE): "the leader has assigned",
+    (GroupState.EMPTY, GroupState.DEAD): "deleted, or nothing is left of it",
+}
+
+#: The states that a group is loaded in, and what its record then says.
+RESUMED: dict[GroupState, str] = {
+    GroupState.EMPTY: "loaded without members",
+    GroupState.COMPLETING_REBALANCE: "loaded, its sync awaited",
+    GroupState.STABLE: "loaded with an assignment",
+}

@@ -1,0 +1,35 @@
+"""The page on groups is what the tables say, and the tables say everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from partage.coordinator.page import page
+from partage.coordinator.states import CAUSES, MEANINGS, PREDECESSORS, RESUMED, GroupState
+from partage.coordinator.timers import TIMERS, TimerKey
+
+PAGE = Path(__file__).parents[2] / "docs" / "groups.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    """Otherwise: ``python -m partage.coordinator.page > docs/groups.md``."""
+    assert PAGE.read_text() == page()
+
+
+def test_every_row_of_the_page_has_as_many_cells_as_its_table() -> None:
+    widths = set()
+    for line in [*page().splitlines(), ""]:
+        if line.startswith("|"):
+            widths.add(line.count("|"))
+        else:
+            assert len(widths) <= 1
+            widths.clear()
+
+
+def test_every_state_transition_and_timer_is_explained() -> None:
+    assert MEANINGS.keys() == set(GroupState)
+    allowed = {(before, after) for after, befores in PREDECESSORS.items() for before in befores}
+    assert CAUSES.keys() == allowed
+    assert RESUMED.keys() < set(GroupState)
+    assert {facts.key for facts in TIMERS} == set(get_args(TimerKey))

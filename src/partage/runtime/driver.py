@@ -34,7 +34,7 @@ class Driver:
         self.shard: Shard | None = None
         self.timers: Timers[TimerKey] = Timers()
         self._open: dict[Ticket, Asked] = {}  # requests that were not answered at once
-        self.ready: deque[tuple[Ticket, Reply]] = deque()
+        self.ready: list[tuple[Ticket, Reply]] = []
         self._held: deque[tuple[int, Ticket, Reply]] = deque()  # with `_applied` at their time
         self._applied = 0  # records the core has given out
         self._sent = 0  # of them, those that the log was given
@@ -136,8 +136,11 @@ class Driver:
 
     def take_ready(self, count_max: int) -> list[tuple[Ticket, Reply]]:
         """Up to ``count_max`` replies to send now, in order; the rest stays for the next turn."""
-        count = min(count_max, len(self.ready))
-        leaving = [self.ready.popleft() for _ in range(count)]
+        if len(self.ready) <= count_max:
+            leaving, self.ready = self.ready, []
+        else:
+            leaving = self.ready[:count_max]
+            del self.ready[:count_max]
         if self._open:
             for ticket, _ in leaving:
                 self._open.pop(ticket, None)

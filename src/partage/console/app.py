@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import typer
 
 from partage import __version__
-from partage.console.dispatch import LazyCommands
+from partage.console.dispatch import LazyCommands, command_app
 
 
 class Commands(LazyCommands):
@@ -17,15 +17,13 @@ class Commands(LazyCommands):
     targets: ClassVar[Mapping[str, str]] = {
         "broker": "partage.console.broker:run",
         "topics": "partage.console.topics:app",
-        "produce": "partage.console.produce:produce",
-        "consume": "partage.console.consume:consume",
+        "produce": "partage.console.produce:app",
+        "consume": "partage.console.consume:app",
         "groups": "partage.console.groups:app",
     }
 
 
-app = typer.Typer(
-    name="partage", cls=Commands, add_completion=False, pretty_exceptions_enable=False
-)
+app = command_app(cls=Commands)
 
 
 def _print_version(asked: bool) -> None:

@@ -11,12 +11,16 @@ from confluent_kafka import TopicPartition
 
 from partage.console.cluster import Cluster
 from partage.console.consuming import Consuming, Limits
+from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
 from partage.console.options import Json, pairs, with_cluster
 from partage.console.printing import Print, by_format, line_style, print_json_line
-from partage.console.show import count, note, size
+from partage.console.record_json import JsonRecord
+from partage.console.show import count, json_help, note, size
 from partage.console.starting import BEGINNING, END, From, Start, parse_start, start_offsets
 from partage.console.stopping import StopRequest
+
+app = command_app()
 
 _NO_GROUP: Final = "partage-consume"
 """librdkafka wants a group's name even where none is joined and nothing committed."""
@@ -33,6 +37,7 @@ def _switch(name: str, what: str) -> Any:
     return typer.Option(f"--print-{name}", help=f"Show {what}.")
 
 
+@app.command("consume", epilog=json_help(JsonRecord, "prints a line a record:"))
 @with_cluster("--connect-timeout-ms")
 def consume(
     cluster: Cluster,
@@ -55,7 +60,11 @@ def consume(
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", "-G", metavar="GROUP", help="Join this group, and commit what was read."
+            "--group",
+            "-g",
+            "-G",
+            metavar="GROUP",
+            help="Join this group, and commit what was read.",
         ),
     ] = None,
     from_beginning: Annotated[

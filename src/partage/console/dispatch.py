@@ -57,6 +57,17 @@ class LazyCommands(CommandGroup):
         sys.exit(exit_code or 0)
 
 
+def command_app(summary: str | None = None, cls: type[TyperGroup] = CommandGroup) -> typer.Typer:
+    """An application whose help is plain text, which never leaves out part of a word."""
+    return typer.Typer(
+        cls=cls,
+        help=summary,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+
+
 def _load(name: str, target: str) -> Any:
     module, _, attribute = target.partition(":")
     found = getattr(import_module(module), attribute)
@@ -64,7 +75,7 @@ def _load(name: str, target: str) -> Any:
         group = typer.main.get_command(found)
         group.name = name
         return group
-    single = typer.Typer(add_completion=False)
+    single = command_app()
     single.command(name)(found)
     return typer.main.get_command(single)
 

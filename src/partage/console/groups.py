@@ -10,7 +10,7 @@ import typer
 from confluent_kafka import KafkaError
 
 from partage.console.cluster import Cluster, words
-from partage.console.dispatch import CommandGroup
+from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
 from partage.console.group_states import (
     CONSUMER,
@@ -23,9 +23,9 @@ from partage.console.group_states import (
     listed,
 )
 from partage.console.options import Json, with_cluster
-from partage.console.show import count, note, print_json, print_table
+from partage.console.show import count, json_help, note, print_json, print_table
 
-app = typer.Typer(cls=CommandGroup, add_completion=False, help="List, describe and delete groups.")
+app = command_app("List, describe and delete groups.")
 
 STATES: Final = (
     "Empty",
@@ -65,7 +65,7 @@ class Deleted(msgspec.Struct, frozen=True):
     failed: list[Refusal]
 
 
-@app.command("list")
+@app.command("list", epilog=json_help(GroupList))
 @with_cluster()
 def list_groups(
     cluster: Cluster,
@@ -100,14 +100,14 @@ def list_groups(
         )
 
 
-@app.command("describe")
+@app.command("describe", epilog=json_help(GroupStates))
 @with_cluster()
 def describe(
     cluster: Cluster,
     group: Annotated[
         list[str] | None,
         typer.Option(
-            "--group", "-g", metavar="GROUP", help="The group; may be given several times."
+            "--group", "-g", "-G", metavar="GROUP", help="The group; may be given several times."
         ),
     ] = None,
     all_groups: Annotated[bool, typer.Option("--all-groups", help="Every group.")] = False,
@@ -149,14 +149,14 @@ def describe(
             _print_offsets(each, cluster.verbose)
 
 
-@app.command("delete")
+@app.command("delete", epilog=json_help(Deleted))
 @with_cluster()
 def delete(
     cluster: Cluster,
     group: Annotated[
         list[str],
         typer.Option(
-            "--group", "-g", metavar="GROUP", help="The group; may be given several times."
+            "--group", "-g", "-G", metavar="GROUP", help="The group; may be given several times."
         ),
     ],
     json: Json = False,

@@ -13,7 +13,6 @@ from partage.console.failure import misused
 from partage.console.properties import read_properties
 
 BOOTSTRAP_VARIABLE: Final = "PARTAGE_BOOTSTRAP_SERVER"
-_PANEL: Final = "The cluster"
 
 Json = Annotated[
     bool, typer.Option("--json", "-J", help="Print JSON for programs instead of text.")
@@ -28,7 +27,6 @@ _Bootstrap = Annotated[
         metavar="HOST:PORT",
         envvar=BOOTSTRAP_VARIABLE,
         help="A broker of the cluster, or several with commas between.",
-        rich_help_panel=_PANEL,
     ),
 ]
 _CommandConfig = Annotated[
@@ -37,7 +35,6 @@ _CommandConfig = Annotated[
         "--command-config",
         metavar="FILE",
         help="Java properties for security and clients, as Kafka's tools take them.",
-        rich_help_panel=_PANEL,
     ),
 ]
 _Properties = Annotated[
@@ -46,14 +43,11 @@ _Properties = Annotated[
         "-X",
         metavar="NAME=VALUE",
         help="A property of librdkafka; may be given several times.",
-        rich_help_panel=_PANEL,
     ),
 ]
 _Verbose = Annotated[
     bool,
-    typer.Option(
-        "--verbose", "-v", help="Show more, and librdkafka's log on stderr.", rich_help_panel=_PANEL
-    ),
+    typer.Option("--verbose", "-v", help="Show more, and librdkafka's log on stderr."),
 ]
 
 
@@ -70,7 +64,6 @@ def with_cluster(timeout_option: str = "--timeout-ms") -> Callable[[Callable[...
             metavar="MS",
             min=1,
             help="How long a broker may take to answer.",
-            rich_help_panel=_PANEL,
         ),
     ]
     shared: list[tuple[str, Any, object]] = [

@@ -14,19 +14,22 @@ import msgspec
 import typer
 
 from partage.console.cluster import Cluster
+from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
 from partage.console.lines import lines
 from partage.console.options import Json, Topic, pairs, with_cluster
 from partage.console.record_json import BadRecord, Headers, ToSend, from_json
 from partage.console.record_lines import line_form
 from partage.console.sending import Sending, Undelivered
-from partage.console.show import Progress, count, note, print_json, size
+from partage.console.show import Progress, count, json_help, note, print_json, size
 from partage.console.stopping import StopRequest
 
 DELIVERY_TIMEOUT_MS: Final = 30_000
 _STDIN: Final = Path("-")
 _POLL_EVERY: Final = 500
 _REQUIRED: Final = {"delivery.report.only.error": True}
+
+app = command_app()
 
 Parse: TypeAlias = Callable[[bytes], ToSend | None]
 
@@ -82,6 +85,7 @@ class Produced(msgspec.Struct, frozen=True):
     failed: list[Undelivered]
 
 
+@app.command("produce", epilog=json_help(Produced))
 @with_cluster()
 def produce(
     cluster: Cluster,
@@ -150,7 +154,7 @@ def produce(
       echo 'JFK:delayed' | partage produce --topic flights --key-separator :
       partage produce --topic flights --format json flights.jsonl
       echo '{"key":"EWR","value":{"delay":4}}' | partage produce -t flights --format json
-      seq 1000 | partage produce -t flights --compression-codec zstd --header origin=seq
+      seq 1000 | partage produce -t flights -z zstd --header origin=seq
     """
     given = pairs(reader_property or [], "--property")
     if form is Form.JSON and (given or key_separator is not None or null_value):
@@ -177,7 +181,7 @@ def produce(
     produced = Produced(
         topic=topic,
         records=sending.delivered,
-        bytes=sending.sent_bytes,
+        bytes=sending.delivered_bytes,
         seconds=round(time.monotonic() - started, 3),
         failed_count=sending.failed_count,
         failed=sending.failed,

@@ -19,6 +19,7 @@ _LISTED: Final = 100
 """Failed records that are kept by name; the rest are counted."""
 _TOLD: Final = 10
 """Failed records that are told of as it happens."""
+_CONNECTING_S: Final = 0.05
 _AUTO_CREATION_S: Final = 2.0
 _NOT_YET: Final = frozenset(
     {
@@ -46,13 +47,16 @@ class Sending:
 
     def __init__(self, cluster: Cluster, producer: Producer, topic: str, stop: StopRequest) -> None:
         self.sent = 0
-        self.sent_bytes = 0
+        self._bytes = 0
         self.failed: list[Undelivered] = []
         self.failed_count = 0
         self._cluster = cluster
         self._producer = producer
         self._topic = topic
         self._stop = stop
+        # librdkafka asks for a producer id as soon as it is connected. Metadata asked for before
+        # that makes it change connections and try again only half a second later.
+        producer.poll(_CONNECTING_S)
         self.partitions = self._partitions()
 
     @property
@@ -61,9 +65,9 @@ class Sending:
         return self.sent - self.failed_count
 
     @property
-    def waiting(self) -> int:
-        """Records not yet acknowledged."""
-        return len(self._producer)
+    def delivered_bytes(self) -> int:
+        """Keys and values of the same records."""
+        return self._bytes
 
     def _partitions(self) -> int:
         """How many the topic has. Asking creates it, where the broker creates topics on its own."""
@@ -88,6 +92,7 @@ class Sending:
 
     def send(self, record: ToSend, source: str, line: int) -> None:
         """Hand a record over, waiting while there is no room for it."""
+        held = len(record.value or b"") + len(record.key or b"")
         settings: dict[str, Any] = {}
         if record.partition is not None:
             settings["partition"] = record.partition
@@ -101,22 +106,25 @@ class Sending:
                     self._topic,
                     record.value,
                     record.key,
-                    on_delivery=partial(self._fail, source, line),
+                    on_delivery=partial(self._fail, source, line, held),
                     **settings,
                 )
             except BufferError:
                 self._producer.poll(0.1)
                 continue
             except KafkaException as error:
-                self._fail(source, line, error.args[0], None)
+                self._fail(source, line, held, error.args[0], None)
             self.sent += 1
-            self.sent_bytes += len(record.value or b"") + len(record.key or b"")
+            self._bytes += held
             return
 
-    def _fail(self, source: str, line: int, error: KafkaError | None, _: Message | None) -> None:
+    def _fail(
+        self, source: str, line: int, held: int, error: KafkaError | None, _: Message | None
+    ) -> None:
         if error is None:
             return
         self.failed_count += 1
+        self._bytes -= held
         if len(self.failed) < _LISTED:
             self.failed.append(Undelivered(source, line, words(error)))
         if self.failed_count <= _TOLD:

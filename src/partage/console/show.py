@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
-import rich.progress
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    import rich.progress
 
 ABSENT: Final = "-"
 _WIDTH_ELSEWHERE: Final = 100_000
@@ -22,6 +24,28 @@ def print_json(document: msgspec.Struct) -> None:
     """One JSON document on stdout; its keys are those of the struct, in that order."""
     text = msgspec.json.format(msgspec.json.encode(document), indent=2)
     print(text.decode())
+
+
+def json_help(document: type[msgspec.Struct], what: str = "prints") -> str:
+    """A line for ``--help``: the keys of what ``--json`` prints."""
+    return f"--json {what} {_keys(msgspec.inspect.type_info(document))}"
+
+
+def _keys(kind: msgspec.inspect.Type) -> str:
+    if isinstance(kind, msgspec.inspect.StructType):
+        fields = [f"{each.encode_name}{_inner(each.type)}" for each in kind.fields]
+        return "{" + ", ".join(fields) + "}"
+    if isinstance(kind, msgspec.inspect.ListType):
+        inner = _keys(kind.item_type)
+        return f"[{inner}]" if inner else ""
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return next(filter(None, map(_keys, kind.types)), "")
+    return ""
+
+
+def _inner(kind: msgspec.inspect.Type) -> str:
+    inner = _keys(kind)
+    return f": {inner}" if inner else ""
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -82,6 +106,8 @@ class Progress:
     def __init__(self, what: str, total_bytes: int | None, hidden: bool = False) -> None:
         self._drawn: rich.progress.Progress | None = None
         if sys.stderr.isatty() and not hidden:
+            import rich.progress  # slow to import, and most commands need none
+
             self._drawn = rich.progress.Progress(
                 rich.progress.SpinnerColumn(),
                 rich.progress.TextColumn("{task.description}"),

@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import NewTopic, TopicDescription
 
 from partage.console.cluster import Cluster, words
-from partage.console.dispatch import CommandGroup
+from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
 from partage.console.options import Json, pairs, with_cluster
-from partage.console.show import count, print_json, print_table
+from partage.console.show import count, json_help, print_json, print_table
 from partage.console.topic_states import (
     TopicState,
     described,
@@ -24,9 +24,7 @@ from partage.console.topic_states import (
 
 THE_BROKERS_DEFAULT: Final = -1
 
-app = typer.Typer(
-    cls=CommandGroup, add_completion=False, help="List, create, describe and delete topics."
-)
+app = command_app("List, create, describe and delete topics.")
 
 Topics = Annotated[
     list[str] | None,
@@ -85,7 +83,7 @@ class Deleted(msgspec.Struct, frozen=True):
     failed: list[Refusal]
 
 
-@app.command("list")
+@app.command("list", epilog=json_help(TopicList))
 @with_cluster()
 def list_topics(
     cluster: Cluster,
@@ -114,7 +112,7 @@ def list_topics(
         )
 
 
-@app.command("create")
+@app.command("create", epilog=json_help(Created))
 @with_cluster()
 def create(
     cluster: Cluster,
@@ -189,7 +187,7 @@ def create(
         raise Failure("; ".join(refused))
 
 
-@app.command("describe")
+@app.command("describe", epilog=json_help(TopicStates))
 @with_cluster()
 def describe(
     cluster: Cluster,
@@ -236,7 +234,7 @@ def describe(
         )
 
 
-@app.command("delete")
+@app.command("delete", epilog=json_help(Deleted))
 @with_cluster()
 def delete(
     cluster: Cluster,

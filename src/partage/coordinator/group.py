@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import msgspec
 
 from partage.coordinator.events import Protocol
@@ -51,7 +53,9 @@ class Group:
         self.state = GroupState.EMPTY
         self.saved = GroupSaved(group_id=group_id)
         self.assignments: dict[str, bytes] = {}
-        self.members: dict[str, Member] = {}
+        # Ordered, for a plain dictionary looks for its first key through all that were removed
+        # before it, and each time a leader leaves the next is looked for.
+        self.members: OrderedDict[str, Member] = OrderedDict()
         self.static: dict[str, str] = {}  # instance id -> member id
         self.pending: dict[str, None] = {}
         self.unsynced: dict[str, None] = {}

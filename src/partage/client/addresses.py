@@ -1,0 +1,43 @@
+"""Where brokers are: HOST:PORT, and the comma-separated list that clients are given."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class BadAddress(ValueError):  # noqa: N818 - named after what it is
+    """Text that is no HOST:PORT."""
+
+
+class Address(NamedTuple):
+    """A host and a TCP port; written HOST:PORT, with an IPv6 host in brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_servers(text: str) -> list[Address]:
+    """The brokers in ``bootstrap.servers``: HOST:PORT, several separated by commas.
+
+    Raises:
+        BadAddress: a part is not of that form, or there is none.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    found = [_parse(part) for part in parts if part]
+    if not found:
+        raise BadAddress("bootstrap.servers is empty; write HOST:PORT, several with commas")
+    return list(dict.fromkeys(found))
+
+
+def _parse(text: str) -> Address:
+    # Java's client takes a listener's name before the address: PLAINTEXT://host:9092.
+    _, _, bare = text.rpartition("://")
+    host, colon, port = bare.rpartition(":")
+    is_number = port.isascii() and port.isdigit() and 0 < int(port) <= 65535
+    is_ipv6 = host.startswith("[") and host.endswith("]")
+    if not colon or not host or not is_number or (":" in host and not is_ipv6):
+        raise BadAddress(f"{text!r} is no broker's address; write HOST:PORT, such as kafka1:9092")
+    return Address(host[1:-1] if is_ipv6 else host, int(port))

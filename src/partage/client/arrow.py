@@ -1,0 +1,108 @@
+"""Records as Arrow, with the columns of Spark's Kafka connector.
+
+The decoder's buffers become Arrow arrays as they are; only the topic's name and the partition's
+number, which a partition's rows all share, are made here, once for many batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partage.wire.records.columns import Binary, Bytes, Columns, Headers
+
+_HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+#: All columns there are, in the connector's order; ``headers`` is null for a record without any.
+KAFKA_TYPES: Final = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.field("element", _HEADER)),
+}
+
+
+def kafka_schema(names: Iterable[str]) -> pa.Schema:
+    """The named columns of `KAFKA_TYPES`, in that order. Raises KeyError for another name."""
+    return pa.schema([(name, KAFKA_TYPES[name]) for name in names])
+
+
+class ArrowRows:
+    """Makes the records of one partition into record batches of a schema.
+
+    ``schema`` has some of the columns of `kafka_schema`, in any order, with these types.
+    """
+
+    def __init__(self, topic: str, partition: int, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._topic = _Repeated(pa.scalar(topic, pa.string()))
+        self._partition = _Repeated(pa.scalar(partition, pa.int32()))
+        make = self._makers()
+        self._make = [make[name] for name in schema.names]
+
+    @property
+    def with_headers(self) -> bool:
+        """Whether the decoder has to read headers."""
+        return "headers" in self._schema.names
+
+    def batch(self, columns: Columns) -> pa.RecordBatch:
+        """One row a record, without a copy of keys and values."""
+        arrays = [make(columns) for make in self._make]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _makers(self) -> dict[str, Callable[[Columns], pa.Array]]:
+        return {
+            "key": lambda c: _binary(c.key, c.count, pa.binary()),
+            "value": lambda c: _binary(c.value, c.count, pa.binary()),
+            "topic": lambda c: self._topic.times(c.count),
+            "partition": lambda c: self._partition.times(c.count),
+            "offset": lambda c: _fixed(c.offset, c.count, pa.int64()),
+            "timestamp": lambda c: _fixed(c.timestamp_us, c.count, KAFKA_TYPES["timestamp"]),
+            "timestampType": lambda c: _fixed(c.timestamp_type, c.count, pa.int32()),
+            "headers": lambda c: _headers(c.headers, c.count),
+        }
+
+
+class _Repeated:
+    """One value many times over; shorter columns are slices of the longest one made."""
+
+    def __init__(self, value: pa.Scalar) -> None:
+        self._value = value
+        self._longest = pa.repeat(value, 0)
+
+    def times(self, count: int) -> pa.Array:
+        if count > len(self._longest):
+            self._longest = pa.repeat(self._value, count)
+        return self._longest.slice(0, count)
+
+
+def _fixed(held: Bytes, count: int, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(held)])
+
+
+def _binary(column: Binary, count: int, kind: pa.DataType) -> pa.Array:
+    validity = None if column.validity is None else pa.py_buffer(column.validity)
+    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(kind, count, buffers, null_count=column.null_count)
+
+
+def _headers(column: Headers | None, count: int) -> pa.Array:
+    assert column is not None, "the records were decoded without their headers"
+    fields = [
+        _binary(column.key, column.count, pa.string()),
+        _binary(column.value, column.count, pa.binary()),
+    ]
+    pairs = pa.Array.from_buffers(_HEADER, column.count, [None], children=fields)
+    offsets = pa.py_buffer(column.offsets)
+    kind = KAFKA_TYPES["headers"]
+    lists = pa.Array.from_buffers(kind, count, [None, offsets], children=[pairs])
+    # The connector gives null, not an empty list; the comparison's bits are a validity bitmap.
+    present = pc.greater(pc.list_value_length(lists), 0).buffers()[1]
+    return pa.Array.from_buffers(kind, count, [present, offsets], children=[pairs])

@@ -1,0 +1,235 @@
+"""The cluster as a client sees it: its brokers, its topics, and who leads which partition."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from partage.client.addresses import Address, parse_servers
+from partage.client.connection import Connection
+from partage.client.errors import (
+    BrokersUnreachable,
+    CannotConnect,
+    ClientError,
+    NoLeader,
+    RequestRefused,
+    UnknownPartition,
+    UnknownTopic,
+)
+from partage.client.options import ClientOptions, RetryPolicy
+from partage.client.retrying import Retries
+from partage.client.topics import Leadership, Topic, TopicPartition
+from partage.model.errors import ErrorCode
+from partage.wire.apis.metadata import (
+    METADATA,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataTopic,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class Cluster:
+    """A Kafka cluster, found through ``bootstrap_servers`` (``host:port,host:port``).
+
+    Connections are made when they are needed, one to a broker, and kept. What is known of topics
+    is kept for ``metadata_max_age_ms``, or until a broker's answer shows that it is no longer so.
+    Belongs to the event loop that it is first used on. A context manager.
+
+    Raises:
+        BadAddress: on construction, for servers that are no addresses.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str | Sequence[Address], options: ClientOptions | None = None
+    ) -> None:
+        servers = bootstrap_servers
+        self._bootstrap = parse_servers(servers) if isinstance(servers, str) else list(servers)
+        self.options = options or ClientOptions()
+        self._connections: dict[Address, Connection] = {}
+        self._locks: dict[Address, asyncio.Lock] = {}
+        self._brokers: dict[int, Address] = {}
+        self._topics: dict[str, tuple[Topic, float]] = {}
+        self._has_answered = self.options.is_patient
+        self._complained: set[Address] = set()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; requests that still wait are told so."""
+        self._is_closed = True
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # What there is.
+
+    async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """The named topics; no topic is created by asking for it.
+
+        Raises:
+            UnknownTopic: one does not exist.
+            RequestRefused: one may not be read, or its name cannot be one.
+            BrokersUnreachable: nobody answers.
+        """
+        wanted = list(dict.fromkeys(names))
+        return await self.retried(lambda: self._known(wanted))
+
+    async def all_topics(self) -> dict[str, Topic]:
+        """Every topic there is, internal ones among them; raises as `topics`."""
+        answer = await self.retried(lambda: self._metadata(None))
+        return {t.name: t for t in map(_topic, answer.topics) if t is not None}
+
+    def forget(self, topic: str) -> None:
+        """Ask for this topic anew when it is next needed: a broker said that it is different."""
+        self._topics.pop(topic, None)
+
+    # Whom to ask.
+
+    async def leader(self, partition: TopicPartition) -> tuple[Connection, Leadership]:
+        """A connection to a partition's leader. One attempt: the whole request is to be retried.
+
+        Raises:
+            NoLeader: there is none for now.
+            UnknownTopic, UnknownPartition: it does not exist.
+            CannotConnect: the leader cannot be reached where it says it is.
+            ClientError: as `topics`.
+        """
+        topic = (await self._known([partition.topic]))[partition.topic]
+        leadership = topic.partitions.get(partition.partition)
+        if leadership is None:
+            raise UnknownPartition(partition, len(topic.partitions))
+        address = self._brokers.get(leadership.leader_id)
+        if address is None:
+            self.forget(partition.topic)
+            raise NoLeader(partition)
+        try:
+            return await self._connection(address), leadership
+        except CannotConnect as error:
+            self.forget(partition.topic)
+            why = f"{error.why}; broker {leadership.leader_id} says that this is its address"
+            failure = CannotConnect(address, why)
+            if address not in self._complained:  # it may be tried again for a minute
+                self._complained.add(address)
+                log.warning("cannot reach %s", failure)
+            raise failure from error
+
+    async def any_broker(self) -> Connection:
+        """A connection to whichever broker answers.
+
+        Raises:
+            BrokersUnreachable: none does.
+        """
+        for connection in self._connections.values():
+            if connection.is_open:
+                return connection
+        failures = []
+        for address in dict.fromkeys([*self._brokers.values(), *self._bootstrap]):
+            try:
+                return await self._connection(address)
+            except CannotConnect as error:
+                failures.append(error)
+        raise BrokersUnreachable(failures, is_retriable=self._has_answered)
+
+    async def retried(
+        self, attempt: Callable[[], Awaitable[T]], policy: RetryPolicy | None = None
+    ) -> T:
+        """``attempt`` until it goes well, within the policy (the options' own if None)."""
+        retries = Retries(policy or self.options.retries)
+        while True:
+            try:
+                return await attempt()
+            except ClientError as error:
+                await retries.after(error)
+
+    # Inside.
+
+    async def _connection(self, address: Address) -> Connection:
+        async with self._locks.setdefault(address, asyncio.Lock()):
+            known = self._connections.get(address)
+            if known is not None and known.is_open:
+                return known
+            if self._is_closed:
+                raise CannotConnect(address, "this client is closed")
+            made = await Connection.open(address, self.options)
+            self._connections[address] = made
+            self._complained.discard(address)
+            return made
+
+    async def _known(self, names: list[str]) -> dict[str, Topic]:
+        missing = [name for name in names if not self._is_fresh(name)]
+        if missing:
+            await self._refresh(missing)
+        return {name: self._topics[name][0] for name in names}
+
+    def _is_fresh(self, topic: str) -> bool:
+        known = self._topics.get(topic)
+        return known is not None and asyncio.get_running_loop().time() < known[1]
+
+    async def _refresh(self, names: list[str]) -> None:
+        answer = await self._metadata(names)
+        until = asyncio.get_running_loop().time() + self.options.metadata_max_age_ms / 1000
+        for described in answer.topics:
+            name = described.name or ""
+            if described.error_code in _UNKNOWN:
+                self.forget(name)
+                raise UnknownTopic(name, await self._nearest(name))
+            if described.error_code:
+                raise RequestRefused(described.error_code, f"topic {name!r}")
+            topic = _topic(described)
+            if topic is not None:
+                self._topics[name] = topic, until
+        for name in names:
+            if name not in self._topics:
+                raise UnknownTopic(name)
+
+    async def _nearest(self, name: str) -> str | None:
+        """A topic with a name like this one's."""
+        answer = await self._metadata(None)
+        known = [t.name for t in answer.topics if t.name and not t.is_internal]
+        return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+
+    async def _metadata(self, names: list[str] | None) -> MetadataResponse:
+        connection = await self.any_broker()
+        asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        answer = await connection.send(
+            METADATA, MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        )
+        if answer.error_code:
+            raise RequestRefused(answer.error_code, "Metadata")
+        self._has_answered = True
+        self._brokers = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
+        return answer
+
+
+def _topic(described: MetadataTopic) -> Topic | None:
+    if described.name is None:
+        return None
+    return Topic(
+        name=described.name,
+        topic_id=described.topic_id,
+        is_internal=described.is_internal,
+        partitions={
+            p.partition_index: Leadership(p.leader_id, p.leader_epoch) for p in described.partitions
+        },
+    )

@@ -1,0 +1,207 @@
+"""What can go wrong between a client and its brokers, each with a name and a way out.
+
+``is_retriable`` says whether the same call may well succeed a moment later; the client tries such
+things again by itself, within its `RetryPolicy`, before anybody sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from partage.client.addresses import Address
+from partage.client.topics import TopicPartition
+from partage.model.errors import ErrorCode
+
+#: Answers after which the metadata is asked for again and the request is sent anew.
+_RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,  # as a request's answer: damaged on its way
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # a topic may be known to some brokers only
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    }
+)
+
+
+def error_name(code: int) -> str:
+    """An error code as it is written: its name, or its number if we know none."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+class ClientError(Exception):
+    """The root of everything that the client raises."""
+
+    is_retriable: bool = False
+
+
+class CannotConnect(ClientError):  # noqa: N818 - named after what happened, as all of these
+    """A broker could not be reached, or does not speak Kafka's protocol."""
+
+    is_retriable = True
+
+    def __init__(self, address: Address, why: str) -> None:
+        super().__init__(f"{address}: {why}")
+        self.address = address
+        self.why = why
+
+
+class BrokersUnreachable(ClientError):  # noqa: N818
+    """No broker answers; the message has every address that was tried, and why it failed.
+
+    Tried again only if one has answered before: otherwise the addresses may well be wrong.
+    """
+
+    def __init__(self, attempts: Sequence[CannotConnect], *, is_retriable: bool = False) -> None:
+        tried = "; ".join(str(attempt) for attempt in attempts)
+        super().__init__(
+            f"no broker can be reached ({tried}). Is one running there? "
+            "bootstrap.servers takes HOST:PORT, several separated by commas"
+        )
+        self.attempts = tuple(attempts)
+        self.is_retriable = is_retriable
+
+
+class ConnectionLost(ClientError):  # noqa: N818
+    """A connection ended before the answer came."""
+
+    is_retriable = True
+
+    def __init__(self, address: Address, why: str) -> None:
+        super().__init__(f"the connection to {address} was lost: {why}")
+        self.address = address
+
+
+class RequestTimedOut(ClientError):  # noqa: N818
+    """A broker did not answer in time; its connection is closed."""
+
+    is_retriable = True
+
+    def __init__(self, address: Address, api: str, timeout_ms: int) -> None:
+        super().__init__(f"{address} did not answer {api} within {timeout_ms} ms")
+        self.address = address
+
+
+class BadResponse(ClientError):  # noqa: N818
+    """A broker sent bytes that are not what was asked for; its connection is closed."""
+
+    def __init__(self, address: Address, why: str) -> None:
+        super().__init__(f"{address} sent what cannot be read: {why}")
+        self.address = address
+
+
+class UnsupportedApi(ClientError):  # noqa: N818
+    """Broker and client have no version of an API in common."""
+
+    def __init__(self, address: Address, api: str, ours: str, theirs: str) -> None:
+        super().__init__(f"{address} speaks {api} {theirs}, and we speak {ours}")
+        self.address = address
+
+
+class RequestRefused(ClientError):  # noqa: N818
+    """A broker answered with an error code; ``code`` is the number."""
+
+    def __init__(self, code: int, what: str) -> None:
+        super().__init__(f"{what}: {error_name(code)}")
+        self.code = code
+        self.is_retriable = code in _RETRIABLE
+
+
+class UnknownTopic(ClientError):  # noqa: N818
+    """A topic that does not exist; ``nearest`` is one of a like name, if there is."""
+
+    def __init__(self, topic: str, nearest: str | None = None) -> None:
+        hint = f"; did you mean {nearest!r}?" if nearest else ""
+        super().__init__(f"there is no topic {topic!r}{hint}")
+        self.topic = topic
+        self.nearest = nearest
+
+
+class UnknownPartition(ClientError):  # noqa: N818
+    """A partition that its topic does not have."""
+
+    def __init__(self, partition: TopicPartition, count: int) -> None:
+        super().__init__(
+            f"there is no partition {partition}: topic {partition.topic!r} has {count}, "
+            f"numbered from 0 to {count - 1}"
+        )
+        self.partition = partition
+
+
+class NoLeader(ClientError):  # noqa: N818
+    """A partition that nobody leads for now."""
+
+    is_retriable = True
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(f"partition {partition} has no leader")
+        self.partition = partition
+
+
+class RecordsGone(ClientError):  # noqa: N818
+    """An offset outside what the partition holds, from ``earliest`` to before ``latest``."""
+
+    def __init__(self, partition: TopicPartition, offset: int, earliest: int, latest: int) -> None:
+        if offset < earliest:
+            why = "deleted, by retention or on request"
+        else:
+            why = "not there: the partition ends before it (was the topic made anew, or cut?)"
+        super().__init__(
+            f"offset {offset} of {partition} is {why}; it holds offsets {earliest} to {latest - 1}"
+            if latest > earliest
+            else f"offset {offset} of {partition} is {why}; it is empty, and goes on at {latest}"
+        )
+        self.partition = partition
+        self.offset = offset
+        self.earliest = earliest
+        self.latest = latest
+
+
+class NoProgress(ClientError):  # noqa: N818
+    """Records that should be there did not come, and no broker said why."""
+
+    is_retriable = True
+
+    def __init__(self, partition: TopicPartition, offset: int, to_offset: int, ms: int) -> None:
+        super().__init__(
+            f"no record of {partition} came for {ms} ms from offset {offset} on, "
+            f"of a range to before {to_offset}"
+        )
+        self.partition = partition
+        self.offset = offset
+
+
+class BatchTooLarge(ClientError):  # noqa: N818
+    """A record batch that does not fit into the largest answer that is taken."""
+
+    def __init__(self, partition: TopicPartition, offset: int, size: int, size_max: int) -> None:
+        super().__init__(
+            f"the record batch of {partition} at offset {offset} has {size} bytes; "
+            f"{size_max} are the most that is taken (response_bytes_max)"
+        )
+
+
+class CorruptRecords(ClientError):  # noqa: N818
+    """Records whose bytes are not sound: a wrong checksum, lengths that do not fit."""
+
+    def __init__(self, partition: TopicPartition, offset: int, why: str) -> None:
+        super().__init__(f"the records of {partition} from offset {offset} on are damaged: {why}")
+        self.partition = partition
+        self.offset = offset

@@ -1,0 +1,83 @@
+"""Frames out of a stream of bytes that comes in pieces of any size."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from partage.wire.frames import LENGTH
+
+_SCRATCH: Final = 64 * 1024
+_FIRST_ROOM: Final = 16 * 1024 * 1024  # a fetch of the usual size is received without growing
+
+
+class FrameTooLarge(ValueError):  # noqa: N818 - named after what it is
+    """A frame that claims more bytes than are taken, or none."""
+
+
+class FrameReader:
+    """Puts frames together, in the manner of ``asyncio.BufferedProtocol``.
+
+    Small frames are cut out of a buffer that is used again; one that does not fit gets a buffer
+    of its own into which the rest is received directly. That buffer grows with what has arrived,
+    by doubling, so a peer that claims much and sends little costs little, and no byte is copied
+    more than twice.
+    """
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._scratch = memoryview(bytearray(_SCRATCH))
+        self._tail = b""  # fewer bytes than a length has
+        self._frame: bytearray | None = None
+        self._filled = self._size = 0
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._frame is None:
+            return self._scratch
+        return memoryview(self._frame)[self._filled :]
+
+    def received(self, count: int) -> list[bytearray]:
+        """The frames that are whole now that ``count`` bytes more are in `room`.
+
+        Each is the caller's to keep. Raises `FrameTooLarge`.
+        """
+        if self._frame is None:
+            return self._split(self._scratch[:count])
+        self._filled += count
+        if self._filled < self._size:
+            if self._filled == len(self._frame):
+                self._grow(self._frame)
+            return []
+        frame, self._frame = self._frame, None
+        return [frame]
+
+    def _grow(self, full: bytearray) -> None:
+        # A new one: the event loop may still hold a view of the old one, which pins its size.
+        self._frame = bytearray(min(2 * len(full), self._size))
+        self._frame[: len(full)] = full
+
+    def _split(self, chunk: memoryview) -> list[bytearray]:
+        held = memoryview(self._tail + chunk) if self._tail else chunk
+        frames: list[bytearray] = []
+        pos, end = 0, len(held)
+        while end - pos >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(held, pos)
+            if not 0 < size <= self._frame_bytes_max:
+                raise FrameTooLarge(
+                    f"a frame of {size} bytes; between 1 and {self._frame_bytes_max} are taken"
+                )
+            pos += LENGTH.size
+            if size > end - pos:
+                self._begin(size, held[pos:])
+                self._tail = b""
+                return frames
+            frames.append(bytearray(held[pos : pos + size]))
+            pos += size
+        self._tail = bytes(held[pos:])
+        return frames
+
+    def _begin(self, size: int, start: memoryview) -> None:
+        self._size = size
+        self._filled = len(start)
+        self._frame = bytearray(min(size, _FIRST_ROOM))
+        self._frame[: len(start)] = start

@@ -1,0 +1,139 @@
+"""ListOffsets: where partitions begin and end, and which record is the first of a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from partage.client.cluster import Cluster
+from partage.client.connection import Connection
+from partage.client.errors import ClientError, RequestRefused
+from partage.client.options import RetryPolicy
+from partage.client.retrying import Retries
+from partage.client.topics import Leadership, TopicPartition
+from partage.model.errors import ErrorCode
+from partage.wire.apis.list_offsets import (
+    EARLIEST,
+    LATEST,
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResult,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+_LEFT_OUT = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # what a partition without an answer is taken for
+
+__all__ = ["EARLIEST", "LATEST", "OffsetFound", "list_offsets"]
+
+
+class OffsetFound(NamedTuple):
+    """An offset and its record's time; ``timestamp_ms`` is -1 for the ends of a partition."""
+
+    offset: int
+    timestamp_ms: int
+
+
+async def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = False,
+    policy: RetryPolicy | None = None,
+) -> dict[TopicPartition, OffsetFound | None]:
+    """For each partition the first offset at or after a time in ms, or one of its ends.
+
+    The time may be `EARLIEST` or `LATEST`: the offset after the last record, or with
+    ``read_committed`` the first one of a transaction that is not decided. None where no record is
+    that late. Every leader is asked once; what could not be answered is asked again, within the
+    policy (the cluster's own if None).
+
+    Raises:
+        ClientError: what the last attempt failed with.
+    """
+    found: dict[TopicPartition, OffsetFound | None] = {}
+    retries = Retries(policy or cluster.options.retries)
+    while len(found) < len(wanted):
+        left = [partition for partition in wanted if partition not in found]
+        failure = await _attempt(cluster, left, wanted, read_committed, found)
+        if failure is not None:
+            await retries.after(failure)
+    return {partition: found[partition] for partition in wanted}
+
+
+async def _attempt(
+    cluster: Cluster,
+    left: Iterable[TopicPartition],
+    wanted: Mapping[TopicPartition, int],
+    read_committed: bool,
+    found: dict[TopicPartition, OffsetFound | None],
+) -> ClientError | None:
+    """Ask all leaders for what is left; what failed, if anything did.
+
+    An error that will not pass by itself is raised.
+    """
+    asked: dict[Connection, list[tuple[TopicPartition, Leadership]]] = {}
+    failures: list[ClientError] = []
+    for partition in left:
+        try:
+            connection, leadership = await cluster.leader(partition)
+        except ClientError as error:
+            if not error.is_retriable:
+                raise
+            failures.append(error)
+        else:
+            asked.setdefault(connection, []).append((partition, leadership))
+    answers = await asyncio.gather(
+        *(_ask(connection, group, wanted, read_committed) for connection, group in asked.items()),
+        return_exceptions=True,
+    )
+    for group, answer in zip(asked.values(), answers, strict=True):
+        if isinstance(answer, ClientError):
+            failures.append(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            for partition, _ in group:
+                result = answer.get(partition)
+                code = _LEFT_OUT if result is None else result.error_code
+                if result is None or code:
+                    failures.append(RequestRefused(code, f"the offsets of {partition}"))
+                else:
+                    found[partition] = _found(result)
+        for partition, _ in group:
+            if partition not in found:
+                cluster.forget(partition.topic)
+    failures.sort(key=lambda failure: failure.is_retriable)  # what cannot be mended comes first
+    return failures[0] if failures else None
+
+
+async def _ask(
+    connection: Connection,
+    group: list[tuple[TopicPartition, Leadership]],
+    wanted: Mapping[TopicPartition, int],
+    read_committed: bool,
+) -> dict[TopicPartition, ListOffsetsPartitionResult]:
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for partition, leadership in group:
+        topics.setdefault(partition.topic, []).append(
+            ListOffsetsPartition(
+                partition_index=partition.partition,
+                current_leader_epoch=leadership.leader_epoch,
+                timestamp_ms=wanted[partition],
+            )
+        )
+    request = ListOffsetsRequest(
+        isolation_level=int(read_committed),
+        topics=[ListOffsetsTopic(name=name, partitions=parts) for name, parts in topics.items()],
+    )
+    answer = await connection.send(LIST_OFFSETS, request)
+    return {
+        TopicPartition(topic.name, result.partition_index): result
+        for topic in answer.topics
+        for result in topic.partitions
+    }
+
+
+def _found(result: ListOffsetsPartitionResult) -> OffsetFound | None:
+    return None if result.offset < 0 else OffsetFound(result.offset, result.timestamp_ms)

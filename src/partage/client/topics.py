@@ -1,0 +1,41 @@
+"""Topics and partitions as the cluster describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from partage.wire.types import ZERO_UUID
+
+
+class TopicPartition(NamedTuple):
+    """A partition's name, written ``topic-partition`` as Kafka does."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Leadership(NamedTuple):
+    """Who leads a partition (-1: nobody for now), and since which epoch (-1: not told)."""
+
+    leader_id: int
+    leader_epoch: int
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic; ``topic_id`` is zero with brokers that have none (before Kafka 2.8)."""
+
+    name: str
+    topic_id: bytes = ZERO_UUID
+    is_internal: bool = False
+    partitions: Mapping[int, Leadership]
+
+    @property
+    def topic_partitions(self) -> list[TopicPartition]:
+        """All partitions, in order."""
+        return [TopicPartition(self.name, index) for index in sorted(self.partitions)]

@@ -1,0 +1,34 @@
+"""What tests have another client do at a broker."""
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+
+def produce(servers, topic, records, **config):
+    """Each record is a dict of what ``Producer.produce`` takes; all are acknowledged."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, **config})
+    failures = []
+    for record in records:
+        producer.produce(
+            topic, on_delivery=lambda error, _: failures.append(error) if error else None, **record
+        )
+    assert producer.flush(30) == 0
+    assert failures == []
+
+
+def create_topic(servers, topic, partitions=1, **config):
+    admin = AdminClient({"bootstrap.servers": servers})
+    made = admin.create_topics([NewTopic(topic, partitions, 1, config=config)])
+    made[topic].result(30)
+
+
+def delete_topic(servers, topic):
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_topics([topic])[topic].result(30)
+
+
+def delete_records(servers, topic, before, partition=0):
+    """Let the partition begin at the offset ``before``."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    cut = TopicPartition(topic, partition, before)
+    admin.delete_records([cut])[cut].result(30)

@@ -1,0 +1,29 @@
+"""HOST:PORT, as bootstrap.servers has it."""
+
+import pytest
+
+from partage.client import Address, BadAddress, parse_servers
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("kafka1:9092", [("kafka1", 9092)]),
+        (" a:1 , b:2,, ", [("a", 1), ("b", 2)]),
+        ("a:1,a:1", [("a", 1)]),
+        ("[::1]:9092", [("::1", 9092)]),
+        ("PLAINTEXT://a:1", [("a", 1)]),
+    ],
+)
+def test_they_are_read(text, addresses):
+    assert parse_servers(text) == addresses
+
+
+@pytest.mark.parametrize("text", ["", " , ", "kafka1", "kafka1:", ":9092", "a:0", "a:65536", "::1"])
+def test_what_is_none_is_refused(text):
+    with pytest.raises(BadAddress, match="HOST:PORT"):
+        parse_servers(text)
+
+
+def test_they_are_written_as_they_are_read():
+    assert [str(Address("::1", 1)), str(Address("a", 2))] == ["[::1]:1", "a:2"]

@@ -1,0 +1,230 @@
+"""Finding brokers and leaders."""
+
+import asyncio
+
+import pytest
+
+from partage.client import (
+    Address,
+    BrokersUnreachable,
+    CannotConnect,
+    ClientOptions,
+    Cluster,
+    NoLeader,
+    RequestRefused,
+    RetryPolicy,
+    TopicPartition,
+    UnknownPartition,
+    UnknownTopic,
+)
+from partage.wire.apis.metadata import MetadataResponse, MetadataTopic
+
+from .scripted import CLOSE, ScriptedBroker
+
+QUICK = RetryPolicy(attempts_max=3, backoff_ms=1, backoff_max_ms=1)
+OPTIONS = ClientOptions(retries=QUICK)
+T0 = TopicPartition("t", 0)
+
+
+def run(main, script=lambda asked: None, options=OPTIONS):
+    """``main(cluster, broker)`` with a cluster of one scripted broker."""
+
+    async def whole():
+        async with (
+            ScriptedBroker(script) as broker,
+            Cluster(str(broker.address), options) as cluster,
+        ):
+            return await main(cluster, broker)
+
+    return asyncio.run(whole())
+
+
+def described(error):
+    topic = MetadataTopic(error_code=error, name="t", partitions=[])
+    return MetadataResponse(brokers=[], topics=[topic])
+
+
+def test_a_topic_is_asked_for_once():
+    async def main(cluster, broker):
+        broker.topics = {"t": 3, "u": 1}
+        first = await cluster.topics(["t", "t"])
+        await cluster.topics(["t", "u"])
+        await cluster.leader(T0)
+        asked = [[topic.name for topic in a.message.topics] for a in broker.asked[1:]]
+        return first["t"].topic_partitions, asked, broker.connections
+
+    partitions, asked, connections = run(main)
+    assert partitions == [("t", 0), ("t", 1), ("t", 2)]
+    assert asked == [["t"], ["u"]]
+    assert connections == 1
+
+
+def test_no_topic_is_created_by_asking():
+    async def main(cluster, broker):
+        await cluster.topics(["t"])
+        await cluster.all_topics()
+        return [asked.message.allow_auto_topic_creation for asked in broker.asked[1:]]
+
+    assert run(main) == [False, False]
+
+
+def test_what_is_known_grows_old():
+    async def main(cluster, broker):
+        await cluster.topics(["t"])
+        await cluster.topics(["t"])
+        return broker.names()
+
+    options = ClientOptions(metadata_max_age_ms=0)
+    assert run(main, options=options) == ["Metadata"] * 2
+
+
+def test_an_unknown_topic_is_told_with_one_of_a_like_name():
+    async def main(cluster, broker):
+        broker.topics = {"flights": 1, "weather": 1}
+        with pytest.raises(UnknownTopic, match=r"'flihgts'; did you mean 'flights'\?"):
+            await cluster.topics(["weather", "flihgts"])
+        with pytest.raises(UnknownTopic, match=r"no topic 'x'$"):
+            await cluster.topics(["x"])
+
+    run(main)
+
+
+def test_a_topic_that_may_not_be_read():
+    async def main(cluster, broker):
+        with pytest.raises(RequestRefused, match="topic 't': TOPIC_AUTHORIZATION_FAILED"):
+            await cluster.topics(["t"])
+        return broker.names()
+
+    assert run(main, lambda asked: described(29) if asked.api.name == "Metadata" else None) == [
+        "Metadata"
+    ]
+
+
+def test_a_topic_that_is_just_being_made_is_asked_for_again():
+    answers = [described(5), described(5), None]
+
+    def script(asked):
+        return answers.pop(0) if asked.api.name == "Metadata" else None
+
+    async def main(cluster, broker):
+        return list(await cluster.topics(["t"]))
+
+    assert run(main, script) == ["t"]
+
+
+def test_an_unknown_partition():
+    async def main(cluster, broker):
+        broker.topics = {"t": 2}
+        with pytest.raises(UnknownPartition, match="'t' has 2, numbered from 0 to 1"):
+            await cluster.leader(TopicPartition("t", 2))
+
+    run(main)
+
+
+def test_a_partition_without_a_leader():
+    async def main(cluster, broker):
+        broker.leader_id = -1
+        with pytest.raises(NoLeader, match="t-0 has no leader"):
+            await cluster.leader(T0)
+        broker.leader_id = 1
+        connection, leadership = await cluster.leader(T0)  # asked anew, nobody had to say so
+        return connection.address == broker.address, leadership
+
+    assert run(main) == (True, (1, 4))
+
+
+def test_a_leader_that_cannot_be_reached_where_it_says(caplog):
+    async def main(cluster, broker):
+        async with ScriptedBroker() as gone:
+            gone.node_id = 7
+        broker.peers, broker.leader_id = [gone], 7
+        story = "broker 7 says that this is its address"
+        with pytest.raises(CannotConnect, match=f"^{gone.address}: Connection refused; {story}"):
+            await cluster.leader(T0)
+        with pytest.raises(CannotConnect):
+            await cluster.leader(T0)
+
+    run(main)
+    assert len(caplog.records) == 1  # while it is tried again and again
+
+
+def test_a_leader_that_moves_is_followed():
+    async def main(cluster, broker):
+        async with ScriptedBroker() as other:
+            other.node_id = 2
+            broker.peers = [other]
+            before, _ = await cluster.leader(T0)
+            broker.leader_id = 2
+            cluster.forget("t")
+            after, _ = await cluster.leader(T0)
+            addresses = broker.address, other.address
+            cluster.close()
+            return (before.address, after.address) == addresses
+
+    assert run(main)
+
+
+class TestUnreachable:
+    def test_every_address_is_told_at_once(self):
+        async def main():
+            async with ScriptedBroker() as one, ScriptedBroker(lambda asked: CLOSE) as other:
+                gone = one.address
+                await one.__aexit__()
+                async with Cluster([gone, other.address]) as cluster:
+                    with pytest.raises(BrokersUnreachable) as raised:
+                        await cluster.all_topics()
+                return str(raised.value), gone, other.address
+
+        story, gone, other = asyncio.run(main())
+        assert f"{gone}: Connection refused; {other}: it does not answer as a broker" in story
+        assert "bootstrap.servers takes HOST:PORT" in story
+
+    def test_the_second_address_is_used_when_the_first_fails(self):
+        async def main(cluster, broker):
+            servers = [Address("127.0.0.1", 1), broker.address]
+            async with Cluster(servers, OPTIONS) as other:
+                return list(await other.all_topics())
+
+        assert run(main) == ["t"]
+
+    def test_one_that_has_answered_before_is_waited_for(self):
+        """A broker that restarts is back on its port after a while."""
+
+        async def main(cluster, broker):
+            await cluster.topics(["t"])
+            closings = [CLOSE, CLOSE, None]
+            broker.script = lambda asked: closings.pop(0) if closings else None
+            cluster.forget("t")
+            return list(await cluster.topics(["t"]))
+
+        assert run(main) == ["t"]
+
+    def test_patience_waits_for_the_first_answer_too(self):
+        async def main():
+            async with ScriptedBroker() as broker:
+                closings = [CLOSE, CLOSE, None]
+                broker.script = lambda asked: closings.pop(0) if closings else None
+                options = ClientOptions(retries=QUICK, is_patient=True)
+                async with Cluster([broker.address], options) as cluster:
+                    return list(await cluster.all_topics())
+
+        assert asyncio.run(main()) == ["t"]
+
+    def test_patience_ends(self):
+        async def main():
+            async with ScriptedBroker(lambda asked: CLOSE) as broker:
+                options = ClientOptions(retries=QUICK, is_patient=True)
+                async with Cluster([broker.address], options) as cluster:
+                    with pytest.raises(BrokersUnreachable):
+                        await cluster.all_topics()
+                return broker.connections
+
+        assert asyncio.run(main()) == 3
+
+    def test_a_closed_client_connects_no_more(self):
+        async def main(cluster, broker):
+            cluster.close()
+            with pytest.raises(BrokersUnreachable, match="this client is closed"):
+                await cluster.all_topics()
+
+        run(main)

@@ -1,0 +1,270 @@
+"""One connection, against brokers that behave and brokers that do not."""
+
+import asyncio
+import struct
+
+import pytest
+
+from partage.client import (
+    BadResponse,
+    CannotConnect,
+    ClientOptions,
+    ConnectionLost,
+    RequestTimedOut,
+    UnsupportedApi,
+)
+from partage.client.connection import Connection
+from partage.wire.apis import APIS
+from partage.wire.apis.fetch import FETCH
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
+from partage.wire.apis.metadata import METADATA, MetadataRequest
+
+from .scripted import CLOSE, SILENCE, Asked, ScriptedBroker, api_versions
+
+ALL = MetadataRequest(topics=None)
+OPTIONS = ClientOptions(request_timeout_ms=20_000, connect_timeout_ms=20_000)
+
+
+def on(name, *answers):
+    """A script: the n-th request of this API gets the n-th answer, later ones the last."""
+    left = list(answers)
+
+    def script(asked):
+        if asked.api.name != name:
+            return None
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return script
+
+
+def beat(member="m"):
+    return HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
+
+
+def run(main, script=lambda asked: None, options=OPTIONS):
+    """``main(connection, broker)`` with a connection to a scripted broker."""
+
+    async def whole():
+        async with ScriptedBroker(script) as broker:
+            connection = await Connection.open(broker.address, options)
+            try:
+                return await main(connection, broker)
+            finally:
+                connection.close()
+
+    return asyncio.run(whole())
+
+
+def test_a_request_is_answered():
+    async def main(connection, broker):
+        return await connection.send(METADATA, ALL)
+
+    assert [topic.name for topic in run(main).topics] == ["t"]
+
+
+def test_both_sides_highest_version_is_used():
+    async def main(connection, broker):
+        await connection.send(METADATA, ALL)
+        await connection.send(METADATA, ALL, version_max=5)
+        return [asked.version for asked in broker.asked]
+
+    assert run(main) == [3, 13, 5]
+
+
+def test_answers_find_their_requests_in_any_order():
+    held = []
+
+    def script(asked):
+        if asked.api is not HEARTBEAT:
+            return None
+        held.append(asked)
+        if len(held) < 3:
+            return SILENCE
+        code = {"a": 1, "b": 2, "c": 3}
+        return [
+            one.reply(HeartbeatResponse(error_code=code[one.message.member_id]))
+            for one in reversed(held)
+        ]
+
+    async def main(connection, broker):
+        beats = [connection.send(HEARTBEAT, beat(member)) for member in "abc"]
+        return [answer.error_code for answer in await asyncio.gather(*beats)]
+
+    assert run(main, script) == [1, 2, 3]
+
+
+def test_an_answer_may_come_byte_by_byte():
+    def script(asked):
+        if asked.api is not HEARTBEAT:
+            return None
+        return [bytes([byte]) for byte in asked.reply(HeartbeatResponse(error_code=27))]
+
+    async def main(connection, broker):
+        return await connection.send(HEARTBEAT, beat())
+
+    assert run(main, script).error_code == 27
+
+
+class TestVersions:
+    def test_a_broker_that_knows_only_older_greetings_is_asked_again(self):
+        """KIP-511: the refusal is a v0 body."""
+
+        def script(asked):
+            if asked.api.name != "ApiVersions" or asked.version == 0:
+                return None
+            return asked.reply(api_versions([], error=35), version=0)
+
+        async def main(connection, broker):
+            return [asked.version for asked in broker.asked], connection.version_of(METADATA)
+
+        assert run(main, script) == ([3, 0], 13)
+
+    def test_the_refusal_may_name_a_version(self):
+        def script(asked):
+            if asked.api.name != "ApiVersions" or asked.version == 2:
+                return None
+            answer = api_versions([APIS[18]], error=35)
+            answer.api_keys[0].max_version = 2
+            return asked.reply(answer, version=0)
+
+        async def main(connection, broker):
+            return [asked.version for asked in broker.asked]
+
+        assert run(main, script) == [3, 2]
+
+    def test_no_version_in_common_is_said(self):
+        def script(asked):
+            if asked.api.name != "ApiVersions":
+                return None
+            answer = api_versions([METADATA, FETCH])
+            answer.api_keys[1].min_version, answer.api_keys[1].max_version = 0, 3
+            return answer
+
+        async def main(connection, broker):
+            with pytest.raises(UnsupportedApi, match="Fetch v0 to v3, and we speak v4 to v17"):
+                connection.version_of(FETCH)
+            with pytest.raises(UnsupportedApi, match="Heartbeat not at all, and we speak v0"):
+                await connection.send(HEARTBEAT, beat())
+
+        run(main, script)
+
+
+class TestOpening:
+    def test_nobody_listens(self):
+        async def main():
+            async with ScriptedBroker() as broker:
+                address = broker.address
+            await Connection.open(address, OPTIONS)
+
+        with pytest.raises(CannotConnect, match=r"127\.0\.0\.1:\d+: Connection refused"):
+            asyncio.run(main())
+
+    def test_a_name_that_is_nobody_s(self):
+        async def main():
+            from partage.client import Address
+
+            await Connection.open(Address("no-such-host.invalid", 9092), OPTIONS)
+
+        with pytest.raises(CannotConnect, match=r"^no-such-host\.invalid:9092: "):
+            asyncio.run(main())
+
+    def test_a_web_server_is_no_broker(self):
+        with pytest.raises(CannotConnect, match="does not answer as a broker does"):
+            run(None, on("ApiVersions", b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+
+    def test_a_listener_that_hangs_up_is_no_broker(self):
+        with pytest.raises(CannotConnect, match="the broker closed it"):
+            run(None, on("ApiVersions", CLOSE))
+
+    def test_a_listener_that_says_nothing_is_no_broker(self):
+        options = ClientOptions(connect_timeout_ms=50)
+        with pytest.raises(CannotConnect, match="did not answer ApiVersions within 50 ms"):
+            run(None, on("ApiVersions", SILENCE), options)
+
+    def test_a_greeting_with_another_error(self):
+        with pytest.raises(CannotConnect, match="ApiVersions: CLUSTER_AUTHORIZATION_FAILED"):
+            run(None, on("ApiVersions", api_versions([], error=31)))
+
+
+class TestEnding:
+    """What ends a connection tells everybody who waits on it, and refuses what comes after."""
+
+    @pytest.mark.parametrize(
+        ("answer", "failure", "story"),
+        [
+            (CLOSE, ConnectionLost, "the broker closed it"),
+            ([struct.pack(">ii", 90, 2) + b"half", CLOSE], ConnectionLost, "broker closed it"),
+            (
+                struct.pack(">i", 2**31 - 1),
+                BadResponse,
+                "2147483647 bytes; between 1 and 104857600",
+            ),
+            (struct.pack(">i", -5), BadResponse, "a frame of -5 bytes"),
+            (struct.pack(">i", 0), BadResponse, "a frame of 0 bytes"),
+            (struct.pack(">ii", 4, 77), BadResponse, "answer to a request that was not sent"),
+            (struct.pack(">ih", 2, 7), BadResponse, "answer to a request that was not sent"),
+            (struct.pack(">ii", 5, 2) + b"\x00", BadResponse, "Heartbeat v4: .* ends too early"),
+        ],
+    )
+    def test_it_is_told(self, answer, failure, story):
+        async def main(connection, broker):
+            first = asyncio.ensure_future(connection.send(HEARTBEAT, beat()))
+            second = asyncio.ensure_future(connection.send(METADATA, ALL))
+            with pytest.raises(failure, match=story):
+                await first
+            with pytest.raises((BadResponse, ConnectionLost)):
+                await second
+            assert not connection.is_open
+            with pytest.raises(ConnectionLost, match="it is closed"):
+                await connection.send(METADATA, ALL)
+
+        def script(asked):
+            return {"Heartbeat": answer, "Metadata": SILENCE}.get(asked.api.name)
+
+        run(main, script)
+
+    def test_an_answer_that_does_not_come(self):
+        async def main(connection, broker):
+            other = asyncio.ensure_future(connection.send(METADATA, ALL))
+            with pytest.raises(RequestTimedOut, match="did not answer Heartbeat within 30 ms"):
+                await connection.send(HEARTBEAT, beat(), timeout_ms=30)
+            with pytest.raises(ConnectionLost, match="did not answer Heartbeat"):
+                await other
+
+        def script(asked):
+            return SILENCE if asked.api.name in ("Heartbeat", "Metadata") else None
+
+        run(main, script)
+
+    def test_a_request_that_is_given_up_leaves_the_connection_alone(self):
+        late: list[Asked] = []
+
+        def script(asked):
+            if asked.api is HEARTBEAT:
+                late.append(asked)
+                return SILENCE
+            return None
+
+        async def main(connection, broker):
+            beating = asyncio.ensure_future(connection.send(HEARTBEAT, beat()))
+            await connection.send(METADATA, ALL)  # by now the Heartbeat is there too
+            beating.cancel()
+            broker.script = lambda asked: [
+                late[0].reply(HeartbeatResponse(error_code=0)),
+                broker.default(asked),
+            ]
+            answer = await connection.send(METADATA, ALL)
+            assert connection.is_open
+            return [topic.name for topic in answer.topics]
+
+        assert run(main, script) == ["t"]
+
+    def test_closing_tells_who_waits(self):
+        async def main(connection, broker):
+            beating = asyncio.ensure_future(connection.send(HEARTBEAT, beat()))
+            await asyncio.sleep(0)
+            connection.close()
+            with pytest.raises(ConnectionLost, match="closed by this client"):
+                await beating
+
+        run(main, on("Heartbeat", SILENCE))

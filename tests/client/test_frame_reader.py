@@ -1,0 +1,55 @@
+"""Frames out of pieces of any size."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partage.client.frame_reader import FrameReader, FrameTooLarge
+
+
+def feed(reader, stream, sizes):
+    """Give the reader ``stream`` in pieces of at most these sizes, over and over."""
+    frames, pos, turn = [], 0, 0
+    while pos < len(stream):
+        room = reader.room()  # a view that lives on through `received`, as an event loop's does
+        count = min(len(room), sizes[turn % len(sizes)], len(stream) - pos)
+        room[:count] = stream[pos : pos + count]
+        frames += reader.received(count)
+        pos, turn = pos + count, turn + 1
+    return frames
+
+
+def stream_of(bodies):
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=300), max_size=10),
+    st.lists(st.integers(1, 50), min_size=1, max_size=5),
+)
+def test_frames_come_out_whole_however_they_arrive(bodies, sizes):
+    assert feed(FrameReader(300), stream_of(bodies), sizes) == bodies
+
+
+@pytest.mark.parametrize("size", [65_530, 65_536, 200_000, 17 << 20, 40 << 20])
+def test_large_frames_between_small_ones(size):
+    bodies = [b"first", b"x" * size, b"last"]
+    assert feed(FrameReader(100 << 20), stream_of(bodies), [1 << 20]) == bodies
+
+
+@pytest.mark.parametrize("size", [0, -1, -(2**31), 101, 2**31 - 1])
+def test_a_length_that_cannot_be_is_refused(size):
+    with pytest.raises(FrameTooLarge, match=f"a frame of {size} bytes; between 1 and 100"):
+        feed(FrameReader(100), struct.pack(">i", size) + b"x", [100])
+
+
+def test_the_largest_frame_is_taken():
+    assert feed(FrameReader(100), stream_of([b"x" * 100]), [7]) == [b"x" * 100]
+
+
+def test_memory_follows_what_arrives_not_what_is_claimed():
+    reader = FrameReader(2**31 - 1)
+    feed(reader, struct.pack(">i", 2**31 - 1) + b"x" * 1000, [1000])
+    assert len(reader.room()) <= 16 << 20

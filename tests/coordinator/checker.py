@@ -185,8 +185,18 @@ class Checker:
         else:
             assert saved.leader is None
             assert saved.protocol is None
+        if before is not None and not starts and not before.awaiting_sync:
+            self._judge_succession(before, saved)
         self._current[saved.group_id] = saved
         self._saved[saved.group_id].append(saved)
+
+    def _judge_succession(self, before: GroupSaved, saved: GroupSaved) -> None:
+        """Within a generation only static members' ids change; each share stays with its holder."""
+
+        def shares(group: GroupSaved) -> dict[str, bytes]:
+            return {m.instance_id or m.member_id: m.assignment for m in group.members}
+
+        assert shares(saved) == shares(before), f"{saved} gives other shares than {before}"
 
     # What is answered.
 

@@ -17,6 +17,7 @@ Tests and the laboratory call `check` after each event they feed to a core; the 
 12. No group is larger than it may be, once the join phase is over.
 13. What belongs to one phase is gone with it: the initial delay with the join phase, the mark of a
     sync that was resumed after loading with that sync.
+14. Offsets are kept only for groups that are there.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def check(shard: Shard, armed: Armed) -> None:
         size_is_bounded(group, shard.settings.members_max)
         phases_leave_nothing_behind(group)
     no_stray_timers(shard, armed)
+    offsets_have_groups(shard)
 
 
 def durable_state(
@@ -190,3 +192,9 @@ def phases_leave_nothing_behind(group: Group) -> None:
         assert group.initial_delay is None, f"{group.id} is {group.state}, and delayed"
     if group.state is not GroupState.COMPLETING_REBALANCE:
         assert not group.sync_resumed, f"{group.id} is {group.state}, and its sync resumed"
+
+
+def offsets_have_groups(shard: Shard) -> None:
+    """Invariant 14."""
+    ownerless = [group_id for group_id in shard.offsets if group_id not in shard.groups]
+    assert not ownerless, f"offsets are kept for groups that are not there: {ownerless}"

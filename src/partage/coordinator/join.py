@@ -12,6 +12,7 @@ from partage.coordinator.member import Member
 from partage.coordinator.outcome import Happening
 from partage.coordinator.replies import JoinReply
 from partage.coordinator.states import GroupState
+from partage.coordinator.timers import SyncTimer
 from partage.coordinator.turn import Turn
 from partage.model.errors import ErrorCode
 
@@ -208,6 +209,8 @@ def _replace_static(turn: Turn, group: Group, event: Join, old: Member) -> None:
     )
     turn.reply(event.reply_to, _returned(group, member, event, leader_before or ""))
     turn.keep_alive(member)
+    if member.id in group.unsynced:  # its predecessor's time to ask may be nearly up
+        turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
 
 
 def _returned(group: Group, member: Member, event: Join, leader_before: str) -> JoinReply:

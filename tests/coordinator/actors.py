@@ -22,7 +22,8 @@ from partage.coordinator.events import (
 from partage.coordinator.replies import HeartbeatReply, JoinReply, Reply, SyncReply
 from partage.model.errors import ErrorCode
 
-from .harness import Asked, Harness
+from .harness import Harness
+from .trace import Asked
 
 HEARTBEAT_MS = 3_000
 BACKOFF_MS = 1_000

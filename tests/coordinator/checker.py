@@ -47,7 +47,7 @@ from partage.coordinator.replies import (
 )
 from partage.model.errors import ErrorCode
 
-from .harness import (
+from .trace import (
     Answered,
     Asked,
     Crashed,

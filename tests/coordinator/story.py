@@ -68,8 +68,9 @@ from partage.model.settings import GroupSettings
 
 from .cast import Client, Words, partition
 from .checker import Checker
-from .harness import Answered, Asked, Harness, Heard, Lost
+from .harness import Harness
 from .telling import told, told_record, told_timers
+from .trace import Answered, Asked, Heard, Lost
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000

@@ -31,20 +31,8 @@ from partage.coordinator.replies import (
 from partage.coordinator.timers import ExpiryTimer, JoinTimer, SessionTimer, SyncTimer, TimerKey
 from partage.model.errors import ErrorCode
 
-from .harness import (
-    BECOMES,
-    START_MS,
-    Answered,
-    Asked,
-    Crashed,
-    Durable,
-    Entry,
-    Failed,
-    Fired,
-    Lost,
-    Noted,
-    Written,
-)
+from .harness import BECOMES, START_MS
+from .trace import Answered, Asked, Crashed, Durable, Entry, Failed, Fired, Lost, Noted, Written
 
 
 def told(entry: Entry, asker: str) -> list[str]:

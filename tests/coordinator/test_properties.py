@@ -32,7 +32,8 @@ from partage.model.settings import GroupSettings
 
 from .actors import HEARTBEAT_MS, Actor
 from .checker import Checker
-from .harness import Answered, Asked, Harness, Lost
+from .harness import Harness
+from .trace import Answered, Asked, Lost
 
 GROUPS = ("g", "h")
 SETTINGS = GroupSettings(

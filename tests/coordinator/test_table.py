@@ -1,26 +1,17 @@
 """The table of answers against the coordinator: every cell is asked for and compared.
 
-A cell is a row, what is asked, in a column, the group's state. `ASK` asks it, `ARRANGE` brings the
-group there, and `EXPECT` says what the answer that stands in the table looks like from outside.
+A cell is a row, what is asked, in a column, the group's state. `stage` brings the group there and
+asks; `EXPECT` says what the answer that stands in the table looks like from outside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import msgspec
 import pytest
 
 from partage.coordinator.answers import ANSWERS, COLUMNS, ERRORS, Answer, Row
-from partage.coordinator.events import (
-    DeleteGroup,
-    DeleteOffsets,
-    Describe,
-    FetchOffsets,
-    OffsetToCommit,
-    Protocol,
-)
 from partage.coordinator.records import GroupRemoved, OffsetCommitted, OffsetRemoved
 from partage.coordinator.replies import (
     CommitReply,
@@ -31,180 +22,22 @@ from partage.coordinator.replies import (
     JoinReply,
     LeaveReply,
     OffsetsReply,
-    Reply,
     SyncReply,
 )
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import JoinTimer, SessionTimer
 from partage.model.errors import ErrorCode
 
-from .actors import Actor
-from .harness import Asked, Harness
-
-SESSION_MS = 10_000
-REBALANCE_MS = 30_000
-INITIAL_DELAY_MS = 3_000
-
-
-def actor(name: str) -> Actor:
-    return Actor(name, None, SESSION_MS, REBALANCE_MS, must_rejoin=False, may_skip=True)
-
-
-class Stage:
-    """A group in some state, with a leader a, a follower b, and somebody pending, p.
-
-    It has committed offset 5 of t-0, which its members subscribe to, and of u-0, which nobody does.
-    """
-
-    def __init__(self, column: GroupState | None, type: str = "consumer") -> None:
-        self.harness = Harness()
-        self.type = type
-        self.a, self.b, self.c, self.p = (actor(name) for name in "abcp")
-        self.p = replace(self.p, must_rejoin=True)
-        self.column = column
-        ARRANGE[column](self)
-        self.harness.tick(1_000)
-        self.harness.trace.clear()
-        self.armed = dict(self.harness.driver.timers.armed)
-        self.logged = len(self.harness.log.durable)
-        assert self.state is column
-
-    @property
-    def state(self) -> GroupState | None:
-        """The group's state; None if there is no group."""
-        group = self.harness.shard.groups.get("g")
-        return None if group is None else group.state
-
-    def ask(self, who: Actor, event: Asked) -> Reply | None:
-        """Ask in somebody's name, who hears the answer."""
-        if isinstance(event, msgspec.Struct) and hasattr(event, "protocol_type"):
-            event = msgspec.structs.replace(event, protocol_type=self.type)
-        reply = self.harness.answer_to(event)
-        if reply is not None:
-            who.hear(event, reply, self.harness.now_ms)
-        return reply
-
-    def join(self, *joining: Actor) -> None:
-        """All join, and hear of the generation if it begins with that."""
-        events = [who.join(self.harness, "g", who.seat("g").member_id) for who in joining]
-        events = [msgspec.structs.replace(e, protocol_type=self.type) for e in events]
-        before = len(self.harness.trace)
-        for event in events:
-            self.harness.handle(event)
-        if self.state is GroupState.PREPARING_REBALANCE:
-            self.harness.tick(2 * INITIAL_DELAY_MS)
-        for entry in self.harness.trace[before:]:
-            for who, event in zip(joining, events, strict=True):
-                if getattr(entry, "asked", None) is event and hasattr(entry, "reply"):
-                    who.hear(event, entry.reply, self.harness.now_ms)
-
-    def sync(self, *syncing: Actor) -> None:
-        for who in syncing:
-            self.ask(who, self.sync_of(who))
-
-    def sync_of(self, who: Actor) -> Asked:
-        return who.sync(self.harness, "g", self.id_of(who), self.generation)
-
-    def id_of(self, who: Actor) -> str:
-        """Somebody's member id, or one that could be."""
-        return who.seat("g").member_id or f"{who.name}-0"
-
-    @property
-    def generation(self) -> int:
-        """The generation that the members know."""
-        return max(self.a.seat("g").generation, 1)
-
-    def written(self) -> list[object]:
-        """What was stored since the stage was set."""
-        return list(self.harness.log.durable[self.logged :])
-
-    def words(self) -> dict[str, object]:
-        """What every request has."""
-        harness = self.harness
-        return {"at_ms": harness.now_ms, "reply_to": harness.ticket(), "group_id": "g"}
-
-
-# The columns.
-
-
-def arrange_nothing(stage: Stage) -> None:
-    pass
-
-
-def arrange_completing(stage: Stage) -> None:
-    offsets = tuple(OffsetToCommit(topic=t, partition=0, offset=5) for t in "tu")
-    stage.ask(stage.a, stage.a.commit(stage.harness, "g", "", -1, offsets))
-    stage.join(stage.a, stage.b)
-    stage.ask(stage.p, stage.p.join(stage.harness, "g", ""))
-
-
-def arrange_stable(stage: Stage) -> None:
-    arrange_completing(stage)
-    stage.sync(stage.a, stage.b)
-
-
-def arrange_preparing(stage: Stage) -> None:
-    arrange_stable(stage)
-    stage.ask(stage.c, stage.c.join(stage.harness, "g", ""))
-
-
-def arrange_empty(stage: Stage) -> None:
-    arrange_stable(stage)
-    ids = (stage.id_of(stage.a), stage.id_of(stage.b))
-    stage.ask(stage.a, stage.a.leave(stage.harness, "g", ids))
-    stage.harness.tick(0)  # nobody is waited for but the pending one, and it is not for long
-
-
-ARRANGE: dict[GroupState | None, Callable[[Stage], None]] = {
-    None: arrange_nothing,
-    GroupState.EMPTY: arrange_empty,
-    GroupState.PREPARING_REBALANCE: arrange_preparing,
-    GroupState.COMPLETING_REBALANCE: arrange_completing,
-    GroupState.STABLE: arrange_stable,
-}
-
-# The rows.
-
-
-def join_as(stage: Stage, who: Actor, member_id: str) -> Asked:
-    event = who.join(stage.harness, "g", member_id)
-    return msgspec.structs.replace(event, protocol_type=stage.type)
-
-
-def changed(who: Actor) -> Actor:
-    return replace(who, protocols=(Protocol("range", b"t,u"),))
-
-
-def commit_as(stage: Stage, who: Actor, member_id: str, generation: int) -> Asked:
-    offset = OffsetToCommit(topic="t", partition=0, offset=6)
-    return who.commit(stage.harness, "g", member_id, generation, (offset,))
-
-
-ASK: dict[Row, Callable[[Stage], Asked]] = {
-    Row.JOIN_NEW: lambda s: join_as(s, actor("n"), ""),
-    Row.JOIN_PENDING: lambda s: join_as(s, s.p, s.id_of(s.p)),
-    Row.JOIN_LEADER: lambda s: join_as(s, s.a, s.id_of(s.a)),
-    Row.JOIN_CHANGED: lambda s: join_as(s, changed(s.b), s.id_of(s.b)),
-    Row.JOIN_SAME: lambda s: join_as(s, s.b, s.id_of(s.b)),
-    Row.SYNC_LEADER: lambda s: s.sync_of(s.a),
-    Row.SYNC_FOLLOWER: lambda s: s.sync_of(s.b),
-    Row.HEARTBEAT: lambda s: s.b.heartbeat(s.harness, "g", s.id_of(s.b), s.generation),
-    Row.LEAVE: lambda s: s.b.leave(s.harness, "g", (s.id_of(s.b),)),
-    Row.COMMIT_MEMBER: lambda s: commit_as(s, s.b, s.id_of(s.b), s.generation),
-    Row.COMMIT_SIMPLE: lambda s: commit_as(s, s.b, "", -1),
-    Row.FETCH: lambda s: FetchOffsets(**s.words(), partitions=(("t", 0), ("t", 9))),
-    Row.DESCRIBE: lambda s: Describe(**s.words()),
-    Row.DELETE: lambda s: DeleteGroup(**s.words()),
-    Row.DELETE_OFFSETS: lambda s: DeleteOffsets(**s.words(), partitions=(("t", 0), ("u", 0))),
-}
-
-
-def variant(row: Row, column: GroupState | None, **changes: object) -> tuple[Stage, Reply | None]:
-    """The cell once more, asked by a client of other capabilities."""
-    stage = Stage(column)
-    event = msgspec.structs.replace(ASK[row](stage), **changes)
-    return stage, stage.harness.answer_to(event)
-
+from .stage import (
+    ARRANGE,
+    ASK,
+    INITIAL_DELAY_MS,
+    REBALANCE_MS,
+    SESSION_MS,
+    Stage,
+    join_as,
+    variant,
+)
 
 # The answers.
 

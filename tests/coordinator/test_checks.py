@@ -1,0 +1,118 @@
+"""What is checked before the table, and in which order."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from partage.coordinator.answers import CHECKS, Row
+from partage.coordinator.events import Leaver, OffsetToCommit, Protocol
+from partage.coordinator.states import GroupState
+from partage.model.errors import ErrorCode
+from partage.model.settings import GroupSettings
+
+from .stage import ASK, Stage
+from .trace import Asked
+
+#: Each request with everything wrong that can be; then, one by one, the error that this gives and
+#: how to mend it.
+Faults = tuple[dict[str, object], list[tuple[ErrorCode, dict[str, object]]]]
+
+STRANGER = {"member_id": "nobody", "instance_id": "nobody"}
+
+FAULTS: dict[str, tuple[Row, Faults]] = {
+    "JoinGroup": (
+        Row.JOIN_SAME,
+        (
+            {
+                **STRANGER,
+                "group_id": "",
+                "session_timeout_ms": 1,
+                "protocols": (Protocol("unheard of", b""),),
+            },
+            [
+                (ErrorCode.INVALID_GROUP_ID, {"group_id": "g"}),
+                (ErrorCode.INVALID_SESSION_TIMEOUT, {"session_timeout_ms": 10_000}),
+                (ErrorCode.GROUP_MAX_SIZE_REACHED, {"member_id": "b-1"}),
+                (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocols": (Protocol("range", b"t"),)}),
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"instance_id": None}),
+            ],
+        ),
+    ),
+    "SyncGroup": (
+        Row.SYNC_FOLLOWER,
+        (
+            {**STRANGER, "group_id": "", "generation": 9, "protocol": "unheard of"},
+            [
+                (ErrorCode.INVALID_GROUP_ID, {"group_id": "g"}),
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"instance_id": None}),
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"member_id": "b-1"}),
+                (ErrorCode.ILLEGAL_GENERATION, {"generation": 1}),
+                (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, {"protocol": "range"}),
+            ],
+        ),
+    ),
+    "Heartbeat": (
+        Row.HEARTBEAT,
+        (
+            {**STRANGER, "group_id": "", "generation": 9},
+            [
+                (ErrorCode.INVALID_GROUP_ID, {"group_id": "g"}),
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"instance_id": None}),
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"member_id": "b-1"}),
+                (ErrorCode.ILLEGAL_GENERATION, {"generation": 1}),
+            ],
+        ),
+    ),
+    "LeaveGroup": (
+        Row.LEAVE,
+        (
+            {"group_id": "", "leavers": (Leaver(member_id="nobody"),)},
+            [
+                (ErrorCode.INVALID_GROUP_ID, {"group_id": "g"}),
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"leavers": (Leaver(member_id="b-1"),)}),
+            ],
+        ),
+    ),
+    "OffsetCommit": (
+        Row.COMMIT_MEMBER,
+        (
+            {
+                **STRANGER,
+                "generation": 9,
+                "offsets": (
+                    OffsetToCommit(topic="t", partition=0, offset=1, metadata="x" * 4_097),
+                ),
+            },
+            [
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"instance_id": None}),
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"member_id": "b-1"}),
+                (ErrorCode.ILLEGAL_GENERATION, {"generation": 1}),
+                (
+                    ErrorCode.OFFSET_METADATA_TOO_LARGE,
+                    {"offsets": (OffsetToCommit(topic="t", partition=0, offset=1),)},
+                ),
+            ],
+        ),
+    ),
+}
+
+
+def errors_of(stage: Stage, event: Asked) -> set[ErrorCode]:
+    reply = stage.harness.answer_to(event)
+    if hasattr(reply, "errors"):
+        return set(reply.errors)
+    return {reply.error}  # type: ignore[union-attr]  # refusals are immediate
+
+
+@pytest.mark.parametrize("request_name", CHECKS)
+def test_the_first_fault_is_answered(request_name: str) -> None:
+    row, (faults, mended) = FAULTS[request_name]
+    stage = Stage(GroupState.STABLE, settings=GroupSettings(members_max=2))
+    event = msgspec.structs.replace(ASK[row](stage), **faults)
+    for error, mending in mended:
+        asked = msgspec.structs.replace(event, reply_to=stage.harness.ticket())
+        assert errors_of(stage, asked) == {error}
+        assert stage.written() == []
+        event = msgspec.structs.replace(event, **mending)
+    assert errors_of(stage, event) == {ErrorCode.NONE}

@@ -17,39 +17,39 @@ from partage.coordinator.timers import TimerKey
 Ticket = NewType("Ticket", object)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Something that happened at ``at_ms``, on a clock of ms since the epoch that only goes on."""
 
     at_ms: int
 
 
-class TimerFired(Event, frozen=True, kw_only=True):
+class TimerFired(Event, frozen=True, gc=False, kw_only=True):
     """The deadline of a timer has come."""
 
     key: TimerKey
 
 
-class TopicsDeleted(Event, frozen=True, kw_only=True):
+class TopicsDeleted(Event, frozen=True, gc=False, kw_only=True):
     """Topics are gone, and with them what groups had committed for them."""
 
     topics: frozenset[str]
 
 
-class Request(Event, frozen=True, kw_only=True):
+class Request(Event, frozen=True, gc=False, kw_only=True):
     """A request to one group."""
 
     reply_to: Ticket
     group_id: str
 
 
-class Protocol(msgspec.Struct, frozen=True):
+class Protocol(msgspec.Struct, frozen=True, gc=False):
     """A protocol a member supports; the metadata is its own business."""
 
     name: str
     metadata: bytes
 
 
-class Join(Request, frozen=True, kw_only=True):
+class Join(Request, frozen=True, gc=False, kw_only=True):
     """JoinGroup. ``member_id`` is empty at a member's first."""
 
     member_id: str
@@ -66,7 +66,7 @@ class Join(Request, frozen=True, kw_only=True):
     may_skip_assignment: bool = True  # KIP-814
 
 
-class Sync(Request, frozen=True, kw_only=True):
+class Sync(Request, frozen=True, gc=False, kw_only=True):
     """SyncGroup; only a leader's assignments count."""
 
     generation: int
@@ -78,7 +78,7 @@ class Sync(Request, frozen=True, kw_only=True):
     assignment_error: str | None = None  # the leader's assignor failed, and this is why
 
 
-class Heartbeat(Request, frozen=True, kw_only=True):
+class Heartbeat(Request, frozen=True, gc=False, kw_only=True):
     """A member is alive."""
 
     generation: int
@@ -86,7 +86,7 @@ class Heartbeat(Request, frozen=True, kw_only=True):
     instance_id: str | None = None
 
 
-class Leaver(msgspec.Struct, frozen=True, kw_only=True):
+class Leaver(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A member to leave: by its id, or by its instance id alone if an administrator removes it."""
 
     member_id: str
@@ -94,13 +94,13 @@ class Leaver(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class Leave(Request, frozen=True, kw_only=True):
+class Leave(Request, frozen=True, gc=False, kw_only=True):
     """LeaveGroup, for one member or several."""
 
     leavers: tuple[Leaver, ...]
 
 
-class OffsetToCommit(msgspec.Struct, frozen=True, kw_only=True):
+class OffsetToCommit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One partition of a commit."""
 
     topic: str
@@ -110,7 +110,7 @@ class OffsetToCommit(msgspec.Struct, frozen=True, kw_only=True):
     metadata: str = ""
 
 
-class Commit(Request, frozen=True, kw_only=True):
+class Commit(Request, frozen=True, gc=False, kw_only=True):
     """OffsetCommit; generation -1 and no member for a client outside the group's protocol."""
 
     generation: int = -1
@@ -121,29 +121,29 @@ class Commit(Request, frozen=True, kw_only=True):
     knows_group_not_found: bool = True  # understands GROUP_ID_NOT_FOUND, OffsetCommit v9 on
 
 
-class FetchOffsets(Request, frozen=True, kw_only=True):
+class FetchOffsets(Request, frozen=True, gc=False, kw_only=True):
     """OffsetFetch of the given partitions, or of all that the group has committed."""
 
     partitions: tuple[tuple[str, int], ...] | None
 
 
-class Describe(Request, frozen=True, kw_only=True):
+class Describe(Request, frozen=True, gc=False, kw_only=True):
     """DescribeGroups, of one group."""
 
     knows_group_not_found: bool = True  # KIP-1043; older clients are told the group is Dead
 
 
-class DeleteGroup(Request, frozen=True, kw_only=True):
+class DeleteGroup(Request, frozen=True, gc=False, kw_only=True):
     """DeleteGroups, of one group."""
 
 
-class DeleteOffsets(Request, frozen=True, kw_only=True):
+class DeleteOffsets(Request, frozen=True, gc=False, kw_only=True):
     """OffsetDelete (KIP-496)."""
 
     partitions: tuple[tuple[str, int], ...]
 
 
-class ListGroups(Event, frozen=True, kw_only=True):
+class ListGroups(Event, frozen=True, gc=False, kw_only=True):
     """ListGroups, of one shard, filtered by states and types in small letters; none means any."""
 
     reply_to: Ticket

@@ -28,7 +28,7 @@ class Happening(StrEnum):
     OFFSETS_EXPIRED = "offsets expired"
 
 
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
+class Notice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Something an operator may want to know; nothing depends on it."""
 
     at_ms: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 
-class SavedMember(msgspec.Struct, frozen=True, kw_only=True):
+class SavedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A member as a generation is stored with it."""
 
     member_id: str
@@ -22,7 +22,7 @@ class SavedMember(msgspec.Struct, frozen=True, kw_only=True):
     assignment: bytes = b""
 
 
-class GroupSaved(msgspec.Struct, frozen=True, kw_only=True):
+class GroupSaved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A group's generation; with ``awaiting_sync`` before JoinGroup is answered, without after."""
 
     group_id: str
@@ -35,13 +35,13 @@ class GroupSaved(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[SavedMember, ...] = ()
 
 
-class GroupRemoved(msgspec.Struct, frozen=True, kw_only=True):
+class GroupRemoved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The group is gone."""
 
     group_id: str
 
 
-class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True):
+class OffsetCommitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A committed offset; ``leader_epoch`` is -1 where the client gave none."""
 
     group_id: str
@@ -54,7 +54,7 @@ class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True):
     expire_ms: int | None = None  # only in records of old clients; later ones follow the group
 
 
-class OffsetRemoved(msgspec.Struct, frozen=True, kw_only=True):
+class OffsetRemoved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The offset expired, or was deleted."""
 
     group_id: str

@@ -9,7 +9,7 @@ from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
 
 
-class JoinedMember(msgspec.Struct, frozen=True):
+class JoinedMember(msgspec.Struct, frozen=True, gc=False):
     """A member as the leader is told of it."""
 
     member_id: str
@@ -17,7 +17,7 @@ class JoinedMember(msgspec.Struct, frozen=True):
     metadata: bytes
 
 
-class JoinReply(msgspec.Struct, frozen=True, kw_only=True):
+class JoinReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """To a Join; ``members`` is for the leader alone."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -30,7 +30,7 @@ class JoinReply(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[JoinedMember, ...] = ()
 
 
-class SyncReply(msgspec.Struct, frozen=True, kw_only=True):
+class SyncReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """To a Sync."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -40,32 +40,32 @@ class SyncReply(msgspec.Struct, frozen=True, kw_only=True):
     assignment_error: str | None = None
 
 
-class HeartbeatReply(msgspec.Struct, frozen=True):
+class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
     """To a Heartbeat."""
 
     error: ErrorCode
 
 
-class LeaveReply(msgspec.Struct, frozen=True, kw_only=True):
+class LeaveReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """To a Leave: one error for each leaver, in their order."""
 
     errors: tuple[ErrorCode, ...]
 
 
-class CommitReply(msgspec.Struct, frozen=True, kw_only=True):
+class CommitReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """To a Commit: one error for each offset, in their order."""
 
     errors: tuple[ErrorCode, ...]
 
 
-class OffsetsReply(msgspec.Struct, frozen=True, kw_only=True):
+class OffsetsReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """To a FetchOffsets: what is committed; None for a partition of which nothing is."""
 
     error: ErrorCode = ErrorCode.NONE
     offsets: tuple[OffsetCommitted | None, ...] = ()
 
 
-class DescribedMember(msgspec.Struct, frozen=True, kw_only=True):
+class DescribedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A member as DescribeGroups shows it; metadata only while the group is stable."""
 
     member_id: str
@@ -76,7 +76,7 @@ class DescribedMember(msgspec.Struct, frozen=True, kw_only=True):
     assignment: bytes
 
 
-class DescribeReply(msgspec.Struct, frozen=True, kw_only=True):
+class DescribeReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """To a Describe."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -87,7 +87,7 @@ class DescribeReply(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[DescribedMember, ...] = ()
 
 
-class ListedGroup(msgspec.Struct, frozen=True, kw_only=True):
+class ListedGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A group as ListGroups shows it; all of ours are of type "classic"."""
 
     group_id: str
@@ -95,20 +95,20 @@ class ListedGroup(msgspec.Struct, frozen=True, kw_only=True):
     state: GroupState
 
 
-class ListReply(msgspec.Struct, frozen=True, kw_only=True):
+class ListReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """To a ListGroups."""
 
     error: ErrorCode = ErrorCode.NONE
     groups: tuple[ListedGroup, ...] = ()
 
 
-class DeleteReply(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """To a DeleteGroup."""
 
     error: ErrorCode
 
 
-class DeleteOffsetsReply(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteOffsetsReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """To a DeleteOffsets: an error for all, or one for each partition in their order."""
 
     error: ErrorCode = ErrorCode.NONE

@@ -90,6 +90,8 @@ class Member(ConsumerRebalanceListener):
                         emit("record", topic=record.topic, key=key, **where)
                         self.uncommitted.note(record.topic, record.partition, record.offset)
                 await self.commit()
+            # aiokafka does not call its listener when it stops.
+            await self.on_partitions_revoked(self.consumer.assignment())
         finally:
             await self.consumer.stop()
 

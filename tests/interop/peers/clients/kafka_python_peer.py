@@ -76,7 +76,10 @@ def consume(options: argparse.Namespace) -> None:
     seen = 0
     while not enough(options, seen):
         left = options.max - seen if options.max else options.commit_every
-        polled = consumer.poll(timeout_ms=200, max_records=min(left, options.commit_every))
+        # Its first generation is led without the topic's metadata, the second follows at once; a
+        # poll that gives up during that second join never takes it up again (kafka-python 3.0.12).
+        patience_ms = 200 if consumer.assignment() else 10_000
+        polled = consumer.poll(patience_ms, max_records=min(left, options.commit_every))
         for records in polled.values():
             for record in records:
                 seen += 1

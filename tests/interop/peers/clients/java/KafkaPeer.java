@@ -86,6 +86,7 @@ public final class KafkaPeer {
         private final long max;
         private int since = 0;
         private volatile boolean stopping = false;
+        private volatile boolean closed = false;
 
         Consumer(Map<String, String> options) {
             this.options = options;
@@ -118,6 +119,8 @@ public final class KafkaPeer {
                 } catch (InterruptedException interrupted) {
                     Thread.currentThread().interrupt();
                 }
+                // SIGTERM would otherwise be the status, orderly end or not.
+                Runtime.getRuntime().halt(closed ? 0 : 1);
             }));
             consumer.subscribe(List.of(options.get("topic").split(",")), this);
             Events.emit("ready", "\"version\": " + Events.text(version()));
@@ -142,6 +145,7 @@ public final class KafkaPeer {
             commit();
             consumer.close();
             Events.emit("closed", "");
+            closed = true;
         }
 
         private void take(ConsumerRecord<String, String> record) {

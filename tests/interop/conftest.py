@@ -1,0 +1,53 @@
+"""Brokers to run the same tests against: Apache Kafka and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from interop.members import fresh_name
+from interop.ours import PartageBroker
+from interop.peers import install
+from interop.peers.kafka import ApacheKafka
+from interop.peers.server import BrokerProcess
+
+BROKERS: dict[str, Callable[[], BrokerProcess]] = {"apache": ApacheKafka, "partage": PartageBroker}
+
+PARTITIONS = 12
+
+
+@pytest.fixture(scope="session")
+def peers() -> None:
+    """Other people's software is in ``.peers``: fetched here if it is not."""
+    if install.main() != 0:
+        pytest.fail("the peers could not be fetched: run python tests/interop/peers/install.py")
+
+
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in BROKERS],
+)
+def broker(request: pytest.FixtureRequest, peers: None) -> Iterator[BrokerProcess]:
+    """A running broker, one of each kind for the whole session.
+
+    With ``-n 2 --dist loadgroup`` each has a worker of its own.
+    """
+    with BROKERS[request.param]() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    """The name of a new topic with 12 partitions."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    name = fresh_name("topic")
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    return name
+
+
+@pytest.fixture
+def partitions(topic: str) -> set[tuple[str, int]]:
+    """All partitions of the topic."""
+    return {(topic, number) for number in range(PARTITIONS)}

@@ -1,0 +1,35 @@
+"""The kinds of clients, and how each is called. What they print is told in ``clients/peer.py``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from interop.peers import jars, tools, where
+
+KINDS = ("confluent", "kafka_python", "aiokafka", "kcat", "kafkajs", "java")
+
+#: Kinds that say when the broker has acknowledged a commit.
+REPORTS_COMMITS = frozenset(KINDS) - {"kcat"}
+
+_CLIENTS = where.SOURCES / "clients"
+
+
+def command(kind: str, action: str, options: Sequence[str]) -> list[str]:
+    """The command line that runs a peer; ``action`` is ``consume`` or ``produce``."""
+    return [*_program(kind), action, *options]
+
+
+def _program(kind: str) -> list[str]:
+    if kind == "java":
+        class_path = jars.class_path("broker", first=where.CLASSES)
+        return [where.java(), *tools.JVM, tools.QUIET, "-cp", class_path, "KafkaPeer"]
+    if kind == "kafkajs":
+        return [where.tool("node", "install Node.js"), str(_CLIENTS / "kafkajs_peer.js")]
+    return [sys.executable, str(_CLIENTS / f"{kind}_peer.py")]
+
+
+def environment() -> dict[str, str]:
+    """The environment for peers: kafkajs need not warn of its partitioner."""
+    return {**os.environ, "KAFKAJS_NO_PARTITIONER_WARNING": "1", "PYTHONUNBUFFERED": "1"}

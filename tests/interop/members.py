@@ -1,0 +1,239 @@
+"""Peers as running processes: started, listened to, stopped, killed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from interop import kinds
+from interop.checker import Event, History, Partition
+from interop.written import Record
+
+_names = itertools.count()
+
+
+def fresh_name(what: str) -> str:
+    """A name for a topic or a group that nobody has used."""
+    return f"{what}-{os.getpid()}-{next(_names)}"
+
+
+class PeerFailed(Exception):  # noqa: N818 - reads better where it is raised
+    """A peer ended with an error, or did not do in time what was waited for."""
+
+
+class Peer:
+    """One process that prints events; it has a process group of its own, to be killed whole."""
+
+    def __init__(self, kind: str, action: str, name: str, **options: object) -> None:
+        self.kind = kind
+        self.history = History(name, reports_commits=kind in kinds.REPORTS_COMMITS)
+        words = [
+            word
+            for key, value in options.items()
+            if value is not None
+            for word in (f"--{key.replace('_', '-')}", str(value))
+        ]
+        # Closed in close().
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self.process = subprocess.Popen(
+            kinds.command(kind, action, words),
+            env=kinds.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def __str__(self) -> str:
+        return f"{self.history.name} ({self.kind})"
+
+    @property
+    def events(self) -> list[Event]:
+        return self.history.events
+
+    def of(self, event: str) -> list[Event]:
+        """The events of one sort so far."""
+        return [each for each in list(self.events) if each["event"] == event]
+
+    def terminate(self) -> None:
+        """Ask for an orderly end."""
+        self.process.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group; the history notes when."""
+        self.history.killed_at = time.time()
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.wait()
+
+    def wait(self, timeout_s: float = 30) -> None:
+        """Wait for the end of the process and of what it printed."""
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise PeerFailed(f"{self} does not end:\n{self.diagnosis()}") from None
+        self._listener.join(5)
+
+    def check_orderly_end(self) -> None:
+        """Raise `PeerFailed` unless it ended by itself, with ``closed`` and status 0."""
+        self.wait()
+        if self.process.returncode != 0 or not self.of("closed"):
+            status = self.process.returncode
+            raise PeerFailed(f"{self} ended badly, status {status}:\n{self.diagnosis()}")
+
+    def diagnosis(self) -> str:
+        """What it said of itself, without the records."""
+        self._errors.seek(0)
+        errors = self._errors.read().decode(errors="replace")[-3000:]
+        events = [each for each in list(self.events) if each["event"] != "record"]
+        return "\n".join([*map(json.dumps, events[-20:]), errors])
+
+    def close(self) -> None:
+        """Make sure that nothing of it is left."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._listener.join(5)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._errors.close()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                event = {"event": "log", "message": line.decode(errors="replace")}
+            self.events.append(event)
+
+
+class Team:
+    """Several peers in one group, in a ``with`` statement that leaves none of them behind."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str | None = None) -> None:
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.group = group or fresh_name("group")
+        self.members: list[Peer] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in self.members:
+            member.close()
+
+    def join(self, kind: str, name: str, **options: object) -> Peer:
+        """Start a consumer; ``name`` is its client id, by which range sorts."""
+        settings: dict[str, Any] = {
+            "bootstrap": self.bootstrap,
+            "group": self.group,
+            "topic": self.topic,
+            "client_id": name,
+            "assignor": "range",
+            "commit_every": 20,
+            "max": 0,
+            "session_timeout_ms": 6000,
+            "heartbeat_interval_ms": 500,
+        }
+        member = Peer(kind, "consume", name, **{**settings, **options})
+        self.members.append(member)
+        return member
+
+    @property
+    def running(self) -> list[Peer]:
+        return [member for member in self.members if member.process.poll() is None]
+
+    @property
+    def histories(self) -> list[History]:
+        return [member.history for member in self.members]
+
+    def owners(self) -> dict[Partition, list[str]]:
+        """Who owns each partition, by what the running members said last."""
+        owners: dict[Partition, list[str]] = {}
+        for member in self.running:
+            for partition in member.history.owned_now():
+                owners.setdefault(partition, []).append(member.history.name)
+        return owners
+
+    def consumed(self) -> set[Record]:
+        """Every record that anybody printed: topic, partition, offset."""
+        return {
+            (each["topic"], each["partition"], each["offset"])
+            for member in self.members
+            for each in member.of("record")
+        }
+
+    def wait_until_shared(self, partitions: Iterable[Partition], timeout_s: float = 30) -> None:
+        """Wait until every partition has one owner and every running member has one."""
+        wanted = set(partitions)
+
+        def shared() -> bool:
+            owners = self.owners()
+            names = {name for owning in owners.values() for name in owning}
+            return (
+                owners.keys() == wanted
+                and all(len(owning) == 1 for owning in owners.values())
+                and len(names) == len(self.running)
+            )
+
+        self.wait_until(shared, "every partition has one owner", timeout_s)
+
+    def wait_until_consumed(self, records: set[Record], timeout_s: float = 30) -> None:
+        """Wait until all these records were printed."""
+        self.wait_until(lambda: records <= self.consumed(), "every record is consumed", timeout_s)
+
+    def wait_until(self, done: Callable[[], bool], what: str, timeout_s: float) -> None:
+        """Wait; raises `PeerFailed` with everybody's story when that takes too long."""
+        until = time.monotonic() + timeout_s
+        while not done():
+            for member in self.members:
+                status = member.process.poll()
+                if status and member.history.killed_at is None:
+                    raise PeerFailed(f"{member} ended, status {status}:\n{member.diagnosis()}")
+            if time.monotonic() > until:
+                stories = "\n\n".join(f"{each}:\n{each.diagnosis()}" for each in self.members)
+                raise PeerFailed(f"not within {timeout_s} s: {what}\n{self.owners()}\n{stories}")
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        """Stop everybody in an orderly way, one after the other, and check that they do."""
+        for member in self.running:
+            member.terminate()
+            member.check_orderly_end()
+
+
+def produce(
+    kind: str, bootstrap: str, topic: str, count: int, *, start: int = 0, acks: str = "all"
+) -> set[Record]:
+    """Let a peer produce keyed records; where they went, as it was told."""
+    peer = Peer(
+        *(kind, "produce", f"producer-{kind}"),
+        bootstrap=bootstrap,
+        topic=topic,
+        client_id=f"producer-{kind}",
+        count=count,
+        start=start,
+        acks=acks,
+    )
+    try:
+        peer.check_orderly_end()
+        produced = {
+            (each["topic"], each["partition"], each["offset"]) for each in peer.of("produced")
+        }
+    finally:
+        peer.close()
+    if len(produced) != count:
+        raise PeerFailed(f"{peer} was told of {len(produced)} records, not {count}")
+    return produced

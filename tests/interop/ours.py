@@ -1,0 +1,50 @@
+"""Partage's own broker, started as its users start it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from interop.peers.server import BrokerProcess, NotReady
+
+
+class PartageBroker(BrokerProcess):
+    """``partage broker`` of the virtual environment that runs the tests.
+
+    ``overrides`` are settings by Kafka's names. As in `ApacheKafka` there is no initial rebalance
+    delay unless they say so.
+    """
+
+    def __init__(
+        self, directory: Path | None = None, *, overrides: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(directory)
+        self._overrides = {"group.initial.rebalance.delay.ms": "0", **(overrides or {})}
+
+    def start(self, timeout_s: float = 30) -> Self:
+        """Start it; the first line it prints is its address, kept for later starts."""
+        program = Path(sys.executable).with_name("partage")
+        command = [str(program), "broker", "--listen", self.bootstrap or "127.0.0.1:0"]
+        command += ["--data-dir", str(self.directory / "data")]
+        for name, value in self._overrides.items():
+            command += ["--override", f"{name}={value}"]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        assert self.process.stdout is not None
+        overdue = threading.Timer(timeout_s, self.process.kill)
+        overdue.start()
+        try:
+            first = self.process.stdout.readline().decode().strip()
+        finally:
+            overdue.cancel()
+            self.process.stdout.close()
+        if not first:
+            self.kill()
+            raise NotReady(f"partage broker printed no address:\n{self.log_end()}")
+        self.bootstrap = first.split()[-1]
+        self.wait_until_it_answers(timeout_s)
+        return self

@@ -1,0 +1,59 @@
+"""Three members of one kind share a topic, and go on when one of them is killed."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from interop.checker import judge, repeated
+from interop.kinds import KINDS
+from interop.members import Peer, Team, produce
+from interop.peers.server import BrokerProcess
+from interop.ranges import range_assignment
+
+pytestmark = pytest.mark.interop
+
+NAMES = ("m0", "m1", "m2")
+RECORDS = 240
+
+#: The least session timeout that Kafka's settings allow.
+SESSION_TIMEOUT_S = 6
+
+#: The session, a heartbeat, and room for slow clients on a busy machine.
+TAKEN_OVER_WITHIN_S = SESSION_TIMEOUT_S + 14
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_three_share_a_topic_and_survive_a_kill(
+    broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]], kind: str
+) -> None:
+    with Team(broker.bootstrap, topic) as team:
+        members = [team.join(kind, name) for name in NAMES]
+        team.wait_until_shared(partitions)
+        assert owned_by(members) == expected(NAMES, topic, len(partitions))
+        before = produce(kind, broker.bootstrap, topic, RECORDS)
+        team.wait_until_consumed(before)
+        assert repeated(team.histories) == set()
+
+        killed, *survivors = members
+        killed.kill()
+        began = time.monotonic()
+        after = produce(kind, broker.bootstrap, topic, RECORDS, start=RECORDS)
+        team.wait_until_shared(partitions, TAKEN_OVER_WITHIN_S)
+        taken_over_after = time.monotonic() - began
+        team.wait_until_consumed(before | after)
+        assert owned_by(survivors) == expected(NAMES[1:], topic, len(partitions))
+        # A member that is silent for less than its session is not put out.
+        assert taken_over_after > SESSION_TIMEOUT_S - 1
+        team.end()
+    assert judge(team.histories, before | after) == []
+
+
+def owned_by(members: list[Peer]) -> dict[str, set[tuple[str, int]]]:
+    return {member.history.name: member.history.owned_now() for member in members}
+
+
+def expected(names: tuple[str, ...], topic: str, size: int) -> dict[str, set[tuple[str, int]]]:
+    """Range by client id: a member's id begins with it, so both sort alike."""
+    return range_assignment({name: [topic] for name in names}, {topic: size})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
 import pytest
 
+from partage.log.config import LogConfig
 from partage.log.outcomes import Refusal
 from partage.log.topics import Change, Topics, apply_change
 from partage.wire.records.columns import RecordTuple
@@ -54,9 +56,16 @@ def host_with(durable: int, pending: int = 0, **configs: object) -> Callable[[],
 
 
 def an_old_host() -> Host:
-    host = host_with(20)()
+    host = host_with(18)()
     host.close()
     host.open()
+    return host
+
+
+def a_host_whose_segments_will_be_joined() -> Host:
+    host = host_with(14, cleanup_policy="compact")()
+    host.configs["segment.bytes"] = "2000"
+    host.log.config = LogConfig.of(host.configs)
     return host
 
 
@@ -80,7 +89,7 @@ STORIES = {
     "a new partition's first append": Story(host_with(0, 3), Host.flush, range(1), range(4)),
     "a roll": Story(host_with(3, 9), Host.flush, range(1), range(3, 13)),
     "a close": Story(host_with(12), Host.close, range(1), range(12, 13)),
-    "appending after a clean start": Story(an_old_host, append_and_flush, range(1), range(20, 31)),
+    "appending after a clean start": Story(an_old_host, append_and_flush, range(1), range(18, 29)),
     "retention of everything": Story(
         host_with(12, retention_ms=1000), everything_expires, range(13), range(12, 13)
     ),
@@ -90,6 +99,9 @@ STORIES = {
         lambda host: host.perform(host.log.delete_records(5)),
         range(6),
         range(12, 13),
+    ),
+    "a compaction that joins segments": Story(
+        a_host_whose_segments_will_be_joined, Host.compact, range(1), range(14, 15)
     ),
     "a compaction": Story(
         host_with(14, cleanup_policy="compact"), Host.compact, range(1), range(14, 15)
@@ -132,9 +144,10 @@ def check(story: Story, state: State, ended: bool) -> None:
     for offset, time_ms, key, value, _ in state.records:
         assert time_ms == NOW_MS + offset
         assert (key, value) == (b"key%d" % (offset % 3), b"%d" % offset * 30)
-    found = {record[0] for record in state.records}
+    found = [record[0] for record in state.records]
+    assert found == sorted(set(found))
     latest = set(range(max(state.start, state.end - 3), state.end))
-    assert latest <= found <= set(range(state.start, state.end))
+    assert latest <= set(found) <= set(range(state.start, state.end))
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -144,9 +157,17 @@ def test_what_was_durable_is_there_and_the_rest_ends_somewhere(name: str) -> Non
         host.open()
         state = state_of(host)
         check(story, state, ended)
+        check_times(host, state)
         if "compaction" not in name:
             assert [record[0] for record in state.records] == list(range(state.start, state.end))
         append_and_check(host, state.end)
+
+
+def check_times(host: Host, state: State) -> None:
+    for (offset, *_), (after, time_ms, *_) in pairwise(state.records):
+        assert host.log.offset_for_timestamp(NOW_MS + offset + 1) == (after, time_ms)
+    if state.records:
+        assert host.log.max_timestamp_offset() == state.records[-1][:2]
 
 
 def append_and_check(host: Host, end: int) -> None:

@@ -139,10 +139,13 @@ class CrashingLog(RuleBasedStateMachine):
     @rule(
         action=st.sampled_from(ACTIONS),
         after=st.integers(0, 30),
+        killed=st.booleans(),
         again=st.lists(st.integers(0, 12), max_size=3),
     )
-    def crash(self, action: str, after: int, again: list[int]) -> None:
-        """The power goes out during something, and then perhaps while starting."""
+    def crash(self, action: str, after: int, killed: bool, again: list[int]) -> None:
+        """The power goes out during something, and then perhaps while starting; or only the
+        process dies at first, so that nothing is lost yet.
+        """
         start = self.host.log.log_start_offset
         self.disk.fail_after = after
         try:
@@ -161,7 +164,9 @@ class CrashingLog(RuleBasedStateMachine):
         except Crash:
             pass
         start = max(start, self.host.log.log_start_offset)
-        self.disk.crash(self.rng)
+        self.disk.fail_after = None
+        if not killed:
+            self.disk.crash(self.rng)
         for more in again:
             self.disk.fail_after = more
             try:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partage.log import segment
 from partage.log.memory import MemoryDisk
 from partage.log.outcomes import Refusal
 from partage.log.reading import fault_in_slice
@@ -81,6 +82,21 @@ def test_every_offset_is_found(segment_bytes: int, index_interval_bytes: int) ->
             assert header.base_offset <= offset <= header.last_offset
         host.close()
         host.open()  # now nothing is remembered of the latest batches
+
+
+@pytest.mark.parametrize("payload_batches", [1, 3, 20])
+def test_batches_are_found_however_few_are_remembered(
+    payload_batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment, "RECENT_MAX", 4)
+    host = Host(index_interval_bytes=300)
+    for _ in range(6):
+        host.write(batch(b"x", b"y") * payload_batches)
+        for offset in range(host.log.end_offset):
+            assert parse_header(host.fetch(offset)).base_offset == offset // 2 * 2
+    host.open()
+    for offset in range(host.log.end_offset):
+        assert parse_header(host.fetch(offset)).base_offset == offset // 2 * 2
 
 
 def test_offsets_out_of_range_are_refused() -> None:

@@ -1,0 +1,139 @@
+"""Where a read begins and ends, as options say it: words, offsets and times in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from partage.client.topics import TopicPartition
+
+#: In place of an offset.
+LATEST_OFFSET: Final = -1
+EARLIEST_OFFSET: Final = -2
+
+
+class BadOption(ValueError):  # noqa: N818 - named after what it is
+    """An option that is unknown, missing, of no meaning, or at odds with another one."""
+
+
+class Earliest(msgspec.Struct, frozen=True, tag=True):
+    """The first record that is there."""
+
+
+class Latest(msgspec.Struct, frozen=True, tag=True):
+    """After the last record that is there when the read is planned."""
+
+
+class AtOffsets(msgspec.Struct, frozen=True, tag=True):
+    """An offset for each partition; `LATEST_OFFSET` and `EARLIEST_OFFSET` stand for the ends."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+class AtTime(msgspec.Struct, frozen=True, tag=True):
+    """The first record of each partition at or after a time, in ms since the epoch."""
+
+    timestamp_ms: int
+
+
+class AtTimes(msgspec.Struct, frozen=True, tag=True):
+    """The same with a time for each partition."""
+
+    timestamps_ms: Mapping[TopicPartition, int]
+
+
+Bound: TypeAlias = Earliest | Latest | AtOffsets | AtTime | AtTimes
+
+
+def parse_partitions(name: str, text: str) -> list[TopicPartition]:
+    """The value of ``assign``: ``{"topic": [0, 1], ...}``. Raises `BadOption`."""
+    form = f'{name} takes JSON such as {{"topic": [0, 1]}}'
+    found = []
+    for topic, indexes in _object(text, form).items():
+        if not isinstance(indexes, list) or not indexes:
+            raise BadOption(f"{form}; {topic!r} has {_short(indexes)}")
+        for index in indexes:
+            if not _is_number(index, 0):
+                raise BadOption(f"{form}; {topic!r} has {_short(index)}")
+            found.append(TopicPartition(topic, index))
+    if not found:
+        raise BadOption(f"{form}; this names no partition")
+    if len(set(found)) < len(found):
+        raise BadOption(f"{name} names a partition twice: {text}")
+    return found
+
+
+def parse_offsets(name: str, text: str) -> Bound:
+    """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -2}}``. Raises `BadOption`."""
+    word = text.strip().lower()
+    if word == "earliest":
+        return Earliest()
+    if word == "latest":
+        return Latest()
+    form = (
+        f'{name} takes earliest, latest, or JSON such as {{"topic": {{"0": 23, "1": -2}}}} '
+        "(-2 is earliest, -1 latest)"
+    )
+    return AtOffsets(_per_partition(text, form, EARLIEST_OFFSET))
+
+
+def parse_time(name: str, text: str) -> AtTime:
+    """Milliseconds since the epoch. Raises `BadOption`."""
+    try:
+        timestamp_ms = int(text.strip())
+    except ValueError:
+        timestamp_ms = -1
+    if timestamp_ms < 0:
+        raise BadOption(
+            f"{name} takes milliseconds since 1970, such as 1609459200000, not {text!r}"
+        )
+    return AtTime(timestamp_ms)
+
+
+def parse_times(name: str, text: str) -> AtTimes:
+    """``{"topic": {"0": 1609459200000}}``. Raises `BadOption`."""
+    form = f'{name} takes JSON such as {{"topic": {{"0": 1609459200000}}}}'
+    return AtTimes(_per_partition(text, form, 0))
+
+
+def _per_partition(text: str, form: str, least: int) -> dict[TopicPartition, int]:
+    found = {}
+    for topic, values in _object(text, form).items():
+        if not isinstance(values, dict) or not values:
+            raise BadOption(f"{form}; {topic!r} has {_short(values)}")
+        for index, value in values.items():
+            if not (index.isascii() and index.isdigit()) or not _is_number(value, least):
+                raise BadOption(f"{form}; {topic!r} has {_short({index: value})}")
+            found[TopicPartition(topic, int(index))] = value
+    if not found:
+        raise BadOption(f"{form}; this names no partition")
+    return found
+
+
+def _object(text: str, form: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text, object_pairs_hook=_unique)
+    except ValueError as error:
+        raise BadOption(f"{form}; {_short(text)} is no such JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise BadOption(f"{form}; not {_short(found)}")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return found
+
+
+def _is_number(value: Any, least: int) -> bool:
+    return type(value) is int and least <= value < 2**63
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,180 @@
+"""The options that begin with ``kafka.``: a Kafka consumer's settings, as far as they have a use.
+
+Those that pace or bound the reading are honoured. Those that only tune what we do not have are
+accepted with a warning, so that a query can be changed from one source to the other and back.
+Those that would change what is read, or how one connects, are refused with a reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from partage.client.addresses import BadAddress, parse_servers
+from partage.client.fetching import FetchOptions
+from partage.client.options import ClientOptions
+from partage.spark.bounds import BadOption
+from partage.spark.values import nearest, one_of, positive, truth
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "kafka."
+SERVERS: Final = "bootstrap.servers"
+
+_INT_MAX: Final = 2**31 - 1
+
+
+class KafkaOptions(msgspec.Struct, frozen=True):
+    """How to reach the cluster and how to read from it."""
+
+    servers: str
+    client: ClientOptions
+    fetch: FetchOptions
+
+
+#: Each with the field it sets, and how its text is read.
+_CLIENT: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
+    "client.id": ("client_id", lambda name, text: text.strip()),
+    "request.timeout.ms": ("request_timeout_ms", positive),
+    "socket.connection.setup.timeout.ms": ("connect_timeout_ms", positive),
+    "metadata.max.age.ms": ("metadata_max_age_ms", positive),
+}
+_RETRIES: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
+    "default.api.timeout.ms": ("timeout_ms", positive),
+    "retry.backoff.ms": ("backoff_ms", positive),
+    "retry.backoff.max.ms": ("backoff_max_ms", positive),
+}
+_FETCH: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
+    "max.partition.fetch.bytes": ("partition_bytes_max", positive),
+    "fetch.max.wait.ms": ("max_wait_ms", positive),
+    "check.crcs": ("verify_crc", truth),
+    "isolation.level": (
+        "read_committed",
+        lambda name, text: (
+            one_of(name, text, ("read_uncommitted", "read_committed")) == "read_committed"
+        ),
+    ),
+}
+#: Beside those above.
+_HONOURED: Final = (SERVERS, "fetch.max.bytes", "security.protocol")
+
+_NO_EFFECT: Final = frozenset(
+    {
+        "allow.auto.create.topics",  # no topic is ever created by reading
+        "auto.commit.interval.ms",
+        "auto.include.jmx.reporter",
+        "client.dns.lookup",
+        "client.rack",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "exclude.internal.topics",
+        "fetch.min.bytes",
+        "group.id",
+        "group.instance.id",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+    }
+)
+#: Of these a batch read needs none, and nothing is said.
+_SILENT: Final = frozenset({"group.id", "group.instance.id"})
+
+_REFUSED: Final = {
+    "auto.offset.reset": "say startingOffsets=earliest or latest instead",
+    "enable.auto.commit": "a read outside a group commits nothing",
+    "group.protocol": "a read outside a group needs none",
+    "interceptor.classes": "Java classes cannot be run here",
+    "key.deserializer": "keys are bytes; decode them with the DataFrame's functions",
+    "value.deserializer": "values are bytes; decode them with the DataFrame's functions",
+}
+_REFUSED_PREFIXES: Final = {
+    "sasl.": "brokers that ask who we are cannot be spoken to yet",
+    "ssl.": "brokers behind TLS cannot be spoken to yet",
+}
+
+
+def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
+    """The settings in ``given``, by their names without the prefix, in lower case.
+
+    Raises:
+        BadOption: one is missing, unknown, not supported, or has no such value.
+    """
+    _refuse_unknown(given)
+    servers = given.get(SERVERS)
+    if servers is None:
+        raise BadOption(f"{PREFIX}{SERVERS} is missing; it says where the brokers are, HOST:PORT")
+    try:
+        parse_servers(servers)
+    except BadAddress as error:
+        raise BadOption(f"{PREFIX}{SERVERS}: {error}") from None
+    if "security.protocol" in given:
+        protocol = given["security.protocol"].strip()
+        if protocol.upper() != "PLAINTEXT":
+            why = "only PLAINTEXT is spoken yet"
+            raise BadOption(f"{PREFIX}security.protocol={protocol} is not supported: {why}")
+    client = msgspec.structs.replace(ClientOptions(), **_taken(_CLIENT, given))
+    retries = msgspec.structs.replace(client.retries, **_taken(_RETRIES, given))
+    fetch = msgspec.structs.replace(FetchOptions(), **_taken(_FETCH, given))
+    if "fetch.max.bytes" in given:
+        limit = min(_bytes("fetch.max.bytes", given), fetch.partition_bytes_max)
+        fetch = msgspec.structs.replace(fetch, partition_bytes_max=limit)
+    return KafkaOptions(
+        servers,
+        msgspec.structs.replace(
+            client,
+            retries=retries,
+            # An answer is a little larger than the records in it (CVE-2026-10142's lesson).
+            response_bytes_max=max(client.response_bytes_max, 2 * fetch.partition_bytes_max),
+        ),
+        fetch,
+    )
+
+
+def known_kafka_options() -> list[str]:
+    """The names that have an effect, with the prefix."""
+    return [PREFIX + name for name in (*_HONOURED, *_CLIENT, *_RETRIES, *_FETCH)]
+
+
+def _taken(
+    table: Mapping[str, tuple[str, Callable[[str, str], object]]], given: Mapping[str, str]
+) -> dict[str, object]:
+    return {
+        field: parse(PREFIX + name, given[name])
+        for name, (field, parse) in table.items()
+        if name in given
+    }
+
+
+def _bytes(name: str, given: Mapping[str, str]) -> int:
+    return min(positive(PREFIX + name, given[name]), _INT_MAX)
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    known = {name.removeprefix(PREFIX) for name in known_kafka_options()}
+    for name in given:
+        why = _REFUSED.get(name) or next(
+            (why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None
+        )
+        if why is not None:
+            raise BadOption(f"{PREFIX}{name} is not supported: {why}")
+        if name in _NO_EFFECT:
+            if name not in _SILENT:
+                log.warning("%s%s has no effect on a partage source", PREFIX, name)
+        elif name not in known:
+            hint = nearest(PREFIX + name, [PREFIX + one for one in (*known, *_NO_EFFECT)])
+            raise BadOption(f"{PREFIX}{name} is no setting that this source knows{hint}")

@@ -1,0 +1,305 @@
+"""The options of a read, by the names of Spark's Kafka connector, checked before anything runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias, cast
+
+import msgspec
+
+from partage.client.topics import TopicPartition
+from partage.spark.bounds import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    BadOption,
+    Bound,
+    Earliest,
+    Latest,
+    parse_offsets,
+    parse_partitions,
+    parse_time,
+    parse_times,
+)
+from partage.spark.kafka_options import PREFIX, KafkaOptions, parse_kafka_options
+from partage.spark.values import nearest, one_of, positive, truth
+
+
+class Subscribe(msgspec.Struct, frozen=True, tag=True):
+    """All partitions of these topics."""
+
+    topics: tuple[str, ...]
+
+
+class SubscribePattern(msgspec.Struct, frozen=True, tag=True):
+    """All partitions of the topics whose whole name matches a regular expression."""
+
+    pattern: str
+
+
+class Assign(msgspec.Struct, frozen=True, tag=True):
+    """These partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+Wanted: TypeAlias = Subscribe | SubscribePattern | Assign
+
+ALL_COLUMNS: Final = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
+)
+_CHOICES: Final = ("subscribe", "subscribePattern", "assign")
+_STREAMING_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_OTHERS: Final = (
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "columns",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+)
+#: Every option without the prefix ``kafka.``.
+KNOWN: Final = (*_CHOICES, *_OTHERS, *_STREAMING_ONLY)
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query asked for; ``starting`` and ``ending`` None leave it to the kind of query."""
+
+    kafka: KafkaOptions
+    wanted: Wanted
+    starting: Bound | None = None
+    ending: Bound | None = None
+    #: What a starting time does that no record is late enough for.
+    unmatched_start: Literal["error", "latest"] = "error"
+    fail_on_data_loss: bool = True
+    partitions_min: int | None = None
+    records_per_partition_max: int | None = None
+    columns: tuple[str, ...] = ALL_COLUMNS[:-1]
+    poll_timeout_ms: int = 120_000
+    offset_attempts_max: int = 3
+    offset_retry_interval_ms: int = 1_000
+    #: Options that only streaming queries heed.
+    streaming_only: tuple[str, ...] = ()
+
+
+def parse_options(given: Mapping[str, str]) -> ReadOptions:
+    """The options of ``spark.read`` or ``spark.readStream``; names in any case.
+
+    Raises:
+        BadOption: it says which option, what is wrong with it, and what would be right.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    kafka = {
+        name.removeprefix(PREFIX): value
+        for name, value in options.items()
+        if name.startswith(PREFIX)
+    }
+    own = _Own({name: text for name, text in options.items() if not name.startswith(PREFIX)})
+    own.refuse_unknown()
+    wanted = own.wanted()
+    parsed = ReadOptions(
+        kafka=parse_kafka_options(kafka),
+        wanted=wanted,
+        starting=own.bound("starting"),
+        ending=own.bound("ending"),
+        unmatched_start=own.unmatched_start(),
+        fail_on_data_loss=own.truth("failOnDataLoss", True),
+        partitions_min=own.number("minPartitions"),
+        records_per_partition_max=own.number("maxRecordsPerPartition"),
+        columns=own.columns(),
+        poll_timeout_ms=own.number("kafkaConsumer.pollTimeoutMs") or 120_000,
+        offset_attempts_max=own.number("fetchOffset.numRetries") or 3,
+        offset_retry_interval_ms=own.number("fetchOffset.retryIntervalMs") or 1_000,
+        streaming_only=tuple(name for name in _STREAMING_ONLY if name.lower() in options),
+    )
+    _check_partitions_named(parsed)
+    return parsed
+
+
+def check_batch(options: ReadOptions) -> None:
+    """What only holds for batch reads: a range whose end is not before its beginning.
+
+    Raises:
+        BadOption: as `parse_options`.
+    """
+    starting, ending = options.starting, options.ending
+    if isinstance(starting, Latest):
+        raise BadOption("startingOffsets=latest leaves a batch read nothing to read")
+    if isinstance(ending, Earliest):
+        raise BadOption("endingOffsets=earliest leaves a batch read nothing to read")
+    for name, bound, word in (
+        ("startingOffsets", starting, LATEST_OFFSET),
+        ("endingOffsets", ending, EARLIEST_OFFSET),
+    ):
+        for partition, offset in bound.offsets.items() if isinstance(bound, AtOffsets) else ():
+            if offset == word:
+                meaning = "latest" if word == LATEST_OFFSET else "earliest"
+                raise BadOption(
+                    f"{name} has {word} ({meaning}) for {partition}, which leaves a batch read "
+                    "nothing to read"
+                )
+    if isinstance(starting, AtOffsets) and isinstance(ending, AtOffsets):
+        _check_order(starting.offsets, ending.offsets, "Offsets")
+    if isinstance(starting, AtTimes) and isinstance(ending, AtTimes):
+        _check_order(starting.timestamps_ms, ending.timestamps_ms, "OffsetsByTimestamp")
+    if (
+        isinstance(starting, AtTime)
+        and isinstance(ending, AtTime)
+        and starting.timestamp_ms > ending.timestamp_ms
+    ):
+        raise BadOption(
+            f"startingTimestamp={starting.timestamp_ms} is after "
+            f"endingTimestamp={ending.timestamp_ms}"
+        )
+
+
+def _check_order(
+    starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int], what: str
+) -> None:
+    if starting.keys() != ending.keys():
+        odd = ", ".join(map(str, sorted(starting.keys() ^ ending.keys())))
+        raise BadOption(f"starting{what} and ending{what} must name the same partitions: {odd}")
+    for partition, first in starting.items():
+        last = ending[partition]
+        if 0 <= last < first:
+            raise BadOption(f"starting{what} {first} is after ending{what} {last} for {partition}")
+
+
+def _check_partitions_named(options: ReadOptions) -> None:
+    """With ``assign`` everything is known: offsets must be given for exactly those partitions."""
+    if not isinstance(options.wanted, Assign):
+        return
+    for name, bound in (("starting", options.starting), ("ending", options.ending)):
+        named = named_partitions(bound)
+        if named is not None:
+            check_named(name, named, set(options.wanted.partitions))
+
+
+def named_partitions(bound: Bound | None) -> set[TopicPartition] | None:
+    """The partitions that a bound names one by one, None if it names none."""
+    if isinstance(bound, AtOffsets):
+        return set(bound.offsets)
+    if isinstance(bound, AtTimes):
+        return set(bound.timestamps_ms)
+    return None
+
+
+def check_named(end: str, named: set[TopicPartition], wanted: set[TopicPartition]) -> None:
+    """Make sure that every partition has its offset, and nothing else has. Raises `BadOption`."""
+    missing, odd = sorted(wanted - named), sorted(named - wanted)
+    if missing or odd:
+        story = [f"without: {', '.join(map(str, missing))}"] if missing else []
+        story += [f"not read: {', '.join(map(str, odd))}"] if odd else []
+        raise BadOption(
+            f"{end} offsets must name exactly the partitions that are read "
+            f"(-2 is earliest, -1 latest); {'; '.join(story)}"
+        )
+
+
+class _Own:
+    """The options that are not Kafka's, by their names in lower case."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def refuse_unknown(self) -> None:
+        known = {name.lower() for name in KNOWN}
+        for name in self._given:
+            if name not in known:
+                close = nearest(name, [*KNOWN, f"{PREFIX}bootstrap.servers", f"{PREFIX}group.id"])
+                raise BadOption(f"there is no option {name!r}{close}")
+
+    def text(self, name: str) -> str | None:
+        return self._given.get(name.lower())
+
+    def number(self, name: str) -> int | None:
+        text = self.text(name)
+        return None if text is None else positive(name, text)
+
+    def truth(self, name: str, default: bool) -> bool:
+        text = self.text(name)
+        return default if text is None else truth(name, text)
+
+    def wanted(self) -> Wanted:
+        named = [name for name in _CHOICES if self.text(name) is not None]
+        if len(named) != 1:
+            story = "none of them is given" if not named else f"{' and '.join(named)} are given"
+            raise BadOption(f"exactly one of {', '.join(_CHOICES)} says what to read; {story}")
+        name = named[0]
+        text = (self.text(name) or "").strip()
+        if name == "assign":
+            return Assign(tuple(sorted(parse_partitions(name, text))))
+        if name == "subscribePattern":
+            return _pattern(text)
+        topics = [topic.strip() for topic in text.split(",") if topic.strip()]
+        if not topics:
+            raise BadOption("subscribe takes topics, several separated by commas")
+        return Subscribe(tuple(dict.fromkeys(topics)))
+
+    def bound(self, end: str) -> Bound | None:
+        """The connector's precedence: one time for all, times, offsets."""
+        name = f"{end}Timestamp"
+        if (text := self.text(name)) is not None:
+            return parse_time(name, text)
+        name = f"{end}OffsetsByTimestamp"
+        if (text := self.text(name)) is not None:
+            return parse_times(name, text)
+        name = f"{end}Offsets"
+        return None if (text := self.text(name)) is None else parse_offsets(name, text)
+
+    def unmatched_start(self) -> Literal["error", "latest"]:
+        name = "startingOffsetsByTimestampStrategy"
+        word = one_of(name, self.text(name) or "error", ("error", "latest"))
+        return cast(Literal["error", "latest"], word)
+
+    def columns(self) -> tuple[str, ...]:
+        text = self.text("columns")
+        wants_headers = self.text("includeHeaders")
+        with_headers = wants_headers is not None and truth("includeHeaders", wants_headers)
+        if text is None:
+            return ALL_COLUMNS if with_headers else ALL_COLUMNS[:-1]
+        by_lower = {name.lower(): name for name in ALL_COLUMNS}
+        names = []
+        for part in text.split(","):
+            name = by_lower.get(part.strip().lower())
+            if name is None:
+                close = nearest(part.strip(), ALL_COLUMNS)
+                raise BadOption(f"columns: there is no column {part.strip()!r}{close}")
+            names.append(name)
+        if len(set(names)) < len(names):
+            raise BadOption(f"columns names one twice: {text}")
+        if wants_headers is not None and with_headers != ("headers" in names):
+            raise BadOption(f"includeHeaders={wants_headers} contradicts columns={text}")
+        return tuple(names)
+
+
+def _pattern(text: str) -> SubscribePattern:
+    if not text:
+        raise BadOption("subscribePattern takes a regular expression for the topics' whole names")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise BadOption(
+            f"subscribePattern is no regular expression (as Python writes them): {error}"
+        ) from None
+    return SubscribePattern(text)

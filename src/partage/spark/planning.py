@@ -1,0 +1,227 @@
+"""From options to the offsets that are read, and from those to Spark's partitions."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from partage.client.cluster import Cluster
+from partage.client.errors import RecordsGone, UnknownPartition
+from partage.client.offsets import EARLIEST, LATEST, OffsetFound, list_offsets
+from partage.client.options import RetryPolicy
+from partage.client.topics import TopicPartition
+from partage.spark.bounds import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    BadOption,
+    Bound,
+    Earliest,
+    Latest,
+)
+from partage.spark.options import (
+    Assign,
+    ReadOptions,
+    Subscribe,
+    Wanted,
+    check_named,
+    named_partitions,
+)
+
+log = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class OffsetRange(NamedTuple):
+    """The offsets of a partition from ``from_offset`` to before ``to_offset``."""
+
+    partition: TopicPartition
+    from_offset: int
+    to_offset: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets; compaction and transactions leave fewer records."""
+        return self.to_offset - self.from_offset
+
+
+async def plan_batch(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
+    """What a batch read reads, resolved against the cluster as it is now.
+
+    Raises:
+        BadOption: offsets for other partitions than are read, or an end before its beginning.
+        RecordsGone: offsets that are not there, unless failOnDataLoss is false.
+        ClientError: a topic does not exist, or the cluster does not answer.
+    """
+    policy = RetryPolicy(
+        timeout_ms=cluster.options.retries.timeout_ms,
+        attempts_max=options.offset_attempts_max,
+        backoff_ms=options.offset_retry_interval_ms,
+        backoff_max_ms=max(
+            options.offset_retry_interval_ms, cluster.options.retries.backoff_max_ms
+        ),
+    )
+    partitions = await wanted_partitions(cluster, options.wanted, policy)
+    for end, bound in (("starting", options.starting), ("ending", options.ending)):
+        named = named_partitions(bound)
+        if named is not None:
+            check_named(end, named, set(partitions))
+    resolver = _Resolver(cluster, partitions, options, policy)
+    ranges = await resolver.ranges()
+    return split(
+        [one for one in ranges if one.size > 0],
+        options.partitions_min,
+        options.records_per_partition_max,
+    )
+
+
+async def wanted_partitions(
+    cluster: Cluster, wanted: Wanted, policy: RetryPolicy
+) -> list[TopicPartition]:
+    """The partitions of the topics asked for, in order.
+
+    Raises:
+        UnknownTopic, UnknownPartition: what is named is not there.
+        ClientError: the cluster does not answer.
+    """
+    if isinstance(wanted, Assign):
+        named = {partition.topic for partition in wanted.partitions}
+        topics = await cluster.topics(named)
+        for partition in wanted.partitions:
+            if partition.partition not in topics[partition.topic].partitions:
+                raise UnknownPartition(partition, len(topics[partition.topic].partitions))
+        return list(wanted.partitions)
+    if isinstance(wanted, Subscribe):
+        topics = await cluster.topics(wanted.topics)
+    else:
+        pattern = re.compile(wanted.pattern)
+        topics = {
+            name: topic
+            for name, topic in (await cluster.all_topics()).items()
+            if not topic.is_internal and pattern.fullmatch(name)
+        }
+        if not topics:
+            log.warning("no topic's name matches subscribePattern=%s", wanted.pattern)
+    return sorted(p for topic in topics.values() for p in topic.topic_partitions)
+
+
+class _Resolver:
+    """Turns bounds into offsets, all against one look at where the partitions begin and end."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        partitions: list[TopicPartition],
+        options: ReadOptions,
+        policy: RetryPolicy,
+    ) -> None:
+        self._cluster = cluster
+        self._partitions = partitions
+        self._options = options
+        self._policy = policy
+        self._earliest: Offsets = {}
+        self._latest: Offsets = {}
+
+    async def ranges(self) -> list[OffsetRange]:
+        self._earliest = _ends(await self._find(dict.fromkeys(self._partitions, EARLIEST)))
+        self._latest = _ends(await self._find(dict.fromkeys(self._partitions, LATEST)))
+        starting = await self._resolve(self._options.starting or Earliest(), is_start=True)
+        ending = await self._resolve(self._options.ending or Latest(), is_start=False)
+        return [self._checked(p, starting[p], ending[p]) for p in self._partitions]
+
+    async def _find(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetFound | None]:
+        return await list_offsets(
+            self._cluster,
+            wanted,
+            read_committed=self._options.kafka.fetch.read_committed,
+            policy=self._policy,
+        )
+
+    async def _resolve(self, bound: Bound, *, is_start: bool) -> Offsets:
+        if isinstance(bound, Earliest):
+            return self._earliest
+        if isinstance(bound, Latest):
+            return self._latest
+        if isinstance(bound, AtOffsets):
+            ends = {EARLIEST_OFFSET: self._earliest, LATEST_OFFSET: self._latest}
+            return {p: ends[o][p] if o in ends else o for p, o in bound.offsets.items()}
+        if isinstance(bound, AtTime):
+            bound = AtTimes(dict.fromkeys(self._partitions, bound.timestamp_ms))
+        found = await self._find(bound.timestamps_ms)
+        return {
+            p: self._unmatched(p, bound, is_start) if one is None else one.offset
+            for p, one in found.items()
+        }
+
+    def _unmatched(self, partition: TopicPartition, bound: AtTimes, is_start: bool) -> int:
+        """No record is that late: nothing to start at, or nothing to leave out at the end."""
+        if is_start and self._options.unmatched_start == "error":
+            raise BadOption(
+                f"no record of {partition} is as late as {bound.timestamps_ms[partition]}; "
+                "startingOffsetsByTimestampStrategy=latest would start after the last one"
+            )
+        return self._latest[partition]
+
+    def _checked(self, partition: TopicPartition, first: int, last: int) -> OffsetRange:
+        """The range, if it is there; with failOnDataLoss=false the part of it that is."""
+        earliest, latest = self._earliest[partition], self._latest[partition]
+        # Nothing is read from an empty range, wherever it lies.
+        for offset in (first, last) if first != last else ():
+            if not earliest <= offset <= latest:
+                gone = RecordsGone(partition, offset, earliest, latest)
+                if self._options.fail_on_data_loss:
+                    raise gone
+                log.warning("%s; failOnDataLoss=false, so it is left out", gone)
+                first = min(max(first, earliest), latest)
+                last = min(max(last, earliest), latest)
+        if first > last:
+            raise BadOption(f"the read of {partition} would start at {first} and end at {last}")
+        return OffsetRange(partition, first, last)
+
+
+def _ends(found: Mapping[TopicPartition, OffsetFound | None]) -> Offsets:
+    return {p: 0 if one is None else one.offset for p, one in found.items()}
+
+
+def split(
+    ranges: Iterable[OffsetRange],
+    partitions_min: int | None = None,
+    records_per_partition_max: int | None = None,
+) -> list[OffsetRange]:
+    """Ranges cut into parts: none larger than the maximum, and at least so many if possible.
+
+    The largest parts are cut first, each range into parts of the same size, give or take one.
+    """
+    ranges = list(ranges)
+    limit = records_per_partition_max
+    parts = [1 if limit is None else -(-one.size // limit) for one in ranges]
+    missing = (partitions_min or 0) - sum(parts)
+    # By the size that a part would have, largest first; ties in order.
+    heap = [
+        (-one.size / count, index)
+        for index, (one, count) in enumerate(zip(ranges, parts, strict=True))
+    ]
+    heapq.heapify(heap)
+    while missing > 0 and heap:
+        _, index = heapq.heappop(heap)
+        if parts[index] >= ranges[index].size:
+            continue  # one offset each already
+        parts[index] += 1
+        missing -= 1
+        heapq.heappush(heap, (-ranges[index].size / parts[index], index))
+    return [part for one, count in zip(ranges, parts, strict=True) for part in _cut(one, count)]
+
+
+def _cut(whole: OffsetRange, count: int) -> Iterable[OffsetRange]:
+    edges = [whole.from_offset + whole.size * n // count for n in range(count + 1)]
+    for first, last in itertools.pairwise(edges):
+        yield OffsetRange(whole.partition, first, last)

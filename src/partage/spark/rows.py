@@ -1,0 +1,38 @@
+"""The rows that Spark gets: the columns of Spark's Kafka connector, or some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+#: Every column there is, in the connector's order, all of them nullable as there.
+COLUMN_TYPES: Final[dict[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+}
+HEADERS: Final = "headers"
+
+
+def row_schema(columns: Sequence[str]) -> StructType:
+    """The named columns, in that order."""
+    return StructType([StructField(name, COLUMN_TYPES[name]) for name in columns])

@@ -49,11 +49,11 @@ def test_a_log_that_was_closed_is_not_scanned(disk: Disk) -> None:
 def test_closing_what_was_not_touched_writes_nothing() -> None:
     disk = CrashDisk()
     host = Host(disk)
-    assert host.log.close().writes == ()
+    assert not host.log.close().writes
     host.write(batch(b"a"))
     host.close()
     host.open()
-    assert host.log.close().writes == ()
+    assert not host.log.close().writes
 
 
 def test_a_log_that_was_not_closed_is_scanned_from_the_marked_segment_on(disk: Disk) -> None:
@@ -235,6 +235,20 @@ def test_producers_are_known_again_after_a_crash(disk: Disk) -> None:
     assert [host.append(payload).base_offset for payload in payloads[3:]] == [3, 4, 5, 6, 7]
     assert host.log.end_offset == 8
     assert host.append(batch(b"next", producer=(9, 0, 8))).base_offset == 8
+
+
+def test_what_expired_segments_tell_of_producers_is_kept() -> None:
+    disk = CrashDisk()
+    host = host_of(disk, 0, retention_ms=1000)
+    host.write(*(batch(b"%d" % n * 40, producer=(9, 0, n)) for n in range(8)))
+    step = host.log.expired(NOW_MS + 5000)
+    assert step is not None
+    disk.write(step.marker.path, step.marker.position, step.marker.chunks)  # and nothing else
+    for _ in range(2):
+        host.open()
+        assert (host.log.log_start_offset, host.log.end_offset) == (8, 8)
+        assert host.append(batch(b"7" * 40, producer=(9, 0, 7))).base_offset == 7
+        assert not [name for name in host.files() if name.endswith(".log")]
 
 
 def test_a_snapshot_spares_the_walk_over_older_segments() -> None:

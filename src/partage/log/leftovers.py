@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from partage.log.disk import Disk
 from partage.log.layout import (
@@ -32,17 +32,19 @@ def segment_bases(disk: Disk, directory: str) -> list[int]:
     return [offset for offset in offsets if offset is not None]
 
 
-def drop_below(
-    disk: Disk, directory: str, bases: Sequence[int], log_start_offset: int
-) -> list[int]:
-    """Remove the segments that end at or below the log's start, but not the last one."""
+def first_kept(bases: Sequence[int], log_start_offset: int) -> int:
+    """Which segment is the first that doesn't end at or below the log's start; the last stays."""
     kept = len(bases) - 1
     while kept and bases[kept] > log_start_offset:
         kept -= 1
-    for base_offset in bases[:kept]:
+    return kept
+
+
+def drop_segments(disk: Disk, directory: str, bases: Iterable[int]) -> None:
+    """Remove all files of segments."""
+    for base_offset in bases:
         for path in files_of_segment(directory, base_offset):
             disk.remove(path)
-    return list(bases[kept:])
 
 
 def drop_strays(disk: Disk, directory: str, kept_offsets: Collection[int]) -> None:

@@ -59,8 +59,9 @@ class MemoryDisk:
         target[basename(new)] = source.pop(basename(old))
 
     def remove(self, path: str) -> None:
-        for directory in self._below(path):
-            del self._directories[directory]
+        if path in self._directories:
+            for directory in self._below(path):
+                del self._directories[directory]
         self._directories.get(dirname(path), {}).pop(basename(path), None)
 
     def make_directory(self, path: str) -> None:

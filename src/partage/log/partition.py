@@ -23,7 +23,7 @@ from partage.log.outcomes import Appended, Refusal, Slice, Step, Write
 from partage.log.producers import Duplicate, Producers, SequencedBatch
 from partage.log.retention import Aging, count_expired
 from partage.log.segment import ActiveSegment, Segment
-from partage.log.segments import Segments, Stored
+from partage.log.segments import End, Segments, Stored
 from partage.log.swapping import read_progress, rename_swapped
 from partage.log.times import TimedOffset
 from partage.model.errors import ErrorCode
@@ -124,18 +124,9 @@ class PartitionLog:
         self._segments.mark_durable(end_offset, synced=synced)
         return self.marker()
 
-    def marker(self, *, is_clean: bool = False) -> Write:
+    def marker(self) -> Write:
         """What is known to be synced, for this partition's slot."""
-        synced = self._segments.synced
-        return self._slot.write(
-            Marker(
-                base_offset=synced.base_offset,
-                position=synced.position,
-                end_offset=synced.offset,
-                log_start_offset=self.log_start_offset,
-                is_clean=is_clean,
-            )
-        )
+        return self._marker(self._segments.synced)
 
     def checkpoint(self) -> Step:
         """Sync what has been written, and say so; now and then where writes are not synced."""
@@ -147,7 +138,7 @@ class PartitionLog:
         Call it when all has been written; otherwise the next start scans the active segment.
         """
         if self._is_as_closed:
-            return Step(marker=self.marker(is_clean=True))
+            return self._step(is_clean=True)
         indexes = self._segments.active.closed().indexes(self._disk)
         files = [*indexes.writes(self.directory), self._snapshot()]
         return self._step(files, is_clean=self._segments.is_durable)
@@ -299,9 +290,21 @@ class PartitionLog:
     def _step(
         self, writes: Sequence[Write] = (), removals: Sequence[str] = (), *, is_clean: bool = False
     ) -> Step:
-        """A step whose marker is true once its writes are done."""
+        """A step whose marker says that everything durable is synced, once its writes are done."""
         writes = [*writes, *self._segments.checkpoint()]
-        return Step(writes=writes, marker=self.marker(is_clean=is_clean), removals=removals)
+        marker = self._marker(self._segments.durable, is_clean=is_clean)
+        return Step(writes=writes, marker=marker, removals=removals)
+
+    def _marker(self, end: End, *, is_clean: bool = False) -> Write:
+        return self._slot.write(
+            Marker(
+                base_offset=end.base_offset,
+                position=end.position,
+                end_offset=end.offset,
+                log_start_offset=self.log_start_offset,
+                is_clean=is_clean,
+            )
+        )
 
     def _appended(
         self, base_offset: int, last_offset: int, time_ms: int, writes: Sequence[Write]
@@ -329,7 +332,6 @@ class PartitionLog:
 
     def _roll(self, now_ms: int) -> list[Write]:
         """Begin a new segment at the log's end."""
-        self._is_as_closed = False
         interval_bytes = self.config.index_interval_bytes
         return [self._snapshot(), *self._segments.roll(interval_bytes, now_ms)]
 
@@ -376,7 +378,11 @@ class PartitionLog:
 
     def _remove(self, count: int, now_ms: int) -> Step:
         """Take the first segments out of the log."""
-        writes = self._roll(now_ms) if count == len(self._segments) else []
+        writes = list[Write]()
+        if count == len(self._segments):
+            self._segments.roll(self.config.index_interval_bytes, now_ms)
+            self._is_as_closed = False
+            writes = [self._snapshot()]
         removed = self._segments.drop(count)
         self.log_start_offset = max(self.log_start_offset, next(iter(self._segments)).base_offset)
         paths = [

@@ -20,7 +20,13 @@ from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
 from partage.log.indexing import Indexes
 from partage.log.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_of, name_of
-from partage.log.leftovers import drop_below, drop_strays, finish_what_was_begun, segment_bases
+from partage.log.leftovers import (
+    drop_segments,
+    drop_strays,
+    finish_what_was_begun,
+    first_kept,
+    segment_bases,
+)
 from partage.log.markers import Marker, Slot
 from partage.log.outcomes import Write
 from partage.log.partition import PartitionLog
@@ -48,17 +54,18 @@ def open_partition(
     *,
     now_ms: int,
     cuts_nothing: bool = False,
+    has_directory: bool = False,
 ) -> Opened:
     """Open the log of a partition, or begin one in a directory that is empty or missing.
 
     ``marker`` is what was found in the partition's slot. ``cuts_nothing``: the slot could not be
-    read, so anything wrong anywhere is taken for damage. Uses the disk at once: for a thread of
-    the shell's.
+    read, so anything wrong anywhere is taken for damage. ``has_directory``: it is known to be
+    there, so nobody need look among thousands. Uses the disk at once: for a thread of the shell's.
 
     Raises:
         DamagedLog: acknowledged bytes are missing or changed.
     """
-    if not disk.names(directory) and directory not in disk.names(""):
+    if not (has_directory or disk.names(directory) or directory in disk.names("")):
         disk.make_directory(directory)
         disk.sync_directory("")
     finish_what_was_begun(disk, directory)
@@ -89,6 +96,7 @@ class _Opening:
         self._cuts: list[Cut] = []
         self._scanned_bytes = 0
         self._bases = self._find_segments()
+        self._drop_expired()
 
     def resumed(self) -> Opened | None:
         """The log as a clean shutdown left it; `None` if there was none."""
@@ -122,12 +130,23 @@ class _Opening:
         return opened
 
     def _find_segments(self) -> list[int]:
-        """The segments' base offsets, without those that retention had given up."""
+        """The segments' base offsets."""
         marker, bases = self._marker, segment_bases(self._disk, self._directory)
         is_begun = not marker.position and (not bases or marker.base_offset > bases[-1])
         if is_begun or not bases:
             bases.append(marker.base_offset)  # its file is made by the first append
-        return drop_below(self._disk, self._directory, bases, marker.log_start_offset)
+        return bases
+
+    def _drop_expired(self) -> None:
+        """Remove the segments that retention had given up, once what they tell of producers is
+        kept with the first that stays.
+        """
+        kept = first_kept(self._bases, self._marker.log_start_offset)
+        if kept and self._snapshot(self._bases[kept]) is None:
+            path = file_of(self._directory, self._bases[kept], SNAPSHOT)
+            perform(self._disk, [Write(path, 0, [self._producers_at(kept).snapshot()])])
+        drop_segments(self._disk, self._directory, self._bases[:kept])
+        del self._bases[:kept]
 
     def _first_to_scan(self) -> int:
         """Which segment is the first that is not known to be whole."""

@@ -104,17 +104,14 @@ class Segments:
             self.synced = self.durable
 
     def checkpoint(self) -> list[Write]:
-        """Writes of nothing to every durable file that has not been synced since it was written;
-        from here on they count as synced.
-        """
-        since, self.synced = self.synced, self.durable
-        if since == self.durable:
+        """Writes of nothing to every file that has to be synced for all that is durable to be."""
+        if self.synced == self.durable:
             return []
         return [
             Write(path, 0, [])
             for segment in self._segments
-            if since.base_offset <= segment.base_offset <= self.durable.base_offset
-            for path in self._written_files(segment, since)
+            if self.synced.base_offset <= segment.base_offset <= self.durable.base_offset
+            for path in self._unsynced_files(segment)
         ]
 
     def readable(self, offset: int) -> Iterator[Readable]:
@@ -164,11 +161,11 @@ class Segments:
         kept = [segment for segment in self._segments if segment.base_offset >= end_offset]
         self._segments = [*segments, *kept]
 
-    def _written_files(self, segment: Segment, since: End) -> list[str]:
+    def _unsynced_files(self, segment: Segment) -> list[str]:
         suffixes = [LOG]
         if segment.base_offset < self.durable.base_offset:
             suffixes += [INDEX, TIME_INDEX]
-        if segment.base_offset > since.base_offset:
+        if segment.base_offset > self.synced.base_offset:
             suffixes.append(SNAPSHOT)
         return [file_of(self.directory, segment.base_offset, suffix) for suffix in suffixes]
 

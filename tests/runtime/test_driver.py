@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from partage.coordinator.events import (
@@ -161,6 +162,16 @@ def test_a_failure_answers_everybody_whose_reply_was_not_ready(driver: Driver) -
     assert answers[Ticket(2)] == JoinReply(error=unavailable, member_id="")
     assert answers[Ticket(3)] == answers[Ticket(5)] == CommitReply(errors=(unavailable,))
     assert answers[Ticket(4)] == OffsetsReply(error=ErrorCode.NOT_COORDINATOR)
+
+
+def test_a_request_that_the_core_chokes_on_is_answered_by_the_failure(driver: Driver) -> None:
+    driver.handle(join(1))
+    again = msgspec.structs.replace(join(2), fresh_member_id="m-1")
+    with pytest.raises(AssertionError, match="already"):
+        driver.handle(again)
+    driver.failed()
+    unavailable = JoinReply(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id="")
+    assert replies(driver) == {Ticket(1): unavailable, Ticket(2): unavailable}
 
 
 def test_after_a_failure_the_shard_is_loaded_again(driver: Driver) -> None:

@@ -79,7 +79,12 @@ class Driver:
         if shard is None:
             self._put_off(event)
             return
-        outcome = shard.handle(event)
+        try:
+            outcome = shard.handle(event)
+        except BaseException:
+            if isinstance(event, Asked):  # for `failed` to answer
+                self._open[event.reply_to] = event
+            raise
         self._take(outcome)
         if isinstance(event, Asked) and not self._is_answered(event, outcome):
             self._open[event.reply_to] = event

@@ -38,7 +38,7 @@ from .trace import Answered, Asked, Lost
 GROUPS = ("g", "h")
 SETTINGS = GroupSettings(
     members_max=4,
-    new_member_join_timeout_ms=30_000,
+    new_member_join_timeout_ms=15_000,
     offset_metadata_bytes_max=4,
     offsets_retention_ms=100_000,
     offsets_retention_check_interval_ms=40_000,

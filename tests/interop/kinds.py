@@ -23,8 +23,9 @@ def command(kind: str, action: str, options: Sequence[str]) -> list[str]:
 
 def _program(kind: str) -> list[str]:
     if kind == "java":
-        class_path = jars.class_path("broker", first=where.CLASSES)
-        return [where.java(), *tools.JVM, tools.QUIET, "-cp", class_path, "KafkaPeer"]
+        class_path = jars.class_path("broker", first=where.JAVA_PEER)
+        jvm = [*tools.JVM, *jars.quick_start("peer"), tools.QUIET]
+        return [where.java(), *jvm, "-cp", class_path, "KafkaPeer"]
     if kind == "kafkajs":
         return [where.tool("node", "install Node.js"), str(_CLIENTS / "kafkajs_peer.js")]
     return [sys.executable, str(_CLIENTS / f"{kind}_peer.py")]

@@ -53,7 +53,7 @@ AsyncHandler = Callable[[Inbound], Coroutine[Any, Any, None]]
 class Broker:
     """A broker that is running; made by `start`, ended by `stop`.
 
-    ``address`` is where it listens, host and port.
+    ``address`` is where it listens, host and port; ``hosted`` what it holds.
     """
 
     def __init__(self, disk: Disk, settings: BrokerSettings) -> None:
@@ -64,8 +64,8 @@ class Broker:
         self._fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         in_memory = not isinstance(disk, RealDisk)
         self._writer = Writer(disk, sync=settings.syncs and not in_memory, inline=in_memory)
-        self._hosted = Hosted(disk, self._writer, self._clock, settings, self._is_fatal)
-        self._housekeeping = Housekeeping(self._hosted, disk, self._clock)
+        self.hosted = Hosted(disk, self._writer, self._clock, settings, self._is_fatal)
+        self._housekeeping = Housekeeping(self.hosted, disk, self._clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -96,13 +96,13 @@ class Broker:
     async def _open(self) -> None:
         self._cluster_id = await asyncio.to_thread(cluster_id_of, self._disk)
         self._producer_ids = await asyncio.to_thread(ProducerIds, self._disk)
-        await self._hosted.open()
-        offsets_topic = self._hosted.topic(OFFSETS_TOPIC)
+        await self.hosted.open()
+        offsets_topic = self.hosted.topic(OFFSETS_TOPIC)
         assert offsets_topic is not None
         self._coordinator = Coordinator(self._host_shard, len(offsets_topic.partitions))
 
     def _host_shard(self, index: int) -> ShardHost:
-        store = ShardStore(self._hosted, self._disk, index)
+        store = ShardStore(self.hosted, self._disk, index)
         name = f"{OFFSETS_TOPIC}-{index}"
         host = ShardHost(name, store, self._settings.groups, self._clock, log_notice)
         if store.is_empty:
@@ -147,12 +147,12 @@ class Broker:
         self._coordinator.close()
         await self._writer.close()
         if not self._fatal.done():
-            await self._hosted.close()
+            await self.hosted.close()
 
     # Handlers.
 
     def _handlers(self, node: Node) -> dict[int, Handler]:
-        hosted = self._hosted
+        hosted = self.hosted
         reads = Reads(self._disk)
         surroundings = Surroundings(
             shard_count=self._coordinator.shard_count, has_partition=hosted.has_partition
@@ -183,7 +183,7 @@ class Broker:
         return handlers | group_handlers(self._coordinator, surroundings)
 
     async def _delete_topics(self, inbound: Inbound) -> None:
-        gone = await topics.delete_topics(inbound, self._hosted)
+        gone = await topics.delete_topics(inbound, self.hosted)
         if gone:
             self._coordinator.topics_deleted(frozenset(gone), self._clock.now_ms())
 

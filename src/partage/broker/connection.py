@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from partage.broker.inbound import Inbound
@@ -59,6 +60,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: Server) -> None:
         self.client_host = ""
         self.last_active_ms = 0
+        #: Called when the client goes away, by the request that waits for something.
+        self.when_lost: Callable[[], None] | None = None
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._large: _LargeFrame | None = None
@@ -82,10 +85,12 @@ class Connection(asyncio.BufferedProtocol):
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone; what it waits for is not taken back, as in Kafka."""
+        """The client is gone; what it asked for of a group is not taken back, as in Kafka."""
         self._transport = None
         self._is_closing = True
         self._backlog.clear()
+        if self.when_lost is not None:
+            self.when_lost()
         self._server.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from partage.broker.clock import Clock
 from partage.broker.ids import fresh_topic_id
@@ -105,20 +105,24 @@ class Hosted:
 
     def _open_partitions(self, topic: Topic, indexes: Iterable[int]) -> list[Partition]:
         """Open partitions; in a thread."""
-        return [self._open_partition(topic, index) for index in indexes]
+        config, there = self._config(topic), set(self._disk.names(""))
+        return [self._open_partition(topic, index, config, there) for index in indexes]
 
-    def _open_partition(self, topic: Topic, index: int) -> Partition:
+    def _open_partition(
+        self, topic: Topic, index: int, config: LogConfig, there: Container[str]
+    ) -> Partition:
         name = partition_directory(topic.name, index)
         slot = self._markers.slot(topic.topic_id, index)
         marker = self._markers.found(topic.topic_id, index)
         opened = open_partition(
             self._disk,
             name,
-            self._config(topic),
+            config,
             slot,
             marker,
             now_ms=self._clock.now_ms(),
             cuts_nothing=marker is None and self._markers.damaged > 0,
+            has_directory=name in there,
         )
         for cut in opened.cuts:
             log.warning("%s", cut)
@@ -134,10 +138,9 @@ class Hosted:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        for hosted in self._topics.values():
-            for partition in hosted.partitions:
-                if partition.failure is None:
-                    perform_step(self._disk, partition.log.close())
+        partitions = [one for hosted in self._topics.values() for one in hosted.partitions]
+        steps = [one.log.close() for one in partitions if one.failure is None]
+        perform_step(self._disk, *steps)
 
     # Looking up.
 
@@ -275,7 +278,7 @@ class Hosted:
         async with self._changing:
             hosted = self._topics[name]
             await self._writer.barrier()
-            partition = await asyncio.to_thread(self._open_partition, hosted.topic, index)
+            (partition,) = await asyncio.to_thread(self._open_partitions, hosted.topic, [index])
             hosted.partitions[index] = partition
             return partition
 

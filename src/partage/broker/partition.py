@@ -33,6 +33,8 @@ class Partition:
         self._writer = writer
         self._watchers: dict[Watcher, None] = {}
         self.failure: OSError | None = None
+        #: What whoever uses the partition is told; NONE as long as there is no failure.
+        self.error = ErrorCode.NONE
 
     # Writing.
 
@@ -44,7 +46,7 @@ class Partition:
         A refusal changes nothing, and ``done`` is not called.
         """
         if self.failure is not None:
-            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"writing failed: {self.failure}")
+            return Refusal(self.error, f"{self.name} is offline: {self.failure}")
         appended = self.log.append(payload, at_ms=at_ms, from_client=from_client)
         if isinstance(appended, Refusal):
             return appended
@@ -55,7 +57,7 @@ class Partition:
             if error is not None:
                 self._fail(error)
             if self.failure is not None:
-                done(ErrorCode.KAFKA_STORAGE_ERROR)
+                done(self.error)
                 return
             self._durable(end_offset, size)
             done(ErrorCode.NONE)
@@ -78,7 +80,7 @@ class Partition:
                 self.name,
                 error,
             )
-            self.failure = error
+            self.failure, self.error = error, ErrorCode.KAFKA_STORAGE_ERROR
             self._tell(0)
 
     # Waiting.
@@ -91,11 +93,17 @@ class Partition:
         """Have it told no more."""
         self._watchers.pop(watcher, None)
 
+    @property
+    def watcher_count(self) -> int:
+        """How many wait."""
+        return len(self._watchers)
+
     def _tell(self, byte_count: int) -> None:
         for watcher in list(self._watchers):
             watcher.grew(byte_count)
 
     def retire(self) -> None:
         """The partition is deleted: nobody need wait for it."""
-        self.failure = self.failure or FileNotFoundError(f"{self.name} is deleted")
+        self.failure = FileNotFoundError(f"{self.name} is deleted")
+        self.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         self._tell(0)

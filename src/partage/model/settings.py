@@ -44,6 +44,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     rack: str | None = None
     auto_create_topics: bool = True
     partitions_default: int = 1
+    #: The most that one Fetch is answered with, a first batch that is larger apart.
+    fetch_bytes_max: int = 55 * 1024 * 1024
     offsets_partitions: int = 50
     syncs: bool = True
     retention_check_interval_ms: int = 5 * MINUTE_MS
@@ -60,6 +62,7 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "broker.rack": (None, "rack"),
     "auto.create.topics.enable": (None, "auto_create_topics"),
     "num.partitions": (None, "partitions_default"),
+    "fetch.max.bytes": (None, "fetch_bytes_max"),
     "offsets.topic.num.partitions": (None, "offsets_partitions"),
     "log.retention.check.interval.ms": (None, "retention_check_interval_ms"),
     "group.min.session.timeout.ms": ("groups", "session_timeout_min_ms"),

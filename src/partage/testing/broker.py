@@ -46,9 +46,14 @@ class ThreadedBroker:
     @property
     def bootstrap_servers(self) -> str:
         """Where it listens, as clients want it: ``127.0.0.1:PORT``."""
-        assert self._broker is not None, "the broker is not started"
-        host, port = self._broker.address
+        host, port = self.broker.address
         return f"{host}:{port}"
+
+    @property
+    def broker(self) -> Broker:
+        """The broker itself, for what is run on its loop; see `run`."""
+        assert self._broker is not None, "the broker is not started"
+        return self._broker
 
     def start(self) -> Self:
         """Return once clients can connect; raises whatever kept the broker from starting."""

@@ -32,7 +32,8 @@ class ToolFailed(Exception):  # noqa: N818 - reads better where it is raised
 
 def command(name: str, bootstrap: str, *arguments: str) -> list[str]:
     """How to call a tool."""
-    java = [where.java(), *JVM, QUIET, "-cp", jars.class_path("tools"), TOOLS[name]]
+    java = [where.java(), *JVM, *jars.quick_start("tools"), QUIET]
+    java += ["-cp", jars.class_path("tools"), TOOLS[name]]
     return [*java, "--bootstrap-server", bootstrap, *arguments]
 
 

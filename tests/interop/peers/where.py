@@ -13,9 +13,10 @@ SOURCES = Path(__file__).resolve().parent
 REPOSITORY = SOURCES.parents[2]
 PEERS = REPOSITORY / ".peers"
 JARS = PEERS / "jars"
-CLASSES = PEERS / "classes"
+JAVA_PEER = PEERS / "peer.jar"
 KCAT = PEERS / "kcat"
 NODE = PEERS / "node"
+ARCHIVES = PEERS / "archives"
 
 JAVA_VERSION_MIN = 17
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from partage.broker.hosted import Hosted
 from partage.broker.inbound import Inbound
 from partage.broker.partition import Partition
 from partage.broker.reads import Reads
+from partage.log.damage import DamagedLog
 from partage.log.outcomes import Refusal, Slice
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import (
@@ -22,7 +24,10 @@ from partage.wire.apis.fetch import (
 )
 from partage.wire.types import Buffer
 
+log = logging.getLogger(__name__)
+
 _NO_SESSION = 0
+_SESSION_BEGINS = 0
 _SESSION_ENDS = -1
 
 
@@ -52,6 +57,7 @@ class Fetching:
         self._inbound = inbound
         self._request: FetchRequest = inbound.message
         self._reads = reads
+        self._bytes_max = min(self._request.max_bytes, hosted.settings.fetch_bytes_max)
         self._loop = asyncio.get_running_loop()
         self._topics = [
             (topic, list(self._resolve(topic, hosted))) for topic in self._request.topics
@@ -66,20 +72,22 @@ class Fetching:
             self._inbound.respond(FetchResponse(error_code=refused, responses=[]))
             return
         found = self._find()
-        self._short = self._request.min_bytes - _bytes_in(found)
+        self._short = min(self._request.min_bytes, self._bytes_max) - _bytes_in(found)
         if self._short <= 0 or self._request.max_wait_ms <= 0 or any(f.error for f in found):
             self._send(found)
             return
         for partition in self._partitions():
             partition.watch(self)
         self._timer = self._loop.call_later(self._request.max_wait_ms / 1000, self._end_wait)
+        self._inbound.connection.when_lost = self._stop_waiting
 
     def _refused(self) -> ErrorCode:
         request = self._request
         if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
             # A follower's fetch reads beyond the high watermark (CVE-2018-1288): there are none.
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        if request.session_id != _NO_SESSION and request.session_epoch != _SESSION_ENDS:
+        begins_one = request.session_id == _NO_SESSION and request.session_epoch == _SESSION_BEGINS
+        if request.session_epoch != _SESSION_ENDS and not begins_one:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return ErrorCode.NONE
 
@@ -113,45 +121,50 @@ class Fetching:
             self._end_wait()
 
     def _end_wait(self) -> None:
+        self._inbound.connection.when_lost = None
+        self._stop_waiting()
+        self._send(self._find())
+
+    def _stop_waiting(self) -> None:
         for partition in self._partitions():
             partition.unwatch(self)
         if self._timer is not None:
             self._timer.cancel()
-        self._send(self._find())
 
     # Sending.
 
     def _find(self) -> list[_Found]:
         """What to read of each partition, within the limits of the request (KIP-74)."""
-        left = self._request.max_bytes
+        left, nothing_yet = self._bytes_max, True
         found: list[_Found] = []
         for _, wanted in self._topics:
             for one in wanted:
-                slices: list[Slice] = []
-                error = self._error(one)
-                if not error:
-                    assert isinstance(one.partition, Partition)
-                    limit = min(left, one.asked.partition_max_bytes)
-                    nothing_yet = not any(f.slices for f in found)
-                    located = one.partition.log.locate(
-                        one.asked.fetch_offset, max(limit, 0), whole_first=nothing_yet
-                    )
-                    if isinstance(located, Refusal):
-                        error = located.code
-                    else:
-                        slices = located
-                        left -= sum(part.length for part in slices)
-                found.append(_Found(one, slices, error))
+                located = self._locate(one, left, whole_first=nothing_yet)
+                if isinstance(located, ErrorCode):
+                    found.append(_Found(one, [], located))
+                    continue
+                if located:
+                    nothing_yet = False
+                    left -= sum(part.length for part in located)
+                found.append(_Found(one, located, ErrorCode.NONE))
         return found
 
-    @staticmethod
-    def _error(wanted: _Wanted) -> ErrorCode:
-        partition = wanted.partition
+    def _locate(self, wanted: _Wanted, left: int, *, whole_first: bool) -> list[Slice] | ErrorCode:
+        asked, partition = wanted
         if isinstance(partition, Refusal):
             return partition.code
-        if partition.failure is not None:
+        error = partition.error or epoch_error(asked.current_leader_epoch)
+        if error:
+            is_by_id = self._inbound.version >= 13
+            is_gone = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return ErrorCode.UNKNOWN_TOPIC_ID if is_by_id and is_gone else error
+        limit = max(0, min(left, asked.partition_max_bytes))
+        try:
+            located = partition.log.locate(asked.fetch_offset, limit, whole_first=whole_first)
+        except (DamagedLog, OSError) as fault:
+            log.error("%s: %s", partition.name, fault)
             return ErrorCode.KAFKA_STORAGE_ERROR
-        return epoch_error(wanted.asked.current_leader_epoch)
+        return located.code if isinstance(located, Refusal) else located
 
     def _send(self, found: list[_Found], *, is_second_try: bool = False) -> None:
         slices = [part for one in found for part in one.slices]

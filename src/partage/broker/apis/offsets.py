@@ -107,9 +107,7 @@ def _sought(partition: Partition, timestamp_ms: int) -> _At:
 def _error(partition: Partition | None, claimed_epoch: int) -> ErrorCode:
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if partition.failure is not None:
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    return epoch_error(claimed_epoch)
+    return partition.error or epoch_error(claimed_epoch)
 
 
 def offset_for_leader_epoch(inbound: Inbound, hosted: Hosted) -> None:

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.consumer.CloseOptions;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -34,11 +35,25 @@ public final class KafkaPeer {
         for (int i = 1; i + 1 < args.length; i += 2) {
             options.put(args[i].substring(2), args[i + 1]);
         }
-        if (args[0].equals("consume")) {
-            new Consumer(options).run();
-        } else {
-            produce(options);
+        switch (args[0]) {
+            case "consume" -> new Consumer(options).run();
+            case "produce" -> produce(options);
+            case "load" -> load(options);
+            default -> throw new IllegalArgumentException(args[0]);
         }
+    }
+
+    /** Loads the classes of both clients, without a broker. */
+    private static void load(Map<String, String> options) throws Exception {
+        options.putAll(Map.of(
+            "group", "none", "client-id", "load", "topic", "none", "count", "0", "max", "0",
+            "commit-every", "1", "session-timeout-ms", "6000", "heartbeat-interval-ms", "500",
+            "assignor", "range"));
+        produce(options);
+        Consumer member = new Consumer(options);
+        member.consumer.subscribe(List.of("none"), member);
+        member.consumer.poll(Duration.ofMillis(300));
+        member.consumer.close(CloseOptions.timeout(Duration.ZERO));
     }
 
     private static String version() throws IOException {

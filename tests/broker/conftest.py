@@ -1,0 +1,32 @@
+"""A broker and a client for each test, and the promise that nothing inside the broker fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from partage.testing import ThreadedBroker
+
+from .raw import Raw
+
+
+@pytest.fixture
+def broker(partage_broker: ThreadedBroker) -> ThreadedBroker:
+    return partage_broker
+
+
+@pytest.fixture
+def raw(broker: ThreadedBroker) -> Iterator[Raw]:
+    with Raw(broker.bootstrap_servers) as connected:
+        yield connected
+
+
+@pytest.fixture(autouse=True)
+def no_faults(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever a client does, the broker must not run into an exception of its own."""
+    caplog.set_level(logging.INFO, "partage")
+    yield
+    faults = [r for when in ("setup", "call") for r in caplog.get_records(when) if r.exc_info]
+    assert not faults, [(r.getMessage(), r.exc_info) for r in faults]

@@ -1,0 +1,340 @@
+"""Fetch: what is sent, how much of it, and when."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from partage.model.errors import ErrorCode
+from partage.wire.apis.fetch import FETCH, FetchReplicaState
+from partage.wire.apis.produce import PRODUCE
+from partage.wire.records.batch import parse_header
+
+from .asking import (
+    BY_NAME,
+    batch,
+    content,
+    create,
+    delete,
+    fetch,
+    fetched,
+    fetching,
+    produce,
+    producing,
+    values,
+)
+from .raw import Raw
+
+LONG_MS = 60_000
+
+
+@pytest.fixture
+def topic(raw):
+    return create(raw, "t", 3).topic_id
+
+
+@pytest.fixture
+def other(broker):
+    """Another client, for what happens while the first one waits."""
+    with Raw(broker.bootstrap_servers) as connected:
+        yield connected
+
+
+def waiting(raw, topic="t", offsets=(0,), **options):
+    """Begin a fetch that has to wait."""
+    options = {"max_wait_ms": LONG_MS, "min_bytes": 1} | options
+    raw.send(FETCH, fetching(topic, offsets, **options), BY_NAME)
+    assert raw.is_silent()
+
+
+def sizes(result):
+    """The sizes of the whole batches in what was fetched, and what is left behind them."""
+    left, found = content(result), []
+    while len(left) >= 61 and (size := parse_header(left).size) <= len(left):
+        found.append(size)
+        left = left[size:]
+    return found, len(left)
+
+
+# What is sent.
+
+
+@pytest.mark.parametrize("version", range(FETCH.version_min, FETCH.version_max + 1))
+def test_every_version(raw, topic, version):
+    produce(raw, "t", batch(b"a", b"b"))
+    (result,) = fetch(raw, "t" if version <= BY_NAME else topic, [1], version=version)
+    assert values(result, 1) == [b"b"]
+    assert (result.high_watermark, result.last_stable_offset) == (2, 2)
+    assert result.log_start_offset == (0 if version >= 5 else -1)
+    assert result.preferred_read_replica == -1
+    assert result.aborted_transactions is None
+
+
+def test_an_offset_within_a_batch_gives_the_whole_batch(raw, topic):
+    produce(raw, "t", batch(b"a", b"b", b"c"))
+    (result,) = fetch(raw, "t", [2])
+    assert parse_header(content(result)).base_offset == 0
+
+
+def test_the_end_gives_nothing_and_beyond_it_is_out_of_range(raw, topic):
+    produce(raw, "t", batch(b"a"))
+    (at_end,) = fetch(raw, "t", [1])
+    assert (at_end.error_code, content(at_end)) == (0, b"")
+    for offset in (2, -1, 1 << 62):
+        (beyond,) = fetch(raw, "t", [offset])
+        assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (beyond.high_watermark, beyond.log_start_offset) == (1, 0)
+
+
+def test_several_partitions_each_with_its_own_answer(raw, topic):
+    produce(raw, "t", batch(b"a"))
+    produce(raw, "t", batch(b"b"), partition=2)
+    results = fetch(raw, "t", [0, 0, 5, 0])
+    assert [r.partition_index for r in results] == [0, 1, 2, 3]
+    assert [r.error_code for r in results] == [0, 0, 1, 3]
+    assert values(results[0]) == [b"a"]
+    assert values(results[1]) == []
+
+
+def test_unknown_topics(raw, topic):
+    (result,) = fetch(raw, "nothing")
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert result.high_watermark == -1
+    (result,) = fetch(raw, b"\x01" * 16)
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    (result,) = fetch(raw, topic, [0])
+    assert result.error_code == 0
+
+
+def test_a_topic_made_anew_has_another_id(raw, topic):
+    produce(raw, "t", batch(b"old"))
+    delete(raw, "t")
+    again = create(raw, "t").topic_id
+    assert again != topic
+    (result,) = fetch(raw, topic)
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    (result,) = fetch(raw, again)
+    assert values(result) == []
+
+
+@pytest.mark.parametrize(("epoch", "error"), [(-1, 0), (0, 0), (1, 75)])
+def test_the_leaders_epoch(raw, topic, epoch, error):
+    request = fetching("t")
+    request.topics[0].partitions[0].current_leader_epoch = epoch
+    (result,) = fetched(raw.ask(FETCH, request, 11))
+    assert result.error_code == error
+
+
+# Followers and sessions.
+
+
+@pytest.mark.parametrize("version", [4, 11, 14])
+def test_no_follower_is_served(raw, topic, version):
+    """CVE-2018-1288: a client that poses as a replica would read what is not durable yet."""
+    request = fetching(topic if version > BY_NAME else "t", replica_id=2)
+    answer = raw.ask(FETCH, request, version)
+    if version >= 7:
+        assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert answer.responses == []
+
+
+def test_no_follower_is_served_in_new_versions_either(raw, topic):
+    request = fetching(topic, replica_state=FetchReplicaState(replica_id=0, replica_epoch=1))
+    answer = raw.ask(FETCH, request)
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert answer.responses == []
+
+
+@pytest.mark.parametrize(
+    ("session_id", "epoch", "error"), [(0, -1, 0), (0, 0, 0), (5, -1, 0), (0, 1, 70), (5, 1, 70)]
+)
+def test_sessions_are_not_kept(raw, topic, session_id, epoch, error):
+    produce(raw, "t", batch(b"a"))
+    request = fetching(topic, session_id=session_id, session_epoch=epoch)
+    answer = raw.ask(FETCH, request)
+    assert (answer.error_code, answer.session_id) == (error, 0)
+    if not error:
+        assert values(*fetched(answer)) == [b"a"]
+
+
+# How much.
+
+
+@pytest.fixture
+def three(raw, topic):
+    """Three batches of one size in partition 0, one in partition 1; their size."""
+    made = batch(b"x" * 100)
+    for _ in range(3):
+        produce(raw, "t", made)
+    produce(raw, "t", made, partition=1)
+    return len(made)
+
+
+def test_a_partitions_limit(raw, three):
+    (result,) = fetch(raw, "t", partition_max_bytes=2 * three)
+    assert sizes(result) == ([three] * 2, 0)
+    (result,) = fetch(raw, "t", partition_max_bytes=2 * three + 10)
+    assert sizes(result) == ([three] * 2, 10)
+
+
+@pytest.mark.parametrize("limit", [0, 1, -5, 200])
+def test_the_first_batch_is_whole_even_above_the_limits(raw, three, limit):
+    """KIP-74: otherwise a consumer with small limits would never come past it."""
+    made = batch(b"x" * 500)
+    produce(raw, "t", made, partition=2)
+    for limits in ({"partition_max_bytes": limit}, {"max_bytes": limit}):
+        (_, _, result) = fetch(raw, "t", [3, 1, 0], **limits)
+        assert sizes(result) == ([len(made)], 0)
+
+
+def test_only_the_first_partition_may_be_above_the_limits(raw, three):
+    first, second, _ = fetch(raw, "t", [0, 0, 0], partition_max_bytes=10)
+    assert sizes(first) == ([three], 0)
+    assert sizes(second) == ([], 0)
+
+
+def test_the_limit_of_the_whole_answer(raw, three):
+    first, second, _ = fetch(raw, "t", [0, 0, 0], max_bytes=3 * three + 20)
+    assert sizes(first) == ([three] * 3, 0)
+    assert sizes(second) == ([], 0)
+    first, second, _ = fetch(raw, "t", [0, 0, 0], max_bytes=4 * three)
+    assert sizes(second) == ([three], 0)
+
+
+@pytest.mark.partage_broker({"fetch.max.bytes": "2000"})
+def test_the_brokers_own_limit(raw, topic):
+    """fetch.max.bytes: what a client asks for without thinking must not fill the memory."""
+    for _ in range(10):
+        produce(raw, "t", batch(b"x" * 400))
+    (result,) = fetch(raw, "t")
+    assert len(content(result)) == 2000
+
+
+# When.
+
+
+def test_a_fetch_of_nothing_waits_its_time(raw, topic):
+    began = time.monotonic()
+    (result,) = fetch(raw, "t", max_wait_ms=100, min_bytes=1)
+    assert 0.09 < time.monotonic() - began < 5
+    assert content(result) == b""
+
+
+@pytest.mark.parametrize("options", [{"min_bytes": 0}, {"max_wait_ms": 0}, {"max_wait_ms": -1}])
+def test_nothing_to_wait_for(raw, topic, options):
+    options = {"max_wait_ms": LONG_MS, "min_bytes": 1} | options
+    (result,) = fetch(raw, "t", **options)
+    assert content(result) == b""
+
+
+def test_a_waiting_fetch_ends_with_the_first_record(raw, other, topic):
+    waiting(raw, offsets=[0, 0, 0])
+    produce(other, "t", batch(b"a"), partition=1)
+    assert values(fetched(raw.receive())[1]) == [b"a"]
+
+
+def test_it_ends_exactly_when_there_is_enough(raw, other, topic):
+    size = len(batch(b"a"))
+    waiting(raw, offsets=[0, 0, 0], min_bytes=3 * size)
+    produce(other, "t", batch(b"a"), partition=0)
+    produce(other, "t", batch(b"b"), partition=1)
+    assert raw.is_silent()
+    produce(other, "t", batch(b"c"), partition=2)
+    assert [values(r) for r in fetched(raw.receive())] == [[b"a"], [b"b"], [b"c"]]
+
+
+def test_what_is_there_already_counts(raw, other, topic):
+    produce(other, "t", batch(b"a"))
+    waiting(raw, min_bytes=len(batch(b"a")) + 1)
+    produce(other, "t", batch(b"b"))
+    assert values(*fetched(raw.receive())) == [b"a", b"b"]
+
+
+def test_when_time_is_up_it_takes_what_is_there(raw, other, topic):
+    waiting(raw, min_bytes=1 << 20, max_wait_ms=300)
+    produce(other, "t", batch(b"a"))
+    assert values(*fetched(raw.receive())) == [b"a"]
+
+
+def test_an_answer_that_is_full_is_not_waited_for(raw, topic):
+    for _ in range(3):
+        produce(raw, "t", batch(b"a"))
+    (result,) = fetch(raw, "t", max_wait_ms=LONG_MS, min_bytes=1 << 30, max_bytes=100)
+    assert len(content(result)) == 100
+
+
+def test_an_error_is_not_waited_for(raw, topic):
+    first, second = fetch(raw, "t", [0, 9], max_wait_ms=LONG_MS, min_bytes=1)
+    assert (first.error_code, second.error_code) == (0, 1)
+    (result,) = fetch(raw, "nothing", max_wait_ms=LONG_MS, min_bytes=1)
+    assert result.error_code == 3
+
+
+def test_records_elsewhere_wake_nobody(raw, other, topic):
+    create(other, "u")
+    waiting(raw)
+    produce(other, "u", batch(b"a"))
+    produce(other, "t", batch(b"a"), partition=1)
+    assert raw.is_silent()
+
+
+def test_a_topic_deleted_while_somebody_waits(raw, other, topic):
+    waiting(raw)
+    delete(other, "t")
+    (result,) = fetched(raw.receive())
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_deleted_while_somebody_waits_for_its_id(raw, other, topic):
+    raw.send(FETCH, fetching(topic, max_wait_ms=LONG_MS, min_bytes=1))
+    assert raw.is_silent()
+    delete(other, "t")
+    (result,) = fetched(raw.receive())
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_many_wait_and_all_are_served(broker, raw, topic):
+    clients = [Raw(broker.bootstrap_servers) for _ in range(50)]
+    for client in clients:
+        client.send(FETCH, fetching("t", max_wait_ms=LONG_MS, min_bytes=1), BY_NAME)
+    assert clients[-1].is_silent()
+    produce(raw, "t", batch(b"a"))
+    for client in clients:
+        assert values(*fetched(client.receive())) == [b"a"]
+        client.close()
+
+
+def test_who_goes_away_is_not_waited_on(broker, raw, topic):
+    """Else clients that ask for a day and leave would pile up."""
+    watched = broker.run(watchers(broker))
+    for _ in range(5):
+        with Raw(broker.bootstrap_servers) as leaving:
+            leaving.send(FETCH, fetching("t", max_wait_ms=2**31 - 1, min_bytes=1), BY_NAME)
+            assert leaving.is_silent(0.01)
+    deadline = time.monotonic() + 5
+    while broker.run(watchers(broker)) > watched and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert broker.run(watchers(broker)) == watched
+
+
+async def watchers(broker) -> int:
+    """How many fetches wait for partition 0."""
+    partition = broker.broker.hosted.partition("t", 0)
+    return partition.watcher_count
+
+
+def test_a_produce_and_its_fetch_in_one_breath(raw, topic):
+    """A fetch behind a produce is served after it, and finds its records."""
+    raw.send(PRODUCE, producing("t", batch(b"a")))
+    raw.send(FETCH, fetching("t"), BY_NAME)
+    raw.receive()
+    assert values(*fetched(raw.receive())) == [b"a"]
+
+
+def test_thousands_of_empty_partitions_are_looked_at_quickly(raw):
+    create(raw, "wide", 3000)
+    began = time.monotonic()
+    results = fetch(raw, "wide", [0] * 3000)
+    assert len(results) == 3000
+    assert time.monotonic() - began < 2

@@ -1,0 +1,321 @@
+"""Produce: what is taken, what is refused and how, and what stands in the log afterwards."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from partage.model.errors import ErrorCode
+from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
+from partage.wire.records.batch import CRC_FROM, Compression
+from partage.wire.records.encode import Record, encode_batch
+
+from .asking import (
+    NOW_MS,
+    batch,
+    content,
+    create,
+    ends,
+    fetch,
+    list_offset,
+    produce,
+    produced,
+    producing,
+    values,
+)
+from .raw import Raw
+
+VERSIONS = range(PRODUCE.version_min, PRODUCE.version_max + 1)
+
+
+@pytest.fixture
+def topic(raw):
+    create(raw, "t", 2)
+    return "t"
+
+
+@pytest.fixture
+def producer(raw):
+    return raw.ask(
+        INIT_PRODUCER_ID,
+        InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0),
+    ).producer_id
+
+
+# What is taken.
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_tells_where_the_records_went(raw, topic, version, acks):
+    assert produce(raw, topic, batch(b"a", b"b"), version=version, acks=acks).base_offset == 0
+    result = produce(raw, topic, batch(b"c"), version=version, acks=acks)
+    assert (result.error_code, result.base_offset, result.log_append_time_ms) == (0, 2, -1)
+    assert result.log_start_offset == (0 if version >= 5 else -1)
+    assert values(*fetch(raw, topic)) == [b"a", b"b", b"c"]
+
+
+def test_without_acks_nothing_is_answered_and_everything_stored(raw, topic):
+    raw.send(PRODUCE, producing(topic, batch(b"a"), acks=0), is_answered=False)
+    raw.send(PRODUCE, producing(topic, batch(b"b"), acks=0), is_answered=False)
+    assert produce(raw, topic, batch(b"c"), acks=1).base_offset == 2
+    assert values(*fetch(raw, topic)) == [b"a", b"b", b"c"]
+
+
+def test_several_batches_for_one_partition(raw, topic):
+    assert produce(raw, topic, batch(b"a", b"b"), batch(b"c")).base_offset == 0
+    assert ends(raw, topic) == (0, 3)
+
+
+def test_several_partitions_are_answered_one_by_one(raw, topic):
+    request = producing(topic, batch(b"a"))
+    request.topic_data[0].partition_data += [
+        ProducePartition(index=1, records=[batch(b"b")]),
+        ProducePartition(index=2, records=[batch(b"c")]),
+    ]
+    request.topic_data.append(
+        ProduceTopic(name="u", partition_data=[ProducePartition(index=0, records=[batch(b"d")])])
+    )
+    response = raw.ask(PRODUCE, request)
+    t, u = response.responses
+    assert (t.name, u.name) == ("t", "u")
+    assert [p.error_code for p in t.partition_responses] == [0, 0, 3]
+    assert [p.base_offset for p in t.partition_responses] == [0, 0, -1]
+    assert [p.error_code for p in u.partition_responses] == [3]
+
+
+def test_a_request_without_topics_is_answered_at_once(raw):
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[])
+    assert raw.ask(PRODUCE, request).responses == []
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_batches_come_back_as_they_were_sent_but_for_their_place(raw, topic, codec):
+    """Offset, length and leader epoch are the broker's; from the checksum on nothing changes."""
+    sent = batch(b"a" * 1000, b"b" * 1000, compression=codec)
+    produce(raw, topic, batch(b"first"))
+    produce(raw, topic, sent)
+    (result,) = fetch(raw, topic, [1])
+    got = content(result)
+    assert got[CRC_FROM - 4 :] == sent[CRC_FROM - 4 :]
+    assert struct.unpack_from(">qii", got) == (1, len(sent) - 12, 0)
+    assert values(result) == [b"a" * 1000, b"b" * 1000]
+
+
+def test_headers_nulls_and_times_are_kept(raw, topic):
+    made = [
+        Record(None, None, [("h", b"1"), ("h", None), ("", b"")], NOW_MS + 5),
+        Record(b"", b"", (), NOW_MS - 5),
+    ]
+    produce(raw, topic, encode_batch(made))
+    (result,) = fetch(raw, topic)
+    assert content(result)[61:] == encode_batch(made)[61:]
+
+
+def test_a_topic_may_carry_the_brokers_time(raw):
+    create(raw, "stamped", message_timestamp_type="LogAppendTime")
+    result = produce(raw, "stamped", batch(b"a"))
+    assert result.log_append_time_ms > NOW_MS
+    (fetched,) = fetch(raw, "stamped")
+    assert values(fetched) == [b"a"]
+    assert list_offset(raw, "stamped", NOW_MS + 1000).timestamp_ms == result.log_append_time_ms
+
+
+# What is refused.
+
+
+def refused(raw, *batches, topic="t", **options):
+    """The error of a Produce that must change nothing."""
+    before = ends(raw, topic)
+    result = produce(raw, topic, *batches, **options)
+    assert result.base_offset == -1
+    assert result.error_message
+    assert ends(raw, topic) == before
+    return ErrorCode(result.error_code)
+
+
+def changed(made: bytes, at: int, new: bytes) -> bytes:
+    return made[:at] + new + made[at + len(new) :]
+
+
+def test_an_unknown_topic_or_partition(raw, topic):
+    assert produce(raw, "nothing", batch(b"a")).error_code == 3
+    assert produce(raw, topic, batch(b"a"), partition=2).error_code == 3
+    assert produce(raw, topic, batch(b"a"), partition=-1).error_code == 3
+
+
+def test_the_coordinators_own_topic(raw):
+    assert (
+        refused(raw, batch(b"a"), topic="__consumer_offsets") is ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+
+
+@pytest.mark.parametrize("acks", [2, -2, 32767])
+def test_other_acks(raw, topic, acks):
+    assert refused(raw, batch(b"a"), acks=acks) is ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_a_batch_above_the_limit(raw):
+    create(raw, "small", max_message_bytes="200")
+    produce(raw, "small", batch(b"x" * 60))
+    too_large = ErrorCode.MESSAGE_TOO_LARGE
+    assert refused(raw, batch(b"x" * 100), topic="small") is too_large
+    assert refused(raw, batch(b"x"), batch(b"x" * 100), topic="small") is too_large
+
+
+def test_more_than_a_segment_holds(raw):
+    create(raw, "tight", segment_bytes="300")
+    two = [batch(b"x" * 100), batch(b"y" * 100)]
+    assert refused(raw, *two, topic="tight") is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert produce(raw, "tight", two[0]).error_code == 0
+
+
+@pytest.mark.parametrize("at", [17, 21, 40, 61, 70])
+def test_a_batch_that_does_not_match_its_checksum(raw, topic, at):
+    made = batch(b"a", b"b", b"c")
+    damaged = changed(made, at, bytes([made[at] ^ 0x40]))
+    assert refused(raw, damaged) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_batch_that_is_cut_off(raw, topic):
+    assert refused(raw, batch(b"abc")[:-1]) is ErrorCode.CORRUPT_MESSAGE
+    assert refused(raw, batch(b"abc")[:40]) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_other_formats(raw, topic, magic):
+    assert refused(raw, changed(batch(b"a"), 16, bytes([magic]))) is ErrorCode.INVALID_RECORD
+
+
+def test_no_records(raw, topic):
+    assert refused(raw, b"") is ErrorCode.INVALID_RECORD
+    request = producing(topic)
+    request.topic_data[0].partition_data[0].records = None
+    assert produced(raw.ask(PRODUCE, request)).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_control_batches(raw, topic):
+    control = encode_batch(
+        [Record(b"\0\0\0\1", b"")],
+        producer_id=1,
+        producer_epoch=0,
+        base_sequence=0,
+        is_control=True,
+    )
+    assert refused(raw, control) is ErrorCode.INVALID_RECORD
+
+
+def test_transactions(raw, topic):
+    open_batch = batch(
+        b"a", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    assert refused(raw, open_batch) is ErrorCode.INVALID_TXN_STATE
+    error = refused(raw, open_batch, transactional_id="tx")
+    assert error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_a_record_without_a_key_for_a_compacted_topic(raw):
+    create(raw, "table", cleanup_policy="compact")
+    without = encode_batch([Record(None, b"v", timestamp_ms=NOW_MS)])
+    assert refused(raw, without, topic="table") is ErrorCode.INVALID_RECORD
+    assert produce(raw, "table", batch(b"k")).error_code == 0
+
+
+def test_times_out_of_bounds(raw):
+    create(raw, "now", message_timestamp_after_max_ms="1000")
+    later = encode_batch([Record(b"k", b"v", timestamp_ms=1 << 45)])
+    assert refused(raw, later, topic="now") is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_one_bad_batch_keeps_the_good_one_before_it_out(raw, topic):
+    good = batch(b"good")
+    assert refused(raw, good, changed(good, 70, b"?")) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_failure_without_acks_closes_the_connection(broker, raw, topic):
+    """The only way to tell a producer that does not listen."""
+    with Raw(broker.bootstrap_servers) as other:
+        other.send(PRODUCE, producing("nothing", batch(b"a"), acks=0), is_answered=False)
+        assert other.is_closed()
+    with Raw(broker.bootstrap_servers) as other:
+        damaged = changed(batch(b"a"), 70, b"?")
+        other.send(PRODUCE, producing(topic, damaged, acks=0), is_answered=False)
+        assert other.is_closed()
+    assert ends(raw, topic) == (0, 0)
+
+
+# Idempotent producers.
+
+
+def numbered(producer_id: int, sequence: int, *contents: bytes, epoch: int = 0) -> bytes:
+    return batch(*contents, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_a_repeated_batch_is_answered_with_its_first_place(raw, topic, producer):
+    first = numbered(producer, 0, b"a", b"b")
+    second = numbered(producer, 2, b"c")
+    assert produce(raw, topic, first).base_offset == 0
+    assert produce(raw, topic, second).base_offset == 2
+    for made, offset in ((first, 0), (second, 2), (first, 0)):
+        result = produce(raw, topic, made)
+        assert (result.error_code, result.base_offset) == (0, offset)
+    assert values(*fetch(raw, topic)) == [b"a", b"b", b"c"]
+
+
+def test_a_repetition_in_the_same_breath_waits_for_the_first(raw, topic, producer):
+    """The first one may not be on disk yet: its repetition must not be acknowledged sooner."""
+    made = numbered(producer, 0, b"a")
+    for _ in range(3):
+        raw.send(PRODUCE, producing(topic, made))
+    assert [produced(raw.receive()).base_offset for _ in range(3)] == [0, 0, 0]
+    assert ends(raw, topic) == (0, 1)
+
+
+def test_five_batches_are_remembered(raw, topic, producer):
+    batches = [numbered(producer, n, b"%d" % n) for n in range(6)]
+    for made in batches:
+        produce(raw, topic, made)
+    assert [produce(raw, topic, made).base_offset for made in batches[1:]] == [1, 2, 3, 4, 5]
+    assert refused(raw, batches[0]) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_in_the_numbers(raw, topic, producer):
+    produce(raw, topic, numbered(producer, 0, b"a"))
+    gap = numbered(producer, 2, b"c")
+    assert refused(raw, gap) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produce(raw, topic, numbered(producer, 1, b"b")).base_offset == 1
+    assert produce(raw, topic, gap).base_offset == 2
+
+
+def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero(raw, topic, producer):
+    produce(raw, topic, numbered(producer, 0, b"a", epoch=1))
+    assert refused(raw, numbered(producer, 1, b"b")) is ErrorCode.INVALID_PRODUCER_EPOCH
+    newer = numbered(producer, 1, b"b", epoch=2)
+    assert refused(raw, newer) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produce(raw, topic, numbered(producer, 0, b"b", epoch=2)).base_offset == 1
+
+
+def test_producers_are_numbered_apart_by_partition_and_by_id(raw, topic, producer):
+    for partition in (0, 1):
+        assert (
+            produce(raw, topic, numbered(producer, 0, b"a"), partition=partition).base_offset == 0
+        )
+    assert produce(raw, topic, numbered(producer + 1, 0, b"a")).base_offset == 1
+
+
+def test_an_unknown_producer_may_begin_anywhere(raw, topic):
+    """Its earlier records may have been removed (KIP-360)."""
+    assert produce(raw, topic, numbered(77, 500, b"a")).error_code == 0
+
+
+@pytest.mark.parametrize("fields", [{"producer_epoch": -1}, {"base_sequence": -1}])
+def test_a_producer_without_epoch_or_number(raw, topic, fields):
+    made = batch(b"a", **({"producer_id": 5, "producer_epoch": 0, "base_sequence": 0} | fields))
+    assert refused(raw, made) is ErrorCode.INVALID_RECORD
+
+
+def test_numbers_go_on_at_zero_after_the_largest(raw, topic, producer):
+    produce(raw, topic, numbered(producer, 2**31 - 2, b"a", b"b"))
+    assert produce(raw, topic, numbered(producer, 0, b"c")).base_offset == 2

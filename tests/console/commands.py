@@ -1,0 +1,98 @@
+"""Running ``partage`` in this process, or as one of its own where pipes and signals matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner
+
+from partage.console.app import app
+from partage.console.options import BOOTSTRAP_VARIABLE
+
+
+class Ran(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one document on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+class Commands:
+    """The command line against one broker."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+
+    def __call__(self, *args: object, stdin: str | bytes = b"", code: int = 0) -> Ran:
+        """Run in this process; the exit code has to be ``code``."""
+        runner = CliRunner(env={BOOTSTRAP_VARIABLE: self.bootstrap_servers})
+        result = runner.invoke(app, [str(arg) for arg in args], input=stdin, prog_name="partage")
+        out = result.stdout_bytes.decode("utf-8", "surrogateescape")
+        ran = Ran(result.exit_code, out, result.stderr)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert ran.code == code, ran
+        return ran
+
+    def fails(self, *args: object, stdin: str = "", code: int = 1) -> str:
+        """Run what must fail; its one line of error, with nothing on stdout."""
+        ran = self(*args, stdin=stdin, code=code)
+        assert not ran.out
+        lines = ran.err.splitlines()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("error: ")
+        return lines[0].removeprefix("error: ")
+
+    def lines(self, topic: str, *options: object) -> list[str]:
+        """The values of a topic, sorted."""
+        return sorted(self("consume", "-t", topic, "-e", *options).lines)
+
+    def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
+        """Start a process, with pipes."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "partage", *args],
+            env=self.env,
+            text=True,
+            stdin=options.pop("stdin", subprocess.PIPE),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            **options,
+        )
+
+    def shell(self, line: str, timeout_s: float = 20) -> Ran:
+        """Run a line as a shell does, with ``partage`` on the path."""
+        path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", f"set -o pipefail; {line}"],
+            env={**self.env, "PATH": path},
+            text=True,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, BOOTSTRAP_VARIABLE: self.bootstrap_servers}
+
+
+def records(values: Sequence[str]) -> str:
+    """Lines for ``produce``."""
+    return "".join(f"{value}\n" for value in values)

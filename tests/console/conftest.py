@@ -1,0 +1,52 @@
+"""A broker for the whole directory, as users start one; each test has topics of its own."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from .commands import Commands
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[str]:
+    """Where ``partage broker --ephemeral`` listens."""
+    command = [sys.executable, "-m", "partage", "broker", "--ephemeral"]
+    command += ["--listen", "127.0.0.1:0"]
+    command += ["--override", "group.initial.rebalance.delay.ms=0"]
+    command += ["--override", "offsets.topic.num.partitions=4"]
+    command += ["--override", "auto.create.topics.enable=false"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address, "the broker did not start"
+        yield address
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+@pytest.fixture
+def partage(broker: str) -> Commands:
+    """The command line against that broker."""
+    return Commands(broker)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has."""
+    return f"n{next(_numbers)}"
+
+
+@pytest.fixture
+def topic(partage: Commands, name: str) -> str:
+    """A topic of four partitions."""
+    partage("topics", "create", "--topic", name, "--partitions", 4)
+    return name

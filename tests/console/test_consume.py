@@ -1,0 +1,203 @@
+"""``partage consume``."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+
+import pytest
+
+from .commands import Commands, records
+
+
+@pytest.fixture(scope="module")
+def flights(broker: str) -> str:
+    """A topic with five records in partition 0, keyed and with a header, and one in partition 1."""
+    partage, topic = Commands(broker), "flights-to-read"
+    partage("topics", "create", "-t", topic, "-p", 4)
+    lines = [
+        {"value": f"v{n}", "key": f"k{n}", "headers": {"h": str(n)}, "partition": 0, "timestamp": 9}
+        for n in range(5)
+    ]
+    lines.append({"value": None, "partition": 1, "timestamp": 9})
+    partage("produce", "-t", topic, "--format", "json", stdin=records(map(json.dumps, lines)))
+    return topic
+
+
+def test_until_the_end(partage: Commands, flights: str) -> None:
+    ran = partage("consume", "-t", flights, "--exit")
+    assert sorted(ran.lines) == ["null", "v0", "v1", "v2", "v3", "v4"]
+    assert ran.err == f"consumed 6 records (20 bytes) from {flights}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [
+        (["--from-beginning"], ["v0", "v1", "v2", "v3", "v4"]),
+        (["--offset", "beginning"], ["v0", "v1", "v2", "v3", "v4"]),
+        (["--offset", "3"], ["v3", "v4"]),
+        (["--offset", "5"], []),
+        (["--offset", "-2"], ["v3", "v4"]),
+        (["--offset", "-100"], ["v0", "v1", "v2", "v3", "v4"]),
+        (["--offset", "end"], []),
+        (["-o", "latest"], []),
+        (["-o", "earliest", "-c", "2"], ["v0", "v1"]),
+    ],
+)
+def test_where_to_start(
+    partage: Commands, flights: str, options: list[str], values: list[str]
+) -> None:
+    assert partage("consume", "-t", flights, "-p", 0, "-e", *options).lines == values
+
+
+def test_the_last_record_of_each_partition(partage: Commands, flights: str) -> None:
+    assert sorted(partage("consume", "-t", flights, "-e", "-o", "-1").lines) == ["null", "v4"]
+
+
+def test_only_new_records_by_default_and_a_time_to_give_up(partage: Commands, flights: str) -> None:
+    ran = partage("consume", "-t", flights, "--timeout-ms", 300)
+    assert ran.lines == []
+    assert ran.err.endswith(f"from {flights}: no record came for 300 ms\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ([], "v4"),
+        (["--print-key"], "k4\tv4"),
+        (["-K", " = "], "k4 = v4"),
+        (["-K", r"\x3a"], "k4:v4"),
+        (
+            ["--print-timestamp", "--print-partition", "--print-offset", "--print-headers"],
+            "CreateTime:9\tPartition:0\tOffset:4\th:4\tv4",
+        ),
+        (["--property", "print.key=true", "--property", "print.value=false"], "k4"),
+        (["--property", "print.key=true", "--property", "key.separator=|"], "k4|v4"),
+        (["-f", r"%t %p %o %T %h %k/%K %s/%S %%\x21\n"], "{topic} 0 4 9 h=4 k4/2 v4/2 %!"),
+    ],
+)
+def test_what_a_line_shows(partage: Commands, flights: str, options: list[str], line: str) -> None:
+    ran = partage("consume", "-t", flights, "-p", 0, "-o", "-1", "-e", *options)
+    assert ran.out == line.format(topic=flights) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ([], "null\n"),
+        (["-Z"], "NULL\n"),
+        (["--property", "null.literal=nil", "--print-key"], "nil\tnil\n"),
+        (["--print-headers"], "NO_HEADERS\tnull\n"),
+        (["-f", "%k,%K,%s,%S;"], ",-1,,-1;"),
+        (["-Z", "-f", "%k,%s"], "NULL,NULL"),
+        (["-f", "%R"], "\udcff\udcff\udcff\udcff"),
+    ],
+)
+def test_how_null_is_shown(partage: Commands, flights: str, options: list[str], shown: str) -> None:
+    assert partage("consume", "-t", flights, "-p", 1, "-e", *options).out == shown
+
+
+def test_json(partage: Commands, flights: str) -> None:
+    *_, last = partage("consume", "-t", flights, "-p", 0, "-e", "--json").lines
+    assert json.loads(last) == {
+        "topic": flights,
+        "partition": 0,
+        "offset": 4,
+        "timestamp": 9,
+        "timestamp_type": "CreateTime",
+        "key": "k4",
+        "value": "v4",
+        "headers": [{"key": "h", "value": "4"}],
+    }
+
+
+def test_bytes_go_out_as_they_came_in(partage: Commands, topic: str) -> None:
+    partage("produce", "-t", topic, stdin=b"\xff\x00\xfe\n")
+    assert partage("consume", "-t", topic, "-e").out == "\udcff\x00\udcfe\n"
+    (line,) = partage("consume", "-t", topic, "-e", "--json").lines
+    record = json.loads(line)
+    assert (record["value"], record["value_encoding"]) == ("/wD+", "base64")
+    assert "key_encoding" not in record
+
+
+def test_several_topics(partage: Commands, flights: str, name: str) -> None:
+    other = f"{name}-other"
+    partage("topics", "create", "-t", other)
+    partage("produce", "-t", other, stdin="theirs\n")
+    ran = partage("consume", "-t", flights, "-t", other, "-e", "-f", "%t;%s\n")
+    assert f"{other};theirs" in ran.lines
+    assert len(ran.lines) == 7
+
+
+def test_a_group_goes_on_where_it_was(partage: Commands, flights: str, name: str) -> None:
+    options = ["-t", flights, "--group", name, "--from-beginning"]
+    first = partage("consume", *options, "--max-messages", 2)
+    rest = partage("consume", *options, "--exit")
+    assert len(first.lines) == 2
+    assert sorted([*first.lines, *rest.lines]) == ["null", "v0", "v1", "v2", "v3", "v4"]
+    assert partage("consume", *options, "--exit").lines == []
+
+
+def test_a_group_without_from_beginning_starts_at_the_end(
+    partage: Commands, flights: str, name: str
+) -> None:
+    assert partage("consume", "-t", flights, "--group", name, "--exit").lines == []
+
+
+def test_ctrl_c_commits_and_leaves_the_group(partage: Commands, flights: str, name: str) -> None:
+    process = partage.start("consume", "-t", flights, "--group", name, "--from-beginning")
+    with process:
+        assert process.stdout is not None
+        seen = [process.stdout.readline().strip() for _ in range(6)]
+        assert sorted(seen) == ["null", "v0", "v1", "v2", "v3", "v4"]
+        described = partage("groups", "describe", "--group", name, "--json").json["groups"][0]
+        assert (described["state"], len(described["members"])) == ("Stable", 1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+        assert process.stderr is not None
+        told = process.stderr.read()
+    assert told == f"consumed 6 records (20 bytes) from {flights}: stopped\n"
+    after = partage("groups", "describe", "--group", name, "--json").json["groups"][0]
+    assert (after["state"], after["members"], after["total_lag"]) == ("Empty", [], 0)
+    assert {each["partition"]: each["current_offset"] for each in after["offsets"]} == {0: 5, 1: 1}
+
+
+def test_a_reader_that_has_had_enough(partage: Commands, topic: str, name: str) -> None:
+    partage("produce", "-t", topic, stdin=records([str(n) for n in range(3000)]))
+    ran = partage.shell(f"partage consume -t {topic} -e | head -2")
+    assert ran.code == 0
+    assert len(ran.lines) == 2
+    assert re.fullmatch(
+        rf"consumed \S+ records \(.*\) from {topic}: nobody reads the output any more\n", ran.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "says", "code"),
+    [
+        (["-p", "9"], "has 4 partitions, from 0 on", 1),
+        (["-p", "0", "-o", "6"], "offset 6 is not in partition 0 of ", 1),
+        (["-o", "3"], "--offset 3 wants a --partition", 2),
+        (["-o", "soon"], "--offset is 'soon'", 2),
+        (["-o", "-1", "--from-beginning"], "do not go together", 2),
+        (["-g", "g", "-p", "0"], "--group goes on from what it committed", 2),
+        (["-f", "%x"], "--format has %x", 2),
+        (["-f", "%"], "--format has %", 2),
+        (["-f", "%s", "--print-key"], "--format takes no", 2),
+        (["--json", "--print-key"], "--json shows everything", 2),
+        (["--property", "print.kye=true"], "no such --property: print.kye", 2),
+        (["-c", "0"], "--max-messages", 2),
+        (["-g", "g", "-X", "session.timeout.ms=1"], "Invalid session timeout", 1),
+    ],
+)
+def test_options_that_make_no_sense(
+    partage: Commands, flights: str, options: list[str], says: str, code: int
+) -> None:
+    assert says in partage.fails("consume", "-t", flights, *options, code=code)
+
+
+def test_topics_that_are_not_there(partage: Commands, topic: str, name: str) -> None:
+    missing = [f"{name}-x", f"{name}-y"]
+    options = ["-t", topic, "-t", missing[0], "-t", missing[1], "-e"]
+    assert partage.fails("consume", *options) == f"no such topic: {', '.join(missing)}"

@@ -1,0 +1,171 @@
+"""Whatever goes wrong: one line on stderr, an exit code, in time."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from partage.testing.process import BrokerProcess
+
+from .commands import Commands
+
+EVERY_COMMAND = [
+    ["topics", "list"],
+    ["topics", "create", "-t", "t"],
+    ["topics", "describe"],
+    ["topics", "delete", "-t", "t"],
+    ["produce", "-t", "t"],
+    ["groups", "list"],
+    ["groups", "describe", "--all-groups"],
+    ["groups", "delete", "-g", "g"],
+]
+
+
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[str]:
+    """An address where nothing listens."""
+    with closing(socket.socket()) as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def mute() -> Iterator[str]:
+    """An address where connections are taken and nothing is said."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("command", EVERY_COMMAND, ids=" ".join)
+def test_nobody_listens(nobody: str, command: list[str]) -> None:
+    error = Commands(nobody).fails(*command, "--timeout-ms", 200)
+    assert error == (
+        f"no Kafka broker answered at {nobody} within 200 ms (Connection refused); "
+        "check --bootstrap-server, or start one with: partage broker"
+    )
+
+
+@pytest.mark.parametrize("options", [[], ["--group", "g"]])
+def test_nobody_listens_to_a_consumer(nobody: str, options: list[str]) -> None:
+    command = ["consume", "-t", "t", *options, "--connect-timeout-ms", "200"]
+    assert Commands(nobody).fails(*command).startswith(f"no Kafka broker answered at {nobody} ")
+
+
+@pytest.mark.parametrize("command", [["topics", "list"], ["produce", "-t", "t"]])
+def test_somebody_listens_and_says_nothing(mute: str, command: list[str]) -> None:
+    started = time.monotonic()
+    assert "within 300 ms" in Commands(mute).fails(*command, "--timeout-ms", 300)
+    assert time.monotonic() - started < 3
+
+
+def test_a_host_that_is_not_there() -> None:
+    error = Commands("nowhere.invalid:9092").fails("topics", "list", "--timeout-ms", 300)
+    assert error.startswith("no Kafka broker answered at nowhere.invalid:9092 within 300 ms (")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["topics", "list", "--nope"], "No such option: --nope"),
+        (["topics", "lits"], "No such command 'lits'"),
+        (["nope"], "No such command 'nope'; see partage --help"),
+        (["topics", "create"], "Missing option '--topic' / '-t'; see partage topics create --help"),
+        (["topics", "list", "extra"], "extra"),
+        (["topics", "list", "--timeout-ms", "soon"], "--timeout-ms"),
+        (["topics", "list", "--timeout-ms", "0"], "--timeout-ms"),
+        (["topics", "list", "-X", "no.such.thing=1"], 'No such configuration property: "no.such'),
+        (["topics", "list", "-X", "socket.timeout.ms=x"], '"socket.timeout.ms"'),
+        (["topics", "list", "-X", "socket.timeout.ms"], "-X wants NAME=VALUE"),
+        (["topics", "list", "--command-config", "none.properties"], "cannot read none.properties"),
+    ],
+)
+def test_bad_options(partage: Commands, arguments: list[str], says: str) -> None:
+    assert says in partage.fails(*arguments, code=2)
+
+
+def test_without_anything_to_do_the_help(partage: Commands) -> None:
+    for arguments in ([], ["topics"], ["groups"]):
+        ran = partage(*arguments, code=2)
+        assert ran.out == ""
+        assert ran.err.startswith("Usage: partage")
+
+
+def test_a_broker_given_by_librdkafkas_property(partage: Commands, nobody: str) -> None:
+    elsewhere = Commands(nobody)
+    given = f"bootstrap.servers={partage.bootstrap_servers}"
+    assert "TOPIC" in elsewhere("topics", "list", "-X", given).out
+
+
+def test_librdkafkas_log_is_shown_when_asked_for(nobody: str) -> None:
+    ran = Commands(nobody)("topics", "list", "--timeout-ms", 300, "--verbose", code=1)
+    assert "FAIL" in ran.err
+    assert ran.err.splitlines()[-1].startswith("error: no Kafka broker answered")
+
+
+def test_a_refused_login(partage: Commands, tmp_path: Path) -> None:
+    # Our broker asks for no login; a client that insists on TLS is not understood.
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=SSL\n")
+    error = partage.fails("topics", "list", "--command-config", config, "--timeout-ms", 500)
+    assert partage.bootstrap_servers in error
+
+
+def test_a_broker_that_comes_back_and_one_that_does_not(name: str) -> None:
+    with BrokerProcess() as broker:
+        partage = Commands(broker.bootstrap_servers)
+        partage("topics", "create", "-t", name)
+        reading = ["--from-beginning", "--connect-timeout-ms", "20000"]
+        consumer = partage.start("consume", "-t", name, *reading)
+        producer = partage.start("produce", "-t", name, "-X", "message.timeout.ms=20000")
+        with consumer, producer:
+            produce_line(producer, "before")
+            assert read_line(consumer) == "before"
+            broker.kill()
+            broker.start()
+            produce_line(producer, "after")
+            assert read_line(consumer) == "after"
+            producer.send_signal(signal.SIGTERM)
+            assert producer.wait(15) == 130
+            consumer.send_signal(signal.SIGTERM)
+            assert consumer.wait(15) == 0
+
+        consumer = partage.start("consume", "-t", name, "--connect-timeout-ms", "500")
+        producer = partage.start("produce", "-t", name, "-X", "message.timeout.ms=1000")
+        with consumer, producer:
+            assert producer.stdin is not None
+            produce_line(producer, "heard")
+            assert read_line(consumer) == "heard"
+            broker.kill()
+            produce_line(producer, "lost")
+            producer.stdin.close()
+            assert consumer.wait(15) == 1
+            assert producer.wait(15) == 1
+            told = said(consumer)
+            assert told[0] == f"lost {broker.bootstrap_servers}; trying again"
+            assert told[-1].startswith("error: no Kafka broker answered")
+            told = said(producer)
+            assert "not delivered: line 2 of stdin: message timed out" in told
+            assert told[-1].startswith("error: ")
+
+
+def produce_line(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def said(process: subprocess.Popen[str]) -> list[str]:
+    assert process.stderr is not None
+    return process.stderr.read().splitlines()

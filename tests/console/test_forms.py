@@ -1,0 +1,144 @@
+"""The forms of records, without a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+from io import BytesIO
+from typing import cast
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partage.console.escapes import unescape
+from partage.console.lines import lines
+from partage.console.record_json import from_json, to_json
+from partage.console.record_lines import line_form
+from partage.console.show import count, size
+from partage.console.starting import parse_start
+
+CONTENT = st.none() | st.binary(max_size=20)
+
+
+@settings(max_examples=50)
+@given(
+    key=CONTENT,
+    value=CONTENT,
+    headers=st.lists(st.tuples(st.text(max_size=5), CONTENT), max_size=3),
+    timestamp=st.integers(1, 2**63 - 1),
+    partition=st.integers(0, 2**31 - 1),
+)
+def test_any_record_survives_json(
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    timestamp: int,
+    partition: int,
+) -> None:
+    message = Message(
+        topic="t",
+        partition=partition,
+        offset=3,
+        key=key,
+        value=value,
+        headers=headers,
+        timestamp=(TIMESTAMP_CREATE_TIME, timestamp),
+    )
+    line = to_json(message)
+    assert b"\n" not in line
+    read = from_json(line)
+    assert read is not None
+    assert (read.key, read.value, read.partition) == (key, value, partition)
+    assert read.timestamp_ms == timestamp
+    assert list(read.headers) == headers
+    assert json.loads(line)["offset"] == 3
+
+
+@settings(max_examples=50)
+@given(st.lists(st.binary(max_size=8).filter(lambda text: b"\n" not in text)), st.data())
+def test_lines_come_whole_however_they_are_cut(texts: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(text + b"\n" for text in texts)
+    expected = [text.removesuffix(b"\r") for text in texts]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
+    chunks = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+
+    class Chunked(BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            while chunks:
+                if chunk := chunks.pop(0):
+                    return chunk
+            return b""
+
+    assert list(lines(Chunked())) == expected
+
+
+def test_a_pipe_without_lines_does_not_hold_anybody_up() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as stream, os.fdopen(writer, "wb", buffering=0) as pipe:
+        found = lines(stream)
+        assert next(found) is None
+        pipe.write(b"half")
+        assert next(found) is None
+        pipe.write(b" a line\nlast")
+        assert next(found) == b"half a line"
+        pipe.close()
+        assert [line for line in found if line is not None] == [b"last"]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        (r"\t", b"\t"),
+        (r"\n\r", b"\n\r"),
+        (r"\x41\x7", b"A\x07"),
+        (r"\101", b"A"),
+        (r"\\n", rb"\n"),
+        (r"\q", b"q"),
+        ("\\", b"\\"),
+        ("é", "é".encode()),
+    ],
+)
+def test_escapes(text: str, meant: bytes) -> None:
+    assert unescape(text) == meant
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"parse.headers": "true", "headers.separator": ":"},
+        {"parse.headers": "true", "headers.delimiter": ","},
+        {"parse.headers": "true", "headers.separator": ""},
+    ],
+)
+def test_separators_that_cannot_be_told_apart(properties: dict[str, str]) -> None:
+    with pytest.raises(Exception, match="must"):
+        line_form(None, False, properties)
+
+
+def test_a_key_may_hold_no_separator_and_a_value_may() -> None:
+    record = line_form("::", False, {}).read(b"key::va::lue")
+    assert (record.key, record.value) == (b"key", b"va::lue")
+
+
+@pytest.mark.parametrize("text", ["-1", "0", "17", "beginning", "end", "earliest", "latest"])
+def test_starts(text: str) -> None:
+    assert parse_start(text) is not None
+
+
+@pytest.mark.parametrize("text", ["", "-", "--1", "1.5", "+1", "begin", "-end", "１"])
+def test_no_starts(text: str) -> None:
+    with pytest.raises(Exception, match="--offset is"):
+        parse_start(text)
+
+
+def test_numbers_for_people() -> None:
+    assert [count(n, "record") for n in (0, 1, 1234)] == ["0 records", "1 record", "1,234 records"]
+    sizes = [size(n) for n in (0, 1, 999, 1000, 999_949, 1_500_000, 2_000_000_000_000)]
+    assert sizes == ["0 bytes", "1 byte", "999 bytes", "1.0 kB", "999.9 kB", "1.5 MB", "2000.0 GB"]
+
+
+def test_a_message_without_a_time_has_none() -> None:
+    record = json.loads(to_json(cast("Message", Message(topic="t", value=b"v"))))
+    assert (record["timestamp"], record["timestamp_type"]) == (None, None)

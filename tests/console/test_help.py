@@ -1,0 +1,138 @@
+"""What the help promises is so."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from partage.console.consume import JsonRecord
+from partage.console.groups import Deleted as DeletedGroups
+from partage.console.groups import GroupList, GroupStates
+from partage.console.produce import Produced
+from partage.console.show import json_help
+from partage.console.topics import Created, Deleted, TopicList, TopicStates
+
+from .commands import Commands, Ran
+
+COMMANDS = [
+    ["topics", "create"],
+    ["topics", "list"],
+    ["topics", "describe"],
+    ["produce"],
+    ["consume"],
+    ["groups", "list"],
+    ["groups", "describe"],
+    ["groups", "delete"],
+    ["topics", "delete"],
+]
+
+
+def examples(partage: Commands, command: list[str]) -> list[str]:
+    """The lines under "Examples:"."""
+    text = partage(*command, "--help").out
+    block = text.split("Examples:\n")[1].split("\n\n")[0]
+    return [line.strip() for line in block.splitlines()]
+
+
+def pipeline(partage: Commands, line: str) -> Ran:
+    """Run a line as a shell would, our own commands in this process."""
+    done = Ran(0, "", "")
+    for stage in line.split(" | "):
+        command, *arguments = shlex.split(stage)
+        if command == "partage":
+            done = partage(*arguments, stdin=done.out)
+        else:
+            out = subprocess.run([command, *arguments], check=True, capture_output=True, text=True)
+            done = Ran(0, out.stdout, out.stderr)
+    return done
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_examples_and_keys(partage: Commands, command: list[str]) -> None:
+    text = partage(*command, "--help").out
+    assert examples(partage, command)
+    assert "--json prints" in text
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_the_examples_work(
+    partage: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("flights.jsonl").write_text('{"key":"JFK","value":"delayed"}\n' * 10)
+    partage("topics", "create", "-t", "copy")
+    ran = 0
+    # In this order each finds what it needs, as in a first session with the command.
+    for command in COMMANDS:
+        for example in examples(partage, command):
+            done = pipeline(partage, example)
+            if "--json" in example and "|" not in example:
+                for document in done.lines if command == ["consume"] else [done.out]:
+                    json.loads(document)
+            ran += 1
+    assert ran > 20
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (TopicList, "{topics: [{topic, partitions, replication_factor, internal}]}"),
+        (Created, "{created, existing}"),
+        (Deleted, "{deleted, failed: [{topic, error}]}"),
+        (DeletedGroups, "{deleted, failed: [{group, error}]}"),
+        (GroupList, "{groups: [{group, protocol_type, type, state, members}]}"),
+        (
+            Produced,
+            "{topic, records, bytes, seconds, failed_count, failed: [{source, line, error}]}",
+        ),
+        (
+            TopicStates,
+            "{topics: [{topic, topic_id, internal, replication_factor, configs, "
+            "partitions: [{partition, leader, replicas, isr, earliest_offset, latest_offset}]}]}",
+        ),
+        (
+            GroupStates,
+            "{groups: [{group, protocol_type, type, protocol, state, "
+            "coordinator: {id, host, port}, "
+            "members: [{member_id, group_instance_id, client_id, host, "
+            "partitions: [{topic, partitions}], subscription, metadata_bytes, assignment_bytes}], "
+            "offsets: [{topic, partition, current_offset, log_end_offset, lag, leader_epoch, "
+            "metadata, member_id}], total_lag}]}",
+        ),
+        (
+            JsonRecord,
+            "{topic, partition, offset, timestamp, timestamp_type, key, value, "
+            "headers: [{key, value, encoding}], key_encoding, value_encoding}",
+        ),
+    ],
+)
+def test_the_keys_of_the_json_stay(document: type[msgspec.Struct], words: str) -> None:
+    """Programs read these: add keys, and change none."""
+    assert json_help(document) == f"--json prints {words}"
+
+
+def test_version(partage: Commands) -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", partage("--version").out)
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("partage.console.broker", ["confluent_kafka", "rich.console"]),
+        ("partage.console.topics", ["partage.broker", "uvloop"]),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(module: str, absent: list[str]) -> None:
+    program = f"import sys, partage.console.app, {module}; print(*sys.modules)"
+    loaded: Any = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert not set(absent) & set(loaded)

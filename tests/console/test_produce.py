@@ -1,0 +1,264 @@
+"""``partage produce``."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import murmur2
+
+from .commands import Commands, records
+
+
+def consumed(partage: Commands, topic: str) -> list[dict[str, Any]]:
+    """The records of a topic, by value."""
+    lines = partage("consume", "-t", topic, "-e", "--json").lines
+    found = [json.loads(line) for line in lines]
+    return sorted(found, key=lambda record: (record["value"] or "", record["key"] or ""))
+
+
+def test_a_record_a_line(partage: Commands, topic: str) -> None:
+    produced = partage("produce", "-t", topic, stdin="b\r\n\na\nlast")
+    assert produced.out == ""
+    assert produced.err.startswith(f"produced 4 records (6 bytes) to {topic} in ")
+    assert partage.lines(topic) == ["", "a", "b", "last"]
+
+
+def test_nothing_in_nothing_out(partage: Commands, topic: str) -> None:
+    assert "produced 0 records" in partage("produce", "-t", topic).err
+
+
+def test_files_and_stdin_in_the_order_given(partage: Commands, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n2")
+    (tmp_path / "b").write_text("3\n")
+    files = [tmp_path / "a", "-", tmp_path / "b"]
+    partage("produce", "-t", topic, "-p", 2, *files, stdin="from stdin\n")
+    shown = partage("consume", "-t", topic, "-p", 2, "-e").lines
+    assert shown == ["1", "2", "from stdin", "3"]
+
+
+def test_keys_choose_partitions_as_in_java(partage: Commands, topic: str) -> None:
+    keys = [f"key-{number}" for number in range(20)]
+    partage("produce", "-t", topic, "-K", ":", stdin=records([f"{key}:v" for key in keys]))
+    places = {record["key"]: record["partition"] for record in consumed(partage, topic)}
+    assert places == {key: murmur2(key.encode(), 4) for key in keys}
+
+
+def test_kafkas_properties_for_lines(partage: Commands, topic: str) -> None:
+    partage(
+        "produce",
+        "-t",
+        topic,
+        "--property",
+        "parse.key=true",
+        "--property",
+        "parse.headers=true",
+        "--property",
+        "null.marker=NIL",
+        stdin="h1:a,h2:NIL\tkey\tvalue\nNIL\tNIL\tNIL\n",
+    )
+    nothing, record = consumed(partage, topic)
+    assert (nothing["key"], nothing["value"], nothing["headers"]) == (None, None, [])
+    assert (record["key"], record["value"]) == ("key", "value")
+    assert record["headers"] == [{"key": "h1", "value": "a"}, {"key": "h2", "value": None}]
+
+
+def test_headers_for_all_partition_for_all_and_nulls(partage: Commands, topic: str) -> None:
+    options = ["-H", "a=1", "-H", "b=x=y", "-p", 3, "-Z", "-K", "|"]
+    partage("produce", "-t", topic, *options, stdin="|\nk|v\n")
+    nothing, record = consumed(partage, topic)
+    assert (nothing["key"], nothing["value"]) == (None, None)
+    assert (record["key"], record["value"], record["partition"]) == ("k", "v", 3)
+    assert record["headers"] == [{"key": "a", "value": "1"}, {"key": "b", "value": "x=y"}]
+
+
+def test_codecs_and_acks(partage: Commands, topic: str) -> None:
+    sent = []
+    for codec, acks in zip(
+        ["none", "gzip", "snappy", "lz4", "zstd"], ["all", "1", "0", "-1", "all"], strict=True
+    ):
+        values = [f"{codec} {number:03}" for number in range(100)]
+        options = ["--compression-codec", codec, "--acks", acks]
+        partage("produce", "-t", topic, *options, stdin=records(values))
+        sent += values
+    assert partage.lines(topic) == sorted(sent)
+
+
+def test_json_lines(partage: Commands, topic: str) -> None:
+    lines = [
+        {"value": "text", "key": "k", "headers": {"h": "1"}, "partition": 2, "timestamp": 17},
+        {"value": {"delay": 4}, "key": 7},
+        {"value": None, "key": "gone"},
+        {"value": "/w==", "value_encoding": "base64"},
+    ]
+    given = "\n\n".join(json.dumps(line) for line in lines)
+    produced = partage("produce", "-t", topic, "--format", "json", "--json", stdin=given).json
+    assert produced.pop("seconds") >= 0
+    assert produced == {
+        "topic": topic,
+        "records": 4,
+        "bytes": 23,
+        "failed_count": 0,
+        "failed": [],
+    }
+    gone, raw, text, nested = consumed(partage, topic)
+    assert (gone["key"], gone["value"]) == ("gone", None)
+    assert (raw["value"], raw["value_encoding"]) == ("/w==", "base64")
+    assert (nested["key"], json.loads(nested["value"])) == ("7", {"delay": 4})
+    assert (text["partition"], text["timestamp"]) == (2, 17)
+    assert text["headers"] == [{"key": "h", "value": "1"}]
+
+
+def test_what_consume_prints_produce_reads(partage: Commands, topic: str, name: str) -> None:
+    lines = [
+        {"value": "/w==", "value_encoding": "base64", "key": "k", "timestamp": 5},
+        {"value": "v", "headers": [{"key": "h", "value": "/w==", "encoding": "base64"}]},
+    ]
+    partage("produce", "-t", topic, "--format", "json", stdin=records(map(json.dumps, lines)))
+    copy = f"{name}-copy"
+    partage("topics", "create", "-t", copy, "-p", 4)
+    printed = partage("consume", "-t", topic, "-e", "--json").out
+    partage("produce", "-t", copy, "--format", "json", stdin=printed)
+    partage("topics", "create", "-t", f"{name}-one", "-p", 1)
+    partage("produce", "-t", f"{name}-one", "-p", -1, "--format", "json", stdin=printed)
+    assert {record["partition"] for record in consumed(partage, f"{name}-one")} == {0}
+    before, after = consumed(partage, topic), consumed(partage, copy)
+    assert len(before) == 2
+    assert [{**record, "topic": copy} for record in before] == after
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("no json", "JSON is malformed"),
+        ('{"key":"k"}', "required field `value`"),
+        ('{"value":"v","vlaue":1}', "unknown field `vlaue`"),
+        ('{"value":"v","partition":-1}', "`$.partition`"),
+        ('{"value":"v","timestamp":0}', "`$.timestamp`"),
+        ('{"value":"v","headers":[["x"]]}', "`$.headers[0]`"),
+        ('{"value":"?","value_encoding":"base64"}', "its value is not base64"),
+        ('{"value":{},"value_encoding":"base64"}', "its value is no string"),
+    ],
+)
+def test_lines_that_are_no_records_stop_it(
+    partage: Commands, topic: str, line: str, says: str
+) -> None:
+    ran = partage(
+        "produce", "-t", topic, "--format", "json", stdin=f'{{"value":1}}\n{line}\n', code=1
+    )
+    summary, error = ran.err.splitlines()
+    assert summary.startswith("produced 1 record ")
+    assert error.startswith("error: line 2 of stdin: ")
+    assert says in error
+    assert error.endswith("; 1 record before it went out")
+    assert partage.lines(topic) == ["1"]
+
+
+def test_a_line_without_its_separator(partage: Commands, topic: str) -> None:
+    ran = partage("produce", "-t", topic, "-K", "::", stdin="k::v\nnone\n", code=1)
+    assert "line 2 of stdin: no '::' ends its key" in ran.err
+    lenient = ["-K", "::", "--property", "ignore.error=true"]
+    partage("produce", "-t", topic, *lenient, stdin="none\n")
+    assert partage.lines(topic) == ["none", "v"]
+
+
+def test_records_that_were_not_delivered_are_named(partage: Commands, topic: str) -> None:
+    limits = ["-X", "message.max.bytes=1000000", "--json"]
+    lines = records(["fine", "x" * 1_100_000, "fine too", "y" * 1_100_000])
+    ran = partage("produce", "-t", topic, *limits, stdin=lines, code=1)
+    assert ran.json["records"] == 2
+    assert ran.json["bytes"] == 12
+    assert ran.json["failed_count"] == 2
+    assert [each["line"] for each in ran.json["failed"]] == [2, 4]
+    *told, error = ran.err.splitlines()
+    assert len(told) == 2
+    assert error.startswith("error: 2 records were not delivered; the first: line 2 of stdin (")
+    assert partage.lines(topic) == ["fine", "fine too"]
+
+
+def test_records_that_the_broker_refuses_are_named(partage: Commands, name: str) -> None:
+    partage("topics", "create", "-t", name, "--config", "max.message.bytes=1000")
+    ran = partage("produce", "-t", name, stdin=records(["x" * 2000]), code=1)
+    error = ran.err.splitlines()[-1]
+    assert error.startswith("error: 1 record was not delivered: line 1 of stdin (message size")
+
+
+@pytest.fixture(scope="module")
+def unread(broker: str) -> str:
+    """A topic of four partitions that nothing is sent to."""
+    Commands(broker)("topics", "create", "-t", "unread", "-p", 4)
+    return "unread"
+
+
+@pytest.mark.parametrize(
+    ("options", "says", "code"),
+    [
+        (["-p", "9"], "has 4 partitions, from 0 on", 1),
+        (["nothing.txt"], "cannot read nothing.txt: no such file", 1),
+        (["--property", "parse.kye=true"], "no such --property: parse.kye", 2),
+        (["-K", ""], "key.separator must not be empty", 2),
+        (["--format", "json", "-K", ":"], "are for --format text", 2),
+        (["-H", "alone"], "--header wants NAME=VALUE", 2),
+        (["--format", "xml"], "--format", 2),
+        (["-z", "rar"], "--compression-codec", 2),
+    ],
+)
+def test_options_that_make_no_sense(
+    partage: Commands, unread: str, options: list[str], says: str, code: int
+) -> None:
+    assert says in partage.fails("produce", "-t", unread, *options, code=code)
+
+
+def test_a_partition_that_is_not_there_in_a_line(partage: Commands, topic: str) -> None:
+    line = '{"value":"v","partition":99}\n'
+    ran = partage("produce", "-t", topic, "--format", "json", stdin=line, code=1)
+    assert "line 1 of stdin (unknown partition)" in ran.err
+
+
+def test_a_topic_that_is_not_there(partage: Commands, name: str) -> None:
+    short = ["--timeout-ms", "300"]
+    assert f"no such topic: {name}; make it with" in partage.fails("produce", "-t", name, *short)
+    assert "cannot produce to a/b: " in partage.fails("produce", "-t", "a/b", *short)
+
+
+def test_ctrl_c_delivers_what_was_read(partage: Commands, topic: str) -> None:
+    process = partage.start("produce", "-t", topic, "-v")
+    with process:
+        assert process.stdin is not None
+        process.stdin.write("first\n")
+        process.stdin.flush()
+        assert partage("consume", "-t", topic, "--from-beginning", "-c", 1).lines == ["first"]
+        process.send_signal(2)
+        assert process.wait(10) == 130
+        assert process.stderr is not None
+        assert "stopped: produced 1 record" in process.stderr.read()
+
+
+def test_progress_is_drawn_on_a_terminal_only(
+    partage: Commands, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").write_text(records([str(number) for number in range(2000)]))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "partage", "produce", "-t", topic, str(tmp_path / "lines")]
+    done = subprocess.run(
+        command,
+        env={**partage.env, "TERM": "xterm", "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        timeout=20,
+        check=True,
+    )
+    os.close(theirs)
+    drawn = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert done.stdout == b""
+    assert f"producing to {topic}" in drawn
+    assert "\x1b[" in drawn
+    assert "produced 2,000 records" in drawn

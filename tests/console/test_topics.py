@@ -1,0 +1,127 @@
+"""``partage topics``."""
+
+from __future__ import annotations
+
+import pytest
+
+from .commands import Commands
+
+
+def test_a_topic_from_creation_to_deletion(partage: Commands, name: str) -> None:
+    made = partage("topics", "create", "--topic", name, "--partitions", 3)
+    assert made.out == f"created topic {name}\n"
+    listed = partage("topics", "list", "--topic", name)
+    assert [line.split() for line in listed.lines] == [
+        ["TOPIC", "PARTITIONS", "REPLICATION-FACTOR"],
+        [name, "3", "1"],
+    ]
+    assert partage("topics", "delete", "--topic", name).out == f"deleted topic {name}\n"
+    assert name not in partage("topics", "list").out
+
+
+def test_creating_says_what_is_there_already(partage: Commands, topic: str, name: str) -> None:
+    assert "exists already" in partage.fails("topics", "create", "--topic", topic)
+    accepted = partage("topics", "create", "-t", topic, "-t", f"{name}.b", "--if-not-exists", "-J")
+    assert accepted.json == {"created": [f"{name}.b"], "existing": [topic]}
+
+
+def test_the_broker_chooses_partitions_where_nobody_does(partage: Commands, name: str) -> None:
+    partage("topics", "create", "--topic", name)
+    assert partage("topics", "list", "-t", name, "-J").json["topics"][0]["partitions"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--partitions", "0"], "--partitions is 0"),
+        (["--replication-factor", "-2"], "--replication-factor is -2"),
+        (["--config", "retention.ms"], "--config wants NAME=VALUE"),
+    ],
+)
+def test_creation_options_that_make_no_sense(
+    partage: Commands, name: str, options: list[str], says: str
+) -> None:
+    assert says in partage.fails("topics", "create", "--topic", name, *options, code=2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--config", "no.such.setting=1"], ["--config", "retention.ms=soon"]],
+)
+def test_settings_that_the_broker_refuses(partage: Commands, name: str, options: list[str]) -> None:
+    assert f"topic {name} was not created: " in partage.fails(
+        "topics", "create", "--topic", name, *options
+    )
+    assert partage("topics", "list", "--topic", name, "--json").json == {"topics": []}
+
+
+def test_an_invalid_name(partage: Commands) -> None:
+    assert "topic a/b was not created: " in partage.fails("topics", "create", "--topic", "a/b")
+
+
+def test_describe_shows_partitions_offsets_and_unusual_settings(
+    partage: Commands, name: str
+) -> None:
+    partage("topics", "create", "-t", name, "-p", 2, "--config", "retention.ms=3600000")
+    partage("produce", "-t", name, "-p", 1, stdin="a\nb\n")
+    described = partage("topics", "describe", "--topic", name, "--json").json
+    (only,) = described["topics"]
+    node = only["partitions"][0]["leader"]
+    assert only.pop("topic_id")
+    assert only == {
+        "topic": name,
+        "internal": False,
+        "replication_factor": 1,
+        "configs": {"retention.ms": "3600000"},
+        "partitions": [
+            {
+                "partition": number,
+                "leader": node,
+                "replicas": [node],
+                "isr": [node],
+                "earliest_offset": 0,
+                "latest_offset": latest,
+            }
+            for number, latest in ((0, 0), (1, 2))
+        ],
+    }
+    first, header, *rows = partage("topics", "describe", "--topic", name).lines
+    assert "2 partitions" in first
+    assert "retention.ms=3600000" in first
+    assert header.split() == ["PARTITION", "LEADER", "REPLICAS", "ISR", "EARLIEST", "LATEST"]
+    assert [row.split() for row in rows] == [
+        ["0", *[str(node)] * 3, "0", "0"],
+        ["1", *[str(node)] * 3, "0", "2"],
+    ]
+
+
+def test_patterns_choose_topics_and_exact_names_go_first(partage: Commands, name: str) -> None:
+    for each in ("a.b", "axb", "abb"):
+        partage("topics", "create", "--topic", f"{name}-{each}")
+
+    def chosen(pattern: str) -> list[str]:
+        listed = partage("topics", "list", "--topic", pattern, "--json").json["topics"]
+        return [each["topic"].removeprefix(f"{name}-") for each in listed]
+
+    assert chosen(f"{name}-a.b") == ["a.b"]
+    assert chosen(f"{name}-ax.") == ["axb"]
+    assert chosen(f"{name}-.*") == ["a.b", "abb", "axb"]
+    assert chosen(f"{name}-nothing") == []
+    deleted = partage("topics", "delete", "--topic", f"{name}-a.b", "--json").json
+    assert deleted == {"deleted": [f"{name}-a.b"], "failed": []}
+    assert chosen(f"{name}-.*") == ["abb", "axb"]
+
+
+def test_patterns_never_delete_internal_topics(partage: Commands, topic: str) -> None:
+    partage("produce", "-t", topic, stdin="a\n")
+    partage("consume", "-t", topic, "-g", topic, "--from-beginning", "-e")
+    assert "__consumer_offsets" in partage("topics", "list").out
+    assert "__consumer_offsets" not in partage("topics", "list", "--exclude-internal").out
+    assert "no such topic" in partage.fails("topics", "delete", "--topic", "__.*")
+
+
+def test_topics_that_are_not_there(partage: Commands, name: str) -> None:
+    assert partage.fails("topics", "describe", "--topic", name) == f"no such topic: {name}"
+    assert partage.fails("topics", "delete", "--topic", name) == f"no such topic: {name}"
+    assert partage("topics", "delete", "--topic", name, "--if-exists").out == ""
+    assert "regular expression" in partage.fails("topics", "list", "--topic", "(", code=2)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -18,6 +17,7 @@ from partage.wire.records.columns import RecordTuple
 
 from .crash_disk import Crash, CrashDisk
 from .hosting import Host, batch
+from .pace import PACE
 
 KEYS = [b"a", b"b", b"c", b"d"]
 PRODUCER = 7
@@ -233,7 +233,6 @@ class UnsyncedLog(CrashingLog):
     syncs = False
 
 
-PACE = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestCrashingLog = CrashingLog.TestCase
 TestCrashingLog.settings = PACE
 TestCompactedLog = CompactedLog.TestCase

@@ -12,6 +12,8 @@ from partage.log.index import OffsetIndex, TimeIndex
 from partage.log.indexing import Indexes
 from partage.log.memory import MemoryDisk
 
+from .pace import PACE
+
 entries = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 2)), max_size=30)
 
 
@@ -19,6 +21,7 @@ def rising(numbers: list[int]) -> list[int]:
     return sorted(set(numbers))
 
 
+@PACE
 @given(entries)
 def test_an_offset_index_has_kafkas_format(given_entries: list[tuple[int, int]]) -> None:
     offsets = rising([offset for offset, _ in given_entries])
@@ -37,6 +40,7 @@ def test_an_offset_index_has_kafkas_format(given_entries: list[tuple[int, int]])
     assert decoded.floor(-1) == 0
 
 
+@PACE
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1)), max_size=30))
 def test_a_time_index_has_kafkas_format(given_entries: list[tuple[int, int]]) -> None:
     times = rising([time for time, _ in given_entries])
@@ -80,6 +84,7 @@ def test_a_time_index_that_cannot_be_right_is_not_believed(content: bytes) -> No
     assert TimeIndex.decode(content) is None
 
 
+@PACE
 @given(
     st.lists(st.tuples(st.integers(61, 400), st.integers(1, 9), st.integers(-1, 50)), max_size=40),
     st.integers(0, 1000),

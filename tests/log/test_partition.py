@@ -15,6 +15,7 @@ from partage.wire.records.batch import Compression, parse_header, whole_batches
 from partage.wire.records.decode import decode_records, scan
 
 from .hosting import DIRECTORY, NOW_MS, Host, batch, offsets
+from .pace import PACE
 
 
 def test_batches_get_offsets_one_after_the_other() -> None:
@@ -184,6 +185,7 @@ def test_indexes_of_old_segments_are_let_go_of_and_read_again() -> None:
         assert parse_header(host.fetch(offset)).base_offset == offset
 
 
+@PACE
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=60), st.integers(1, 400))
 def test_reading_on_and_on_gives_everything_once(counts: list[int], bytes_max: int) -> None:
     host = Host(segment_bytes=500, index_interval_bytes=100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from partage.log.producers import (
@@ -16,6 +16,7 @@ from partage.log.producers import (
 from partage.model.errors import ErrorCode
 
 from .hosting import Host, batch
+from .pace import PACE
 
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -111,7 +112,7 @@ def test_the_coordinator_is_not_held_to_sequences() -> None:
     host.append(sent(9), from_client=False)
 
 
-@settings(max_examples=40)
+@PACE
 @given(
     st.dictionaries(
         st.integers(0, 2**63 - 1),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from partage.wire.records.encode import Record, encode_batch
 
 from .hosting import NOW_MS, Host, batch
+from .pace import PACE
 
 
 def timed(*ages: int, compression: int = 0) -> bytes:
@@ -17,7 +18,7 @@ def timed(*ages: int, compression: int = 0) -> bytes:
     )
 
 
-@settings(max_examples=40)
+@PACE
 @given(
     st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=40),
     st.integers(0, 4),
@@ -48,7 +49,7 @@ def test_the_first_record_late_enough_is_found(
         assert host.log.offset_for_timestamp(NOW_MS + wanted) == expected
 
 
-@settings(max_examples=40)
+@PACE
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=30))
 def test_the_first_of_the_latest_records_is_found(ages: list[list[int]]) -> None:
     host = Host(segment_bytes=400, index_interval_bytes=100)

@@ -19,7 +19,7 @@ demo: setup  ## the main job: flights through a group, then through Spark
 	$(BIN)/python -m partage.demo
 
 test: setup  ## the tests, without other people's programs
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not interop"
 
 check: setup  ## style, types, and the floors of the house
 	$(BIN)/ruff check .

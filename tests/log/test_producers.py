@@ -11,7 +11,6 @@ from partage.log.producers import (
     EXPIRATION_MS,
     SEQUENCE_MAX,
     Producers,
-    SequencedBatch,
 )
 from partage.model.errors import ErrorCode
 
@@ -129,10 +128,10 @@ def test_a_snapshot_holds_everything(
 ) -> None:
     producers = Producers()
     for producer_id, (epoch, batches) in told.items():
-        producers.remember(producer_id, epoch, None, 5)
+        producers.remember(producer_id, epoch, -1, 99, 99, is_control=True, seen_ms=5)
         for sequence, records in batches:
-            one = SequencedBatch.at(100, 100 + records, sequence)
-            producers.remember(producer_id, epoch, one, 5)
+            offsets = 100, 100 + records
+            producers.remember(producer_id, epoch, sequence, *offsets, is_control=False, seen_ms=5)
     snapshot = producers.snapshot()
     loaded = Producers.load(snapshot + after)
     assert loaded is not None
@@ -143,7 +142,7 @@ def test_a_snapshot_holds_everything(
 @pytest.mark.parametrize("at", range(0, 60, 7))
 def test_a_damaged_snapshot_is_not_believed(at: int) -> None:
     producers = Producers()
-    producers.remember(1, 0, SequencedBatch.at(0, 4, 0), 5)
+    producers.remember(1, 0, 0, 0, 4, is_control=False, seen_ms=5)
     snapshot = bytearray(producers.snapshot())
     assert Producers.load(snapshot[: len(snapshot) - 1]) is None
     snapshot[at % len(snapshot)] ^= 1

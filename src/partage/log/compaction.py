@@ -1,4 +1,4 @@
-"""Compaction: of each key in the closed segments only the last record stays (KIP-280's default).
+"""Compaction: of each key in the closed segments only the last record stays.
 
 In three parts, so that the heavy one can run in a thread while appends go on:
 

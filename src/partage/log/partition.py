@@ -20,14 +20,14 @@ from partage.log.epochs import EpochEnd, end_of_epoch
 from partage.log.layout import SNAPSHOT, file_of, files_of_segment
 from partage.log.markers import Marker, Slot
 from partage.log.outcomes import Appended, Refusal, Slice, Step, Write
-from partage.log.producers import Duplicate, Producers, SequencedBatch
+from partage.log.producers import Duplicate, Producers
 from partage.log.retention import Aging, count_expired
 from partage.log.segment import ActiveSegment, Segment
 from partage.log.segments import End, Segments, Stored
 from partage.log.swapping import read_progress, rename_swapped
 from partage.log.times import TimedOffset
 from partage.model.errors import ErrorCode
-from partage.wire.records.batch import NO_PRODUCER, NO_TIMESTAMP, BatchHeader
+from partage.wire.records.batch import NO_TIMESTAMP
 
 HIGH_WATERMARK: Final = -1  # in DeleteRecords: all that can be deleted
 
@@ -346,17 +346,17 @@ class PartitionLog:
             newest_ms = header.max_timestamp_ms if time_ms == NO_TIMESTAMP else time_ms
             chunks = stamped(batch, offset, leader_epoch, time_ms)
             stored.add(chunks, header.size, last_offset, newest_ms)
-            self._remember_producer(header, offset, last_offset, now_ms)
+            self.producers.remember(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                offset,
+                last_offset,
+                is_control=header.is_control,
+                seen_ms=now_ms,
+            )
             offset = last_offset + 1
         return stored
-
-    def _remember_producer(
-        self, header: BatchHeader, base_offset: int, last_offset: int, now_ms: int
-    ) -> None:
-        if header.producer_id != NO_PRODUCER:
-            batch = SequencedBatch.at(base_offset, last_offset, header.base_sequence)
-            kept = None if header.is_control else batch
-            self.producers.remember(header.producer_id, header.producer_epoch, kept, now_ms)
 
     def _snapshot(self) -> Write:
         """The producers' state at the log's end."""

@@ -37,12 +37,6 @@ class SequencedBatch(msgspec.Struct, frozen=True):
     base_offset: int
     last_offset: int
 
-    @classmethod
-    def at(cls, base_offset: int, last_offset: int, base_sequence: int) -> SequencedBatch:
-        """The batch of these offsets whose first record has this sequence."""
-        last = _sequence_after(base_sequence, last_offset - base_offset)
-        return cls(base_sequence, last, base_offset, last_offset)
-
 
 class Duplicate(msgspec.Struct, frozen=True):
     """A batch that was appended before, and where."""
@@ -89,14 +83,26 @@ class Producers:
         return None
 
     def remember(
-        self, producer_id: int, epoch: int, batch: SequencedBatch | None, seen_ms: int
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        base_offset: int,
+        last_offset: int,
+        *,
+        is_control: bool,
+        seen_ms: int,
     ) -> None:
-        """Note a batch that has been appended; `None` for a transaction's marker."""
+        """Note a batch that has been appended; one without a producer is passed over."""
+        if producer_id == NO_PRODUCER:
+            return
         producer = self._producers.get(producer_id)
         if producer is None or producer.epoch != epoch:
             producer = self._producers[producer_id] = _Producer(epoch, seen_ms)
         producer.seen_ms = seen_ms
-        if batch:
+        if not is_control:
+            last_sequence = _sequence_after(base_sequence, last_offset - base_offset)
+            batch = SequencedBatch(base_sequence, last_sequence, base_offset, last_offset)
             producer.batches.append(batch)
 
     def expire(self, now_ms: int) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from partage.log.disk import Disk
-from partage.log.producers import Producers, SequencedBatch
+from partage.log.producers import Producers
 from partage.log.reading import FAR_BYTES, headers
 from partage.log.segment import ActiveSegment, Segment
 from partage.wire.records.batch import NO_PRODUCER, parse_header
@@ -69,28 +69,32 @@ def scan_segment(
 def replay_producers(disk: Disk, segment: Segment, producers: Producers, now_ms: int) -> None:
     """Bring ``producers`` from a closed segment's base to its end; reads all its headers."""
     for _, header in headers(disk, segment.path, 0, segment.size, FAR_BYTES):
-        if header.producer_id != NO_PRODUCER:
-            batch = SequencedBatch.at(header.base_offset, header.last_offset, header.base_sequence)
-            kept = None if header.is_control else batch
-            producers.remember(header.producer_id, header.producer_epoch, kept, now_ms)
+        producers.remember(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.base_offset,
+            header.last_offset,
+            is_control=header.is_control,
+            seen_ms=now_ms,
+        )
 
 
 def _remember(producers: Producers, found: Scan, now_ms: int) -> None:
+    """The same for batches that were scanned."""
     if max(found.producer_id) == NO_PRODUCER:
         return
     rows = zip(
         found.producer_id,
         found.producer_epoch,
+        found.base_sequence,
         found.base_offset,
         found.last_offset,
-        found.base_sequence,
         found.attributes,
         strict=True,
     )
-    for producer_id, epoch, base_offset, last_offset, sequence, attributes in rows:
-        if producer_id != NO_PRODUCER:
-            batch = SequencedBatch.at(base_offset, last_offset, sequence)
-            producers.remember(producer_id, epoch, None if attributes & _CONTROL else batch, now_ms)
+    for *batch, attributes in rows:
+        producers.remember(*batch, is_control=bool(attributes & _CONTROL), seen_ms=now_ms)
 
 
 def _scan(chunk: bytes, offset: int, dense: bool) -> Scan:

@@ -54,10 +54,8 @@ def latest(disk: Disk, readable: Iterable[Readable], from_offset: int) -> TimedO
 def _first_in(
     disk: Disk, part: Readable, timestamp_ms: int, from_offset: int
 ) -> TimedOffset | None:
-    segment = part.segment
-    for position, header in headers(
-        disk, segment.path, _start(disk, part, timestamp_ms), part.size
-    ):
+    segment, start = part.segment, _start(disk, part, timestamp_ms, from_offset)
+    for position, header in headers(disk, segment.path, start, part.size):
         if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= from_offset:
             found = _first_record(disk, segment.path, position, header, timestamp_ms, from_offset)
             if found:
@@ -65,18 +63,18 @@ def _first_in(
     return None
 
 
-def _start(disk: Disk, part: Readable, timestamp_ms: int) -> int:
+def _start(disk: Disk, part: Readable, timestamp_ms: int, from_offset: int) -> int:
     """A position before the first batch of this time, less than an index interval before it.
 
     The first entry that is late enough names the batch with the largest time up to the entry; a
     batch that is late enough already may stand before that one, but not before the previous entry
     of the offset index, up to which all times are smaller.
     """
-    indexes = part.segment.indexes(disk)
+    base_offset, indexes = part.segment.base_offset, part.segment.indexes(disk)
     relative = indexes.times.first_at_least(timestamp_ms)
     if relative is None:
-        relative = part.largest(disk).last_offset - part.segment.base_offset
-    return indexes.offsets.floor(relative - 1)
+        relative = part.largest(disk).last_offset - base_offset
+    return indexes.offsets.floor(max(relative - 1, from_offset - base_offset))
 
 
 def _first_record(

@@ -24,7 +24,7 @@ from partage.log.layout import (
     deleted_directory,
     partition_directory,
 )
-from partage.log.names import INTERNAL_TOPICS, colliding, fault_in_name
+from partage.log.names import INTERNAL_TOPICS, NAME_MAX, colliding, fault_in_name
 from partage.log.outcomes import Refusal
 from partage.log.performing import read_file, replace_file
 from partage.model.errors import ErrorCode
@@ -301,4 +301,4 @@ def _check_partition_count(added: int) -> Refusal | None:
 
 
 def _unknown(name: str) -> Refusal:
-    return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:NAME_MAX]}")

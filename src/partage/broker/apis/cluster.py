@@ -12,10 +12,13 @@ from partage.wire.apis.api_versions import ApiVersionRange, ApiVersionsResponse
 from partage.wire.apis.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from partage.wire.apis.find_coordinator import (
     GROUP,
+    TRANSACTION,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FindCoordinatorResult,
 )
+
+_NOT_HERE = "this broker coordinates consumer groups, and nothing else"
 
 
 def api_versions(inbound: Inbound, apis: Iterable[AnyApi]) -> None:
@@ -72,13 +75,18 @@ def find_coordinator(inbound: Inbound, node: Node) -> None:
 
 def _coordinator(key: str, key_type: int, node: Node) -> FindCoordinatorResult:
     if key_type != GROUP:
+        # Of all errors this is the one at which transactional producers of all clients give up
+        # at once; others they take for a passing trouble and try again without end.
+        is_transaction = key_type == TRANSACTION
         return FindCoordinatorResult(
             key=key,
             node_id=-1,
             host="",
             port=-1,
-            error_code=ErrorCode.INVALID_REQUEST,
-            error_message="this broker coordinates consumer groups, and nothing else",
+            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            if is_transaction
+            else ErrorCode.INVALID_REQUEST,
+            error_message=_NOT_HERE,
         )
     return FindCoordinatorResult(
         key=key,

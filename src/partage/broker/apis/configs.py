@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from partage.broker.hosted import Hosted
 from partage.broker.inbound import Inbound
@@ -10,6 +10,7 @@ from partage.broker.node import Node
 from partage.broker.overrides import current_values
 from partage.log.config import ConfigEntry, ConfigSource, describe_configs
 from partage.log.config_keys import CONFIG_KEYS, ConfigType
+from partage.log.names import NAME_MAX
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.apis.describe_configs import (
@@ -34,19 +35,21 @@ from partage.wire.apis.incremental_alter_configs import (
 
 _TOPIC = 2
 _BROKER = 4
-_STATIC_BROKER_CONFIG = 4
+_NO_SUCH_TOPIC = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
 
 
 def describe(inbound: Inbound, hosted: Hosted, node: Node) -> None:
     """The configs of each resource."""
     request: DescribeConfigsRequest = inbound.message
+    # Each resource once, however often it is asked for: a name is small, what it names is not.
+    resources = {(r.resource_type, r.resource_name): r for r in request.resources}
     inbound.respond(
         DescribeConfigsResponse(
             results=[
                 _described(
                     resource, hosted, node, request.include_synonyms, request.include_documentation
                 )
-                for resource in request.resources
+                for resource in resources.values()
             ]
         )
     )
@@ -84,39 +87,38 @@ def _entries(
         return Refusal(ErrorCode.INVALID_REQUEST, "only topics and brokers have configs here")
     topic = hosted.topic(asked.resource_name)
     if topic is None:
-        return Refusal(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.resource_name}"
-        )
+        return _NO_SUCH_TOPIC
     defaults = hosted.settings.topic_defaults
-    own = topic.topic.configs
     return [
-        _topic_entry(entry, entry.name in defaults and entry.name not in own, synonyms, docs)
-        for entry in describe_configs({**defaults, **own})
+        _topic_entry(entry, _synonyms(entry, defaults) if synonyms else [], docs)
+        for entry in describe_configs(topic.topic.configs, defaults)
+    ]
+
+
+def _synonyms(entry: ConfigEntry, defaults: Mapping[str, str]) -> list[DescribeConfigsSynonym]:
+    """Where the value comes from, and what would hold without that, the strongest first."""
+    behind: list[tuple[str, str, int]] = []
+    if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG:
+        behind.append((entry.name, entry.value, entry.source))
+    if entry.name in defaults and entry.server_name:
+        behind.append((entry.server_name, defaults[entry.name], ConfigSource.STATIC_BROKER_CONFIG))
+    behind.append((entry.server_name or entry.name, entry.default, ConfigSource.DEFAULT_CONFIG))
+    return [
+        DescribeConfigsSynonym(name=name, value=value, source=source)
+        for name, value, source in behind
     ]
 
 
 def _topic_entry(
-    entry: ConfigEntry, is_brokers: bool, synonyms: bool, docs: bool
+    entry: ConfigEntry, synonyms: list[DescribeConfigsSynonym], docs: bool
 ) -> DescribeConfigsEntry:
-    source = _STATIC_BROKER_CONFIG if is_brokers else int(entry.source)
-    behind: list[DescribeConfigsSynonym] = []
-    if synonyms:
-        behind.append(DescribeConfigsSynonym(name=entry.name, value=entry.value, source=source))
-        if source != ConfigSource.DEFAULT_CONFIG and entry.server_name:
-            behind.append(
-                DescribeConfigsSynonym(
-                    name=entry.server_name,
-                    value=entry.default,
-                    source=ConfigSource.DEFAULT_CONFIG,
-                )
-            )
     return DescribeConfigsEntry(
         name=entry.name,
         value=entry.value,
         read_only=False,
-        config_source=source,
+        config_source=entry.source,
         is_sensitive=False,
-        synonyms=behind,
+        synonyms=synonyms,
         config_type=entry.type,
         documentation=entry.doc if docs else None,
     )
@@ -127,7 +129,7 @@ def _broker_entry(name: str, value: str) -> DescribeConfigsEntry:
         name=name,
         value=value,
         read_only=True,
-        config_source=_STATIC_BROKER_CONFIG,
+        config_source=ConfigSource.STATIC_BROKER_CONFIG,
         is_sensitive=False,
         synonyms=[],
     )
@@ -160,9 +162,7 @@ async def _alter(
         )
     topic = hosted.topic(asked.resource_name)
     if topic is None:
-        return Refusal(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.resource_name}"
-        )
+        return _NO_SUCH_TOPIC
     configs = dict(topic.topic.configs)
     for change in asked.configs:
         refusal = _apply(change, configs)
@@ -181,14 +181,16 @@ def _apply(change: AlterableConfig, configs: dict[str, str]) -> Refusal | None:
         configs.pop(name, None)
         return None
     if value is None:
-        return Refusal(ErrorCode.INVALID_CONFIG, f"{name}: null is not a value")
+        return Refusal(ErrorCode.INVALID_CONFIG, f"{name[:NAME_MAX]}: null is not a value")
     if change.config_operation == SET:
         configs[name] = value
         return None
     edit = _LIST_EDITS.get(change.config_operation)
     key = CONFIG_KEYS.get(name)
     if edit is None or key is None or key.type is not ConfigType.LIST:
-        return Refusal(ErrorCode.INVALID_CONFIG, f"{name} is not a list to add to or take from")
+        return Refusal(
+            ErrorCode.INVALID_CONFIG, f"{name[:NAME_MAX]} is not a list to add to or take from"
+        )
     parts = [part for part in configs.get(name, key.default).split(",") if part]
     configs[name] = ",".join(edit(parts, value.split(",")))
     return None

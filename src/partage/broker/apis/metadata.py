@@ -18,6 +18,8 @@ from partage.wire.apis.metadata import (
     MetadataTopic,
 )
 
+_ANSWERS_WITHOUT_NAME = 12
+
 
 async def metadata(inbound: Inbound, hosted: Hosted, node: Node) -> None:
     """Describe the topics asked for; a missing one is created if client and broker both wish."""
@@ -27,8 +29,12 @@ async def metadata(inbound: Inbound, hosted: Hosted, node: Node) -> None:
     if everything:
         topics = [_described(topic, node) for topic in hosted.topics()]
     else:
-        for asked in request.topics or ():
-            topics.append(await _one(asked, hosted, node, request.allow_auto_topic_creation))
+        # Each topic once, however often it is asked for: a name is small, what it names is not.
+        for asked in {(t.name, t.topic_id): t for t in request.topics or ()}.values():
+            if asked.name is None and inbound.version < _ANSWERS_WITHOUT_NAME:
+                topics.append(_refused(ErrorCode.INVALID_REQUEST))
+            else:
+                topics.append(await _one(asked, hosted, node, request.allow_auto_topic_creation))
     inbound.respond(
         MetadataResponse(
             brokers=[
@@ -62,6 +68,10 @@ async def _one(
     refusal = hosted.check_name(asked.name)
     error = refusal.code if refusal else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataTopic(error_code=error, name=asked.name, partitions=[])
+
+
+def _refused(error: ErrorCode) -> MetadataTopic:
+    return MetadataTopic(error_code=error, name="", partitions=[])
 
 
 def _described(topic: HostedTopic, node: Node) -> MetadataTopic:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from partage.broker.hosted import Hosted
 from partage.broker.inbound import Inbound
 from partage.broker.partition import Partition
+from partage.log.names import NAME_MAX
 from partage.log.outcomes import Appended, Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.apis.produce import (
@@ -85,9 +86,8 @@ class Producing:
             return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is not for clients")
         partition = self._hosted.partition(topic, index)
         if partition is None:
-            return Refusal(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}"
-            )
+            name = f"{topic[:NAME_MAX]}-{index}"
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}")
         return partition
 
     def _fail(self, result: ProducePartitionResult, refusal: Refusal) -> None:

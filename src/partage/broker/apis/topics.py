@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.inbound import Inbound
 from partage.log.config import ConfigEntry, describe_configs
@@ -29,24 +33,25 @@ from partage.wire.apis.delete_topics import (
 
 _THE_BROKERS_OWN = -1  # for a number that the broker is to choose
 _REPLICAS = 1
+_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
 
 
 async def create_topics(inbound: Inbound, hosted: Hosted) -> None:
     """Create topics, or see whether they could be."""
     request: CreateTopicsRequest = inbound.message
-    names = [topic.name for topic in request.topics]
+    repeated = _repeated(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
-        if names.count(topic.name) > 1:
-            twice = Refusal(ErrorCode.INVALID_REQUEST, f"{topic.name} is in the request twice")
-            results.append(_not_created(topic.name, twice))
+        if topic.name in repeated:
+            results.append(_not_created(topic.name, _TWICE))
         else:
             results.append(await _create(topic, hosted, request.validate_only))
+        await asyncio.sleep(0)  # a long list holds nobody else up
     inbound.respond(CreateTopicsResponse(topics=results))
 
 
 async def _create(asked: CreatableTopic, hosted: Hosted, validate_only: bool) -> CreateTopicsResult:
-    refusal = _refusal(asked)
+    refusal = _refusal(asked, hosted.settings.node_id)
     if refusal is not None:
         return _not_created(asked.name, refusal)
     count = asked.num_partitions
@@ -65,13 +70,15 @@ async def _create(asked: CreatableTopic, hosted: Hosted, validate_only: bool) ->
             error_code=ErrorCode.NONE,
             num_partitions=count,
             replication_factor=_REPLICAS,
-            configs=[_config(entry) for entry in describe_configs(own)],
+            configs=_configs(own, hosted),
         )
     created = await hosted.create(asked.name, count, own)
-    return _not_created(asked.name, created) if isinstance(created, Refusal) else _created(created)
+    if isinstance(created, Refusal):
+        return _not_created(asked.name, created)
+    return _created(created, hosted)
 
 
-def _refusal(asked: CreatableTopic) -> Refusal | None:
+def _refusal(asked: CreatableTopic, node_id: int) -> Refusal | None:
     """What a cluster of one cannot do: replicas anywhere else."""
     if asked.assignments:
         if asked.num_partitions != _THE_BROKERS_OWN or (
@@ -82,7 +89,7 @@ def _refusal(asked: CreatableTopic) -> Refusal | None:
             )
         numbers = sorted(a.partition_index for a in asked.assignments)
         if numbers != list(range(len(numbers))) or any(
-            len(a.broker_ids) != _REPLICAS for a in asked.assignments
+            a.broker_ids != [node_id] for a in asked.assignments
         ):
             return Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -101,15 +108,19 @@ def _not_created(name: str, refusal: Refusal) -> CreateTopicsResult:
     return CreateTopicsResult(name=name, error_code=refusal.code, error_message=refusal.message)
 
 
-def _created(hosted: HostedTopic) -> CreateTopicsResult:
+def _created(made: HostedTopic, hosted: Hosted) -> CreateTopicsResult:
     return CreateTopicsResult(
-        name=hosted.name,
-        topic_id=hosted.topic.topic_id,
+        name=made.name,
+        topic_id=made.topic.topic_id,
         error_code=ErrorCode.NONE,
-        num_partitions=len(hosted.partitions),
+        num_partitions=len(made.partitions),
         replication_factor=_REPLICAS,
-        configs=[_config(entry) for entry in describe_configs(hosted.topic.configs)],
+        configs=_configs(made.topic.configs, hosted),
     )
+
+
+def _configs(own: Mapping[str, str], hosted: Hosted) -> list[CreatedTopicConfig]:
+    return [_config(entry) for entry in describe_configs(own, hosted.settings.topic_defaults)]
 
 
 def _config(entry: ConfigEntry) -> CreatedTopicConfig:
@@ -158,7 +169,13 @@ async def _delete(asked: DeleteTopicsTopic, hosted: Hosted) -> DeleteTopicsResul
 async def create_partitions(inbound: Inbound, hosted: Hosted) -> None:
     """Give topics more partitions, or see whether they could have them."""
     request: CreatePartitionsRequest = inbound.message
-    results = [await _grow(topic, hosted, request.validate_only) for topic in request.topics]
+    repeated = _repeated(topic.name for topic in request.topics)
+    results = []
+    for topic in request.topics:
+        if topic.name in repeated:
+            results.append(_not_grown(topic.name, _TWICE))
+        else:
+            results.append(await _grow(topic, hosted, request.validate_only))
     inbound.respond(CreatePartitionsResponse(results=results))
 
 
@@ -171,11 +188,32 @@ async def _grow(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{asked.name} keeps its partitions: they say where each group is",
         )
+    if refusal is None and asked.assignments is not None:
+        refusal = _refused_assignments(asked, hosted)
     if refusal is None and not validate_only:
         grown = await hosted.add_partitions(asked.name, asked.count)
         refusal = grown if isinstance(grown, Refusal) else None
     if refusal is not None:
-        return CreatePartitionsResult(
-            name=asked.name, error_code=refusal.code, error_message=refusal.message
-        )
+        return _not_grown(asked.name, refusal)
     return CreatePartitionsResult(name=asked.name, error_code=ErrorCode.NONE)
+
+
+def _refused_assignments(asked: CreatePartitionsTopic, hosted: Hosted) -> Refusal | None:
+    topic, assignments = hosted.topic(asked.name), asked.assignments or []
+    added = asked.count - (len(topic.partitions) if topic else 0)
+    if len(assignments) == added and all(
+        a.broker_ids == [hosted.settings.node_id] for a in assignments
+    ):
+        return None
+    return Refusal(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"{added} partitions are added, and each has this one broker for its replicas",
+    )
+
+
+def _not_grown(name: str, refusal: Refusal) -> CreatePartitionsResult:
+    return CreatePartitionsResult(name=name, error_code=refusal.code, error_message=refusal.message)
+
+
+def _repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}

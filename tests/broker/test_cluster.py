@@ -1,0 +1,135 @@
+"""ApiVersions, DescribeCluster, FindCoordinator and InitProducerId."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from partage.model.errors import ErrorCode
+from partage.wire.apis import APIS
+from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest
+from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
+from partage.wire.apis.find_coordinator import (
+    FIND_COORDINATOR,
+    SHARE,
+    TRANSACTION,
+    FindCoordinatorRequest,
+)
+from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+
+from .asking import metadata
+from .raw import Raw
+
+# ApiVersions.
+
+
+@pytest.mark.parametrize("version", range(API_VERSIONS.version_max + 1))
+def test_what_is_said_to_be_spoken_is_spoken(raw, version):
+    answer = raw.ask(API_VERSIONS, ApiVersionsRequest(), version)
+    assert answer.error_code == 0
+    assert {a.api_key for a in answer.api_keys} == set(APIS) - {17, 36, 75}
+    for spoken in answer.api_keys:
+        api = APIS[spoken.api_key]
+        assert (spoken.min_version, spoken.max_version) == (api.version_min, api.version_max)
+
+
+def test_telemetry_is_not_offered(raw):
+    """CVE-2026-111073: what is not there cannot be a decompression bomb."""
+    answer = raw.ask(API_VERSIONS, ApiVersionsRequest())
+    assert not {71, 72} & {a.api_key for a in answer.api_keys}
+
+
+@pytest.mark.parametrize("version", [5, 99, 32767, -1])
+def test_an_unknown_version_is_answered_in_the_oldest(raw, version):
+    """KIP-511: a v0 body, whatever follows the request's first eight bytes."""
+    request = struct.pack(">hhi", 18, version, 77) + b"\xff\xff\x80\x80"
+    raw.send_bytes(struct.pack(">i", len(request)) + request)
+    frame = raw.receive_frame()
+    assert struct.unpack_from(">ih", frame) == (77, 35)
+    answer = API_VERSIONS.decode_response(0, frame, 4)
+    (own,) = [a for a in answer.api_keys if a.api_key == 18]
+    assert (own.min_version, own.max_version) == (0, 4)
+    assert raw.ask(API_VERSIONS, ApiVersionsRequest(), 3).error_code == 0
+
+
+# DescribeCluster.
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_cluster_of_one(broker, raw, version):
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    answer = raw.ask(DESCRIBE_CLUSTER, request, version)
+    (node,) = answer.brokers
+    assert (answer.controller_id, node.broker_id) == (1, 1)
+    assert f"{node.host}:{node.port}" == broker.bootstrap_servers
+    assert answer.cluster_id == metadata(raw).cluster_id
+
+
+# FindCoordinator.
+
+
+@pytest.mark.parametrize("version", range(FIND_COORDINATOR.version_max + 1))
+def test_every_group_is_coordinated_here(broker, raw, version):
+    if version >= 4:
+        request = FindCoordinatorRequest(coordinator_keys=["g", "h", ""])
+        found = raw.ask(FIND_COORDINATOR, request, version).coordinators
+        assert [c.key for c in found] == ["g", "h", ""]
+    else:
+        found = [raw.ask(FIND_COORDINATOR, FindCoordinatorRequest(key="g"), version)]
+    for one in found:
+        assert (one.error_code, one.node_id) == (0, 1)
+        assert f"{one.host}:{one.port}" == broker.bootstrap_servers
+
+
+@pytest.mark.parametrize("kind", [TRANSACTION, SHARE, 9, -1])
+@pytest.mark.parametrize("version", [1, 3, 4, 6])
+def test_nothing_else_is_coordinated(raw, kind, version):
+    if version >= 4:
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
+        (found,) = raw.ask(FIND_COORDINATOR, request, version).coordinators
+    else:
+        found = raw.ask(FIND_COORDINATOR, FindCoordinatorRequest(key="x", key_type=kind), version)
+    expected = (
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if kind == TRANSACTION
+        else ErrorCode.INVALID_REQUEST
+    )
+    assert (found.error_code, found.node_id) == (expected, -1)
+    assert "coordinates" in found.error_message
+
+
+def test_no_keys(raw):
+    assert raw.ask(FIND_COORDINATOR, FindCoordinatorRequest()).coordinators == []
+
+
+# InitProducerId.
+
+
+def producer_id(raw, version=None, **options):
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0, **options)
+    answer = raw.ask(INIT_PRODUCER_ID, request, version)
+    assert (answer.error_code, answer.producer_epoch) == (0, 0)
+    return answer.producer_id
+
+
+@pytest.mark.parametrize("version", range(INIT_PRODUCER_ID.version_max + 1))
+def test_every_producer_gets_an_id_of_its_own(broker, raw, version):
+    with Raw(broker.bootstrap_servers) as other:
+        ids = [producer_id(one, version) for one in (raw, other) for _ in range(10)]
+    assert len(set(ids)) == 20
+    assert min(ids) >= 0
+
+
+def test_an_id_that_is_brought_along_is_replaced(raw):
+    """Without transactions a producer that starts afresh is a new one."""
+    first = producer_id(raw)
+    assert producer_id(raw, producer_id=first, producer_epoch=3) != first
+
+
+@pytest.mark.parametrize("transactional_id", ["", "tx"])
+def test_transactional_producers_are_refused(raw, transactional_id):
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
+    answer = raw.ask(INIT_PRODUCER_ID, request)
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)

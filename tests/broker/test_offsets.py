@@ -1,0 +1,166 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.model.errors import ErrorCode
+from partage.wire.apis.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from partage.wire.apis.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    LIST_OFFSETS,
+    MAX_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from partage.wire.apis.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from partage.wire.records.encode import Record, encode_batch
+
+from .asking import NOW_MS, batch, create, ends, fetch, list_offset, produce, values
+
+
+@pytest.fixture
+def topic(raw):
+    """Offsets 0 to 2 at 0 to 2 ms, 3 at 100 ms, 4 at 50 ms."""
+    create(raw, "t")
+    produce(raw, "t", batch(b"a", b"b", b"c"))
+    for after_ms in (100, 50):
+        produce(raw, "t", encode_batch([Record(b"k", b"v", timestamp_ms=NOW_MS + after_ms)]))
+    return "t"
+
+
+# ListOffsets.
+
+
+@pytest.mark.parametrize("version", range(LIST_OFFSETS.version_min, LIST_OFFSETS.version_max + 1))
+def test_both_ends_in_every_version(raw, topic, version):
+    last, first = (list_offset(raw, topic, end, version=version) for end in (LATEST, EARLIEST))
+    assert (last.offset, first.offset) == (5, 0)
+    assert (last.timestamp_ms, first.timestamp_ms) == (-1, -1)
+    assert last.leader_epoch == (0 if version >= 4 else -1)
+
+
+def test_the_largest_time_and_the_tiers(raw, topic):
+    found = list_offset(raw, topic, MAX_TIMESTAMP)
+    assert (found.offset, found.timestamp_ms) == (3, NOW_MS + 100)
+    assert list_offset(raw, topic, EARLIEST_LOCAL).offset == 0
+    tiered = list_offset(raw, topic, LATEST_TIERED)
+    assert (tiered.error_code, tiered.offset, tiered.leader_epoch) == (0, -1, -1)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "offset"),
+    [(0, 0), (NOW_MS, 0), (NOW_MS + 1, 1), (NOW_MS + 3, 3), (NOW_MS + 60, 3), (NOW_MS + 101, -1)],
+)
+def test_the_first_record_of_a_time_or_later(raw, topic, time_ms, offset):
+    found = list_offset(raw, topic, time_ms)
+    assert (found.error_code, found.offset) == (0, offset)
+    assert found.timestamp_ms == -1 if offset < 0 else found.timestamp_ms >= time_ms
+
+
+def test_an_empty_partition(raw):
+    create(raw, "empty")
+    assert ends(raw, "empty") == (0, 0)
+    for time_ms in (MAX_TIMESTAMP, NOW_MS):
+        found = list_offset(raw, "empty", time_ms)
+        assert (found.offset, found.timestamp_ms) == (-1, -1)
+
+
+def test_errors_are_each_partitions_own(raw, topic):
+    asked = [
+        ListOffsetsPartition(partition_index=0, timestamp_ms=LATEST, current_leader_epoch=3),
+        ListOffsetsPartition(partition_index=1, timestamp_ms=LATEST),
+        ListOffsetsPartition(partition_index=0, timestamp_ms=LATEST, current_leader_epoch=0),
+    ]
+    topics = [ListOffsetsTopic(name=topic, partitions=asked)]
+    (answered,) = raw.ask(LIST_OFFSETS, ListOffsetsRequest(topics=topics)).topics
+    assert [p.error_code for p in answered.partitions] == [75, 3, 0]
+    assert [p.offset for p in answered.partitions] == [-1, -1, 5]
+
+
+# OffsetForLeaderEpoch.
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+@pytest.mark.parametrize(("epoch", "end"), [(0, (0, 5)), (1, (-1, -1)), (-1, (-1, -1))])
+def test_the_end_of_an_epoch(raw, topic, version, epoch, end):
+    asked = OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
+    topics = [OffsetForLeaderTopic(topic=topic, partitions=[asked])]
+    request = OffsetForLeaderEpochRequest(topics=topics)
+    (answered,) = raw.ask(OFFSET_FOR_LEADER_EPOCH, request, version).topics
+    (found,) = answered.partitions
+    assert (found.error_code, found.leader_epoch, found.end_offset) == (0, *end)
+
+
+def test_the_end_of_an_epoch_where_there_is_no_partition(raw, topic):
+    asked = [
+        OffsetForLeaderPartition(partition=9, leader_epoch=0),
+        OffsetForLeaderPartition(partition=0, leader_epoch=0, current_leader_epoch=7),
+    ]
+    topics = [OffsetForLeaderTopic(topic=topic, partitions=asked)]
+    request = OffsetForLeaderEpochRequest(topics=topics)
+    (answered,) = raw.ask(OFFSET_FOR_LEADER_EPOCH, request).topics
+    assert [p.error_code for p in answered.partitions] == [3, 75]
+
+
+# DeleteRecords.
+
+
+def delete_records(raw, topic, offset, partition=0, version=2):
+    asked = DeleteRecordsPartition(partition_index=partition, offset=offset)
+    topics = [DeleteRecordsTopic(name=topic, partitions=[asked])]
+    request = DeleteRecordsRequest(topics=topics, timeout_ms=1000)
+    (answered,) = raw.ask(DELETE_RECORDS, request, version).topics
+    (result,) = answered.partitions
+    return result.error_code, result.low_watermark
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_partition_begins_later(raw, topic, version):
+    assert delete_records(raw, topic, 2, version=version) == (0, 2)
+    assert ends(raw, topic) == (2, 5)
+    (before,) = fetch(raw, topic, [1])
+    assert before.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    (result,) = fetch(raw, topic, [2])
+    assert result.log_start_offset == 2
+    assert values(result, 2) == [b"c", b"v", b"v"]
+    assert list_offset(raw, topic, 0).offset == 2
+
+
+def test_everything_up_to_the_end(raw, topic):
+    assert delete_records(raw, topic, -1) == (0, 5)
+    assert ends(raw, topic) == (5, 5)
+    assert produce(raw, topic, batch(b"a")).base_offset == 5
+
+
+def test_it_never_begins_earlier_again(raw, topic):
+    assert delete_records(raw, topic, 3) == (0, 3)
+    assert delete_records(raw, topic, 1) == (0, 3)
+
+
+@pytest.mark.parametrize("offset", [6, -2])
+def test_beyond_the_end(raw, topic, offset):
+    assert delete_records(raw, topic, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert ends(raw, topic) == (0, 5)
+
+
+def test_where_records_cannot_be_deleted(raw, topic):
+    assert delete_records(raw, topic, 1, partition=4) == (3, -1)
+    assert delete_records(raw, "nothing", 1) == (3, -1)
+    assert delete_records(raw, "__consumer_offsets", 0) == (17, -1)
+    create(raw, "table", cleanup_policy="compact")
+    assert delete_records(raw, "table", 0) == (ErrorCode.POLICY_VIOLATION, -1)

@@ -1,0 +1,263 @@
+"""CreateTopics, DeleteTopics and CreatePartitions, and what goes on meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.model.errors import ErrorCode
+from partage.wire.apis.create_partitions import (
+    CREATE_PARTITIONS,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from partage.wire.apis.create_topics import (
+    CREATE_TOPICS,
+    CreatableReplicaAssignment,
+    CreateTopicsRequest,
+)
+from partage.wire.apis.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsTopic
+from partage.wire.apis.produce import PRODUCE
+
+from .asking import (
+    batch,
+    create,
+    creating,
+    delete,
+    ends,
+    fetch,
+    metadata,
+    produce,
+    produced,
+    producing,
+    values,
+)
+from .grouping import beat, commit, offsets, stable
+from .raw import Raw
+
+
+def ask_to_create(raw, *topics, version=None, **options):
+    request = CreateTopicsRequest(topics=list(topics), **options)
+    return raw.ask(CREATE_TOPICS, request, version).topics
+
+
+def names(raw):
+    return {topic.name for topic in metadata(raw).topics} - {"__consumer_offsets"}
+
+
+# CreateTopics.
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_every_version_creates(raw, version):
+    (result,) = ask_to_create(raw, creating("t", 3, retention_ms="1000"), version=version)
+    assert (result.name, result.error_code) == ("t", 0)
+    assert result.num_partitions == (3 if version >= 5 else -1)
+    assert result.replication_factor == (1 if version >= 5 else -1)
+    if version >= 5:
+        configs = {c.name: (c.value, c.config_source) for c in result.configs}
+        assert configs["retention.ms"] == ("1000", 1)
+        assert configs["cleanup.policy"] == ("delete", 5)
+    (described,) = metadata(raw, "t").topics
+    assert len(described.partitions) == 3
+    assert result.topic_id == (described.topic_id if version >= 7 else bytes(16))
+
+
+def test_only_to_see_whether_it_could_be_done(raw):
+    create(raw, "there")
+    wanted = [creating("t", 2), creating("there"), creating("bad/name")]
+    results = ask_to_create(raw, *wanted, validate_only=True)
+    assert [r.error_code for r in results] == [0, 36, 17]
+    assert results[0].num_partitions == 2
+    assert names(raw) == {"there"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        ({"name": ""}, 17),
+        ({"name": "."}, 17),
+        ({"name": "a b"}, 17),
+        ({"name": "x" * 250}, 17),
+        ({"name": "a.b"}, 17),  # a_b is there, and metrics could not tell the two apart
+        ({"name": "there"}, 36),
+        ({"name": "__consumer_offsets"}, 36),
+        ({"num_partitions": 0}, 37),
+        ({"num_partitions": -2}, 37),
+        ({"num_partitions": 100_000}, 44),
+        ({"replication_factor": 2}, 38),
+        ({"replication_factor": 0}, 38),
+    ],
+)
+def test_what_cannot_be_created(raw, wanted, error):
+    create(raw, "there")
+    create(raw, "a_b")
+    topic = creating("t")
+    for field, value in wanted.items():
+        setattr(topic, field, value)
+    (result,) = ask_to_create(raw, topic)
+    assert result.error_code == error
+    assert result.error_message
+    assert names(raw) == {"there", "a_b"}
+
+
+@pytest.mark.parametrize("configs", [{"no.such": "1"}, {"retention.ms": "x"}, {"segment.ms": None}])
+def test_configs_that_cannot_be(raw, configs):
+    topic = creating("t", **configs)
+    (result,) = ask_to_create(raw, topic)
+    assert result.error_code == ErrorCode.INVALID_CONFIG
+    assert next(iter(configs)) in result.error_message
+
+
+def test_the_same_topic_twice_in_a_request_is_made_not_at_all(raw):
+    results = ask_to_create(raw, creating("t"), creating("u"), creating("t", 2))
+    assert [r.error_code for r in results] == [42, 0, 42]
+    assert names(raw) == {"u"}
+
+
+def test_thousands_of_names_in_a_request(raw):
+    """Nothing in it may take the square of their number."""
+    results = ask_to_create(raw, *(creating(f"t{n}") for n in range(2000)), validate_only=True)
+    assert {r.error_code for r in results} == {0}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "error"),
+    [
+        ({0: [1], 1: [1]}, 0),
+        ({0: [1], 2: [1]}, 39),
+        ({0: [1, 2]}, 39),
+        ({0: []}, 39),
+        ({0: [7]}, 39),
+    ],
+)
+def test_assignments_by_hand(raw, partitions, error):
+    topic = creating("t", -1)
+    topic.assignments = [
+        CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+        for index, brokers in partitions.items()
+    ]
+    (result,) = ask_to_create(raw, topic)
+    assert result.error_code == error
+    if not error:
+        assert len(metadata(raw, "t").topics[0].partitions) == len(partitions)
+
+
+@pytest.mark.partage_broker({"num.partitions": "4", "log.retention.ms": "5000"})
+def test_the_brokers_own_numbers(raw):
+    (result,) = ask_to_create(raw, creating("t", -1))
+    assert result.num_partitions == 4
+    configs = {c.name: (c.value, c.config_source) for c in result.configs}
+    assert configs["retention.ms"] == ("5000", 4)
+
+
+# DeleteTopics.
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_every_version_deletes(raw, version):
+    create(raw, "t")
+    request = DeleteTopicsRequest(timeout_ms=1000)
+    if version >= 6:
+        request.topics = [DeleteTopicsTopic(name="t"), DeleteTopicsTopic(name="nothing")]
+    else:
+        request.topic_names = ["t", "nothing"]
+    gone, missing = raw.ask(DELETE_TOPICS, request, version).responses
+    assert (gone.name, gone.error_code) == ("t", 0)
+    assert (missing.name, missing.error_code) == ("nothing", 3)
+    assert names(raw) == set()
+
+
+def test_delete_by_id(raw):
+    topic_id = create(raw, "t").topic_id
+    unknown = b"\x07" * 16
+    topics = [DeleteTopicsTopic(topic_id=topic_id), DeleteTopicsTopic(topic_id=unknown)]
+    request = DeleteTopicsRequest(topics=topics, timeout_ms=1000)
+    gone, missing = raw.ask(DELETE_TOPICS, request).responses
+    assert (gone.name, gone.topic_id, gone.error_code) == ("t", topic_id, 0)
+    assert (missing.name, missing.topic_id, missing.error_code) == (None, unknown, 100)
+
+
+def test_the_coordinators_own_topic_stays(raw):
+    topics = [DeleteTopicsTopic(name="__consumer_offsets")]
+    request = DeleteTopicsRequest(topics=topics, timeout_ms=1000)
+    (result,) = raw.ask(DELETE_TOPICS, request).responses
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_topic_made_anew_is_empty(raw):
+    create(raw, "t", 2)
+    produce(raw, "t", batch(b"old", producer_id=1, producer_epoch=0, base_sequence=0))
+    delete(raw, "t")
+    assert produce(raw, "t", batch(b"x")).error_code == 3
+    create(raw, "t")
+    assert ends(raw, "t") == (0, 0)
+    made = batch(b"new", producer_id=1, producer_epoch=0, base_sequence=0)
+    assert produce(raw, "t", made).base_offset == 0
+    assert values(*fetch(raw, "t")) == [b"new"]
+
+
+def test_deleted_while_somebody_produces(broker, raw):
+    """Each request is stored or refused, and the connection stays."""
+    create(raw, "t")
+    with Raw(broker.bootstrap_servers) as other:
+        for n in range(50):
+            other.send(PRODUCE, producing("t", batch(b"%d" % n)))
+        delete(raw, "t")
+        for n in range(50):
+            other.send(PRODUCE, producing("t", batch(b"%d" % n)))
+        results = [produced(other.receive()) for _ in range(100)]
+    taken = [r for r in results if not r.error_code]
+    assert [r.base_offset for r in taken] == list(range(len(taken)))
+    assert {r.error_code for r in results[len(taken) :]} == {3}
+
+
+def test_what_groups_had_committed_goes_with_the_topic(raw):
+    create(raw, "t", 2)
+    create(raw, "kept")
+    joined = stable(raw, "g", protocol_type="consumer")
+    assert commit(raw, "g", "t", 5, joined=joined) == 0
+    assert commit(raw, "g", "kept", 6, joined=joined) == 0
+    assert commit(raw, "simple", "t", 7) == 0
+    delete(raw, "t")
+    create(raw, "t", 2)
+    assert offsets(raw, "g") == {("kept", 0): 6}
+    assert offsets(raw, "simple", {"t": [0]}) == {("t", 0): -1}
+    assert beat(raw, "g", joined) == 0
+
+
+# CreatePartitions.
+
+
+def grow(raw, name, count, *, version=3, validate_only=False):
+    topics = [CreatePartitionsTopic(name=name, count=count)]
+    request = CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
+    (result,) = raw.ask(CREATE_PARTITIONS, request, version).results
+    return result.error_code
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_more_partitions(raw, version):
+    create(raw, "t", 2)
+    produce(raw, "t", batch(b"a"))
+    assert grow(raw, "t", 4, version=version) == 0
+    assert len(metadata(raw, "t").topics[0].partitions) == 4
+    assert produce(raw, "t", batch(b"b"), partition=3).base_offset == 0
+    assert values(*fetch(raw, "t")) == [b"a"]
+
+
+def test_what_cannot_grow(raw):
+    create(raw, "t", 2)
+    assert grow(raw, "t", 2) == ErrorCode.INVALID_PARTITIONS
+    assert grow(raw, "t", 1) == ErrorCode.INVALID_PARTITIONS
+    assert grow(raw, "nothing", 2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert grow(raw, "__consumer_offsets", 60) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert grow(raw, "t", 4, validate_only=True) == 0
+    assert len(metadata(raw, "t").topics[0].partitions) == 2
+
+
+def test_the_same_topic_twice_grows_not_at_all(raw):
+    create(raw, "t")
+    topics = [CreatePartitionsTopic(name="t", count=count) for count in (2, 3)]
+    request = CreatePartitionsRequest(topics=topics, timeout_ms=1000)
+    assert [r.error_code for r in raw.ask(CREATE_PARTITIONS, request).results] == [42, 42]
+    assert len(metadata(raw, "t").topics[0].partitions) == 1

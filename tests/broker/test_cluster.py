@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from partage.model.errors import ErrorCode
 from partage.wire.apis import APIS
 from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest
+from partage.wire.apis.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+)
 from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from partage.wire.apis.find_coordinator import (
     FIND_COORDINATOR,
@@ -20,6 +26,9 @@ from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdR
 
 from .asking import metadata
 from .raw import Raw
+
+#: librdkafka tells its own log, which is stderr, all that the tests look at.
+QUIET: dict[str, Any] = {"log_level": 0}
 
 # ApiVersions.
 
@@ -133,3 +142,45 @@ def test_transactional_producers_are_refused(raw, transactional_id):
     answer = raw.ask(INIT_PRODUCER_ID, request)
     assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+
+
+# The consumer protocol of KIP-848.
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_consumer_protocol_is_refused(raw, version):
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0)
+    answer = raw.ask(CONSUMER_GROUP_HEARTBEAT, request, version)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert "classic" in answer.error_message
+
+
+# Real clients, of which none may wait for what never comes.
+
+
+def test_a_transactional_producer_learns_it_at_once(broker):
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tx", **QUIET}
+    )
+    with pytest.raises(KafkaException) as caught:
+        producer.init_transactions(10)
+    error = caught.value.args[0]
+    assert error.fatal()
+    assert error.code() == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert "consumer groups, and nothing else" in error.str()
+
+
+def test_a_consumer_of_the_new_protocol_learns_it_at_once(broker):
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "g",
+            "group.protocol": "consumer",
+            **QUIET,
+        }
+    )
+    consumer.subscribe(["t"])
+    message = consumer.poll(10)
+    assert message.error().fatal()
+    assert "ConsumerGroupHeartbeat" in message.error().str()
+    consumer.close()

@@ -50,11 +50,19 @@ SPOKEN = {
     "IncrementalAlterConfigs": (44, 0, 1),
     "OffsetDelete": (47, 0, 0),
     "DescribeCluster": (60, 0, 2),
+    "ConsumerGroupHeartbeat": (68, 0, 1),
     "DescribeTopicPartitions": (75, 0, 0),
 }
 
-#: Messages that an implementation does not know; none at present.
-WITHOUT_ORACLE: dict[str, set[str]] = {"kio": set(), "kafka-python": set()}
+#: Messages that an implementation does not know.
+WITHOUT_ORACLE: dict[str, set[str]] = {
+    "kio": set(),
+    "kafka-python": {
+        f"ConsumerGroupHeartbeat-v{version}-{side}"
+        for version in (0, 1)
+        for side in ("request", "response")
+    },
+}
 
 
 def test_what_is_spoken() -> None:

@@ -9,6 +9,11 @@ from partage.bridge.exchange import Surroundings
 from partage.broker.coordinator import Coordinator
 from partage.broker.ids import fresh_id
 from partage.broker.inbound import Handler, Inbound
+from partage.model.errors import ErrorCode
+from partage.wire.apis.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatResponse,
+)
 from partage.wire.apis.join_group import JOIN_GROUP
 
 
@@ -28,4 +33,19 @@ def group_handlers(coordinator: Coordinator, surroundings: Surroundings) -> dict
     return {
         **{key: handler_of(exchange) for key, exchange in EXCHANGES.items()},
         JOIN_GROUP.key: join_group,
+        CONSUMER_GROUP_HEARTBEAT.key: _refuse_consumer_protocol,
     }
+
+
+def _refuse_consumer_protocol(inbound: Inbound) -> None:
+    """Kafka's answer where the protocol of KIP-848 is switched off.
+
+    The API is offered for the sake of this answer alone: librdkafka, if it does not find it, goes
+    on looking for a coordinator that has it, and tells its user nothing.
+    """
+    inbound.respond(
+        ConsumerGroupHeartbeatResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            error_message="this broker does not offer group.protocol=consumer; set it to classic",
+        )
+    )

@@ -6,6 +6,7 @@ from typing import Final
 
 from partage.wire.api import AnyApi
 from partage.wire.apis.api_versions import API_VERSIONS
+from partage.wire.apis.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from partage.wire.apis.create_partitions import CREATE_PARTITIONS
 from partage.wire.apis.create_topics import CREATE_TOPICS
 from partage.wire.apis.delete_groups import DELETE_GROUPS
@@ -67,6 +68,7 @@ APIS: Final[dict[int, AnyApi]] = {
         INCREMENTAL_ALTER_CONFIGS,
         OFFSET_DELETE,
         DESCRIBE_CLUSTER,
+        CONSUMER_GROUP_HEARTBEAT,
         DESCRIBE_TOPIC_PARTITIONS,
     )
 }

@@ -1,0 +1,71 @@
+"""ConsumerGroupHeartbeat (68): the one request of the consumer protocol of KIP-848.
+
+v1 a topic pattern that the broker matches. Flexible from the start.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from partage.wire.api import Api
+from partage.wire.types import (
+    Array,
+    Int16,
+    Int32,
+    Message,
+    NullableArray,
+    NullableString,
+    Since,
+    String,
+    Uuid,
+)
+
+
+class ConsumerGroupTopicPartitions(Message):
+    """Partitions of one topic."""
+
+    topic_id: Uuid
+    partitions: Array[Int32]
+
+
+class ConsumerGroupHeartbeatRequest(Message):
+    """What a member is and owns; None, or -1, for what has not changed since it last said."""
+
+    group_id: String
+    member_id: String
+    member_epoch: Int32
+    instance_id: NullableString = None
+    rack_id: NullableString = None
+    rebalance_timeout_ms: Int32 = -1
+    subscribed_topic_names: NullableArray[String] = None
+    subscribed_topic_regex: Annotated[NullableString, Since(1)] = None
+    server_assignor: NullableString = None
+    topic_partitions: NullableArray[ConsumerGroupTopicPartitions] = None
+
+
+class ConsumerGroupAssignment(Message):
+    """What the member may use at once."""
+
+    topic_partitions: Array[ConsumerGroupTopicPartitions]
+
+
+class ConsumerGroupHeartbeatResponse(Message):
+    """What the member is to do; ``assignment`` None where it has not changed."""
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16
+    error_message: NullableString = None
+    member_id: NullableString = None
+    member_epoch: Int32 = 0
+    heartbeat_interval_ms: Int32 = 0
+    assignment: ConsumerGroupAssignment | None = None
+
+
+CONSUMER_GROUP_HEARTBEAT = Api(
+    68,
+    "ConsumerGroupHeartbeat",
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    versions=(0, 1),
+    flexible=0,
+)

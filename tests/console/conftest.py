@@ -6,12 +6,21 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from .commands import Commands
 
 _numbers = itertools.count(1)
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Nothing here may hang, on a busy machine neither."""
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(60))
 
 
 @pytest.fixture(scope="session")

@@ -136,12 +136,13 @@ def test_a_broker_that_comes_back_and_one_that_does_not(name: str) -> None:
             consumer.send_signal(signal.SIGTERM)
             assert consumer.wait(15) == 0
 
-        consumer = partage.start("consume", "-t", name, "--connect-timeout-ms", "500")
+        reading = ["--from-beginning", "--connect-timeout-ms", "500"]
+        consumer = partage.start("consume", "-t", name, *reading)
         producer = partage.start("produce", "-t", name, "-X", "message.timeout.ms=1000")
         with consumer, producer:
             assert producer.stdin is not None
             produce_line(producer, "heard")
-            assert read_line(consumer) == "heard"
+            assert [read_line(consumer) for _ in range(3)] == ["before", "after", "heard"]
             broker.kill()
             produce_line(producer, "lost")
             producer.stdin.close()

@@ -23,7 +23,7 @@ class Commands(LazyCommands):
     }
 
 
-app = command_app(cls=Commands)
+app = command_app("Consumer groups for Python and Spark over Kafka's protocol.", cls=Commands)
 
 
 def _print_version(asked: bool) -> None:
@@ -46,4 +46,4 @@ def root(
 
 def main() -> None:
     """The entry point of the ``partage`` command."""
-    app()
+    app(prog_name="partage")

@@ -167,10 +167,9 @@ class Cluster:
 
 def words(error: KafkaError) -> str:
     """A broker's or librdkafka's error as it reads in a sentence."""
-    text = error.str() or error.name()
-    for prefix in ("Broker: ", "Local: "):
-        text = text.removeprefix(prefix)
-    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+    text = re.sub(r"\b(?:Broker|Local): ", "", error.str() or error.name())
+    first = text.partition(" ")[0]
+    return text[:1].lower() + text[1:] if first[1:].islower() else text
 
 
 def _kafka_error(error: KafkaException) -> KafkaError:

@@ -7,17 +7,17 @@ from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
-from confluent_kafka import TopicPartition
 
 from partage.console.cluster import Cluster
 from partage.console.consuming import Consuming, Limits
 from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
+from partage.console.offsets import Place
 from partage.console.options import Json, pairs, with_cluster
 from partage.console.printing import Print, by_format, line_style, print_json_line
 from partage.console.record_json import JsonRecord
 from partage.console.show import count, json_help, note, size
-from partage.console.starting import BEGINNING, END, From, Start, parse_start, start_offsets
+from partage.console.starting import BEGINNING, END, From, Span, Start, parse_start, spans
 from partage.console.stopping import StopRequest
 
 app = command_app()
@@ -151,7 +151,7 @@ def consume(
       partage consume -t flights -e -f '%p %o %k %s\\n'
       partage consume --topic flights --partition 0 --offset -5 --exit --json
       partage consume --topic flights --group readers --from-beginning --timeout-ms 2000
-      partage consume -t flights -e --json | partage produce -t copy --format json
+      partage consume -t flights -e --json | partage produce -t copy -p -1 --format json
     """
     switched_on = {
         "timestamp": print_timestamp,
@@ -177,6 +177,8 @@ def consume(
             "auto.offset.reset": "earliest" if start == BEGINNING else "latest",
             "enable.auto.commit": in_group,
             "isolation.level": isolation_level.value,
+            # A partition's end is told of when a fetch comes back empty.
+            **({"fetch.wait.max.ms": 100} if exit_at_end else {}),
         },
         {"enable.partition.eof": True, "enable.auto.offset.store": False},
     )
@@ -186,7 +188,7 @@ def consume(
             if in_group:
                 consuming.subscribe(topic)
             else:
-                consumer.assign(_places(cluster, topic, partition, start))
+                consuming.assign(_spans(cluster, topic, partition, start))
             ended = consuming.run(Limits(max_messages, timeout_ms, exit_at_end), stop)
         finally:
             consumer.close()
@@ -235,9 +237,9 @@ def _start(
     return start
 
 
-def _places(
+def _spans(
     cluster: Cluster, topics: list[str], partitions: list[int] | None, start: Start
-) -> list[TopicPartition]:
+) -> dict[Place, Span]:
     metadata = cluster.metadata()
     places = []
     for topic in topics:
@@ -246,5 +248,4 @@ def _places(
             if partition not in there:
                 raise Failure(f"topic {topic} has {count(len(there), 'partition')}, from 0 on")
             places.append((topic, partition))
-    offsets = start_offsets(cluster, places, start)
-    return [TopicPartition(*place, offset) for place, offset in offsets.items()]
+    return spans(cluster, places, start)

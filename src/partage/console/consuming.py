@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Mapping
 from typing import BinaryIO, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -15,10 +16,12 @@ from partage.console.failure import Failure
 from partage.console.offsets import Place
 from partage.console.printing import Print
 from partage.console.show import note
+from partage.console.starting import Span
 from partage.console.stopping import StopRequest
 
 _WAIT_S: Final = 0.1
 _BATCH: Final = 500
+_PATIENCE_S: Final = 5.0
 _PASSING: Final = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -61,12 +64,32 @@ class Consuming:
         self._in_group = in_group
         self._assigned = not in_group
         self._at_end: set[Place] = set()
+        self._ends: dict[Place, int] = {}
+        self._joining_since = time.monotonic()
+        self._told_of_waiting = False
+
+    def assign(self, spans: Mapping[Place, Span]) -> None:
+        """Read these partitions from their starts, without a group.
+
+        The end of each is where it ended when it was asked: whoever writes on does not keep us.
+        """
+        self._ends = {place: span.end for place, span in spans.items()}
+        self._at_end = {place for place, span in spans.items() if span.start >= span.end}
+        self._consumer.assign([TopicPartition(*place, span.start) for place, span in spans.items()])
 
     def subscribe(self, topics: list[str]) -> None:
         """Join the group for these topics."""
         self._consumer.subscribe(
             topics, on_assign=self._on_assign, on_revoke=self._on_gone, on_lost=self._on_gone
         )
+
+    def _tell_of_waiting(self) -> None:
+        """A group that rebalances for long may wait for a member; say that it is not us."""
+        if self._assigned or self._told_of_waiting:
+            return
+        if time.monotonic() - self._joining_since > _PATIENCE_S:
+            self._told_of_waiting = True
+            note("waiting for the group to assign partitions; Ctrl-C ends it")
 
     def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._assigned = True
@@ -75,6 +98,7 @@ class Consuming:
 
     def _on_gone(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._assigned = False
+        self._joining_since = time.monotonic()
         self._at_end -= {(each.topic, each.partition) for each in partitions}
         if self._cluster.verbose:
             note(f"gave up {_listed(partitions)}")
@@ -97,6 +121,7 @@ class Consuming:
                 return f"no record came for {limits.idle_ms} ms"
             if limits.at_end and self._all_at_end():
                 return None
+            self._tell_of_waiting()
             self._stay_connected(stop)
         return "stopped"
 
@@ -116,7 +141,7 @@ class Consuming:
                 place = (message.topic() or "", message.partition() or 0)
                 error = message.error()
                 if error is None:
-                    self._at_end.discard(place)
+                    self._passed(place, message.offset() or 0)
                     shown.append(self._show(message))
                     taken[place] = message
                 elif error.code() == KafkaError._PARTITION_EOF:
@@ -133,6 +158,13 @@ class Consuming:
             if each.error() is None
         )
         return len(shown)
+
+    def _passed(self, place: Place, offset: int) -> None:
+        end = self._ends.get(place)
+        if end is None:
+            self._at_end.discard(place)
+        elif offset + 1 >= end:
+            self._at_end.add(place)
 
     def _write(self, text: bytes) -> None:
         if not text:

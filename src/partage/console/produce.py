@@ -70,7 +70,7 @@ class _Fixed(NamedTuple):
         if self.headers:
             record = record._replace(headers=[*record.headers, *self.headers])
         if self.partition is not None:
-            record = record._replace(partition=self.partition)
+            record = record._replace(partition=None if self.partition < 0 else self.partition)
         return record
 
 
@@ -119,7 +119,13 @@ def produce(
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", metavar="N", min=0, help="The partition for all."),
+        typer.Option(
+            "--partition",
+            "-p",
+            metavar="N",
+            min=-1,
+            help="The partition for all; -1 lets keys choose, whatever partition a line names.",
+        ),
     ] = None,
     null_value: Annotated[
         bool, typer.Option("--null-value", "-Z", help="Send empty values and keys as null.")
@@ -169,7 +175,7 @@ def produce(
     started = time.monotonic()
     with StopRequest() as stop:
         sending = Sending(cluster, producer, topic, stop)
-        if partition is not None and partition >= sending.partitions:
+        if (partition or 0) >= sending.partitions:
             raise Failure(f"topic {topic} has {count(sending.partitions, 'partition')}, from 0 on")
         try:
             with Progress(f"producing to {topic}", _total_bytes(sources), _typed(sources)) as shown:

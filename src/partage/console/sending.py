@@ -113,7 +113,7 @@ class Sending:
                 self._producer.poll(0.1)
                 continue
             except KafkaException as error:
-                self._fail(source, line, held, error.args[0], None)
+                self._fail(source, line, held, KafkaError(error.args[0].code()), None)
             self.sent += 1
             self._bytes += held
             return

@@ -1,4 +1,7 @@
-"""What commands print: tables for people, JSON for programs, notes and progress on stderr."""
+"""What commands print: tables for people, JSON for programs, notes and progress on stderr.
+
+rich is imported where it draws: it is slow to import, and most commands draw nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
-    import rich.progress
+    from rich.console import Console
+    from rich.progress import Progress as Drawn
 
 ABSENT: Final = "-"
 _WIDTH_ELSEWHERE: Final = 100_000
@@ -53,6 +54,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
     On a terminal, cells that have no room go on in the next line; elsewhere each row is one line.
     """
+    from rich.table import Table
+    from rich.text import Text
+
     rows = [list(row) for row in rows]
     console = _console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -70,6 +74,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def _console() -> Console:
+    from rich.console import Console
+
     terminal = sys.stdout.isatty()
     return Console(
         file=sys.stdout,
@@ -104,16 +110,17 @@ class Progress:
     """Records and bytes so far, drawn on stderr while it is a terminal and not ``hidden``."""
 
     def __init__(self, what: str, total_bytes: int | None, hidden: bool = False) -> None:
-        self._drawn: rich.progress.Progress | None = None
+        self._drawn: Drawn | None = None
         if sys.stderr.isatty() and not hidden:
-            import rich.progress  # slow to import, and most commands need none
+            from rich import progress
+            from rich.console import Console
 
-            self._drawn = rich.progress.Progress(
-                rich.progress.SpinnerColumn(),
-                rich.progress.TextColumn("{task.description}"),
-                *([rich.progress.BarColumn()] if total_bytes else []),
-                rich.progress.TextColumn("{task.fields[counted]}"),
-                rich.progress.TimeElapsedColumn(),
+            self._drawn = progress.Progress(
+                progress.SpinnerColumn(),
+                progress.TextColumn("{task.description}"),
+                *([progress.BarColumn()] if total_bytes else []),
+                progress.TextColumn("{task.fields[counted]}"),
+                progress.TimeElapsedColumn(),
                 console=Console(stderr=True),
                 transient=True,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
@@ -41,14 +42,21 @@ def parse_start(text: str) -> Start:
     """
     if text in _NAMED:
         return _NAMED[text]
-    if not text.removeprefix("-").isdecimal():
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise misused(f"--offset is {text!r}; it wants N, -N, {', '.join(_NAMED)}")
     number = int(text)
     return Start(From.END, -number) if text.startswith("-") else Start(From.ZERO, number)
 
 
-def start_offsets(cluster: Cluster, places: Iterable[Place], start: Start) -> dict[Place, int]:
-    """The offset to start at in each partition.
+class Span(NamedTuple):
+    """What to read of a partition: from an offset to where the partition ends by now."""
+
+    start: int
+    end: int
+
+
+def spans(cluster: Cluster, places: Iterable[Place], start: Start) -> dict[Place, Span]:
+    """Where to start in each partition, and where each ends.
 
     Raises:
         Failure: a partition without a leader; an offset that it does not have.
@@ -56,18 +64,21 @@ def start_offsets(cluster: Cluster, places: Iterable[Place], start: Start) -> di
     places = list(places)
     earliest = offsets(cluster, places, OffsetSpec.earliest())
     latest = offsets(cluster, places, OffsetSpec.latest())
+    found = {}
     for topic, partition in places:
-        if (topic, partition) not in earliest or (topic, partition) not in latest:
+        first, end = earliest.get((topic, partition)), latest.get((topic, partition))
+        if first is None or end is None:
             raise Failure(f"partition {partition} of {topic} has no leader now")
-    if start.counted_from is From.BEGINNING:
-        return earliest
-    if start.counted_from is From.END:
-        return {place: max(earliest[place], latest[place] - start.number) for place in places}
-    for topic, partition in places:
-        first, end = earliest[topic, partition], latest[topic, partition]
-        if not first <= start.number <= end:
+        if start.counted_from is From.ZERO and not first <= start.number <= end:
             raise Failure(
                 f"offset {start.number} is not in partition {partition} of {topic}, "
                 f"which has {first} up to {end}"
             )
-    return dict.fromkeys(places, start.number)
+        found[topic, partition] = Span(_offset(start, first, end), end)
+    return found
+
+
+def _offset(start: Start, first: int, end: int) -> int:
+    if start.counted_from is From.BEGINNING:
+        return first
+    return start.number if start.counted_from is From.ZERO else max(first, end - start.number)

@@ -170,6 +170,11 @@ class Anything(RuleBasedStateMachine):
             self.harness.tick(2_000)
             self.hear()
 
+    @rule(some=alive)
+    def settle(self, some: set[int]) -> None:
+        """So long that they are stable, as a rule."""
+        self.settle_down("g", some, 8)
+
     @rule(
         who=actors,
         group_id=groups,
@@ -260,6 +265,11 @@ class Anything(RuleBasedStateMachine):
         generation = self.generation(actor, group_id, which)
         event = actor.commit(self.harness, group_id, member_id, generation, tuple(wanted))
         self.ask(actor, event)
+
+    @rule(who=actors, group_id=groups, wanted=commits)
+    def commit_from_outside(self, who: int, group_id: str, wanted: list[OffsetToCommit]) -> None:
+        actor = self.actors[who]
+        self.ask(actor, actor.commit(self.harness, group_id, "", -1, tuple(wanted)))
 
     # What administrators do.
 
@@ -417,7 +427,7 @@ LONG = os.environ.get("PARTAGE_PROPERTIES") == "long"
 
 TestAnything = Anything.TestCase
 TestAnything.settings = settings(
-    max_examples=int(os.environ.get("PARTAGE_EXAMPLES", 5_000)) if LONG else 60,
+    max_examples=int(os.environ.get("PARTAGE_EXAMPLES", 5_000)) if LONG else 100,
     stateful_step_count=60 if LONG else 30,
     deadline=None,
     derandomize=not LONG,

@@ -101,6 +101,11 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
         "Kafka answers UNKNOWN_SERVER_ERROR.",
     ),
     (
+        "A static member that returns before it asked for its assignment has the whole rebalance "
+        "timeout to ask.",
+        "In Kafka its predecessor is missed when that is up, and a rebalance begins.",
+    ),
+    (
         "A JoinGroup or SyncGroup that is answered at once renews the session.",
         "It is a sign of life.",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[str]:
-    """Where ``partage broker --ephemeral`` listens."""
+    """Where ``partage broker --ephemeral`` listens.
+
+    PARTAGE_TEST_BOOTSTRAP_SERVER names another to test against, such as Apache Kafka, with
+    auto.create.topics.enable=false and group.initial.rebalance.delay.ms=0.
+    """
+    if elsewhere := os.environ.get("PARTAGE_TEST_BOOTSTRAP_SERVER"):
+        yield elsewhere
+        return
     command = [sys.executable, "-m", "partage", "broker", "--ephemeral"]
     command += ["--listen", "127.0.0.1:0"]
     command += ["--override", "group.initial.rebalance.delay.ms=0"]

@@ -1,7 +1,5 @@
 """How fast record batches are read, scanned and built, beside other Python clients.
 
-    python bench/records.py [--rounds N]
-
 All on the same bytes in one process and in turns; CPU time, the best of several rounds. Every
 reader verifies checksums. The clients hand out objects; "kept" collects their fields as tuples,
 which is what `decode_records` gives, and "dropped" only looks at them. `decode_columns` is what
@@ -10,13 +8,12 @@ Arrow gets. Read ratios: machines swing.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import struct
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
 from types import ModuleType
@@ -27,6 +24,7 @@ from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from rich.console import Console
 from rich.table import Table
 
+from bench.figures import Figure
 from partage.wire.records.columns import OFFSET_MAX
 from partage.wire.records.compression import compress, decompress
 from partage.wire.records.encode import Record, encode_batch, encode_pairs
@@ -36,6 +34,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaBuilder
     from kafka.record.memory_records import MemoryRecords as KafkaRecords
+
+TITLE = "Records"
 
 CODECS = {"none": 0, "lz4": 3, "zstd": 4}
 BATCH_SIZES = (16 << 10, 256 << 10)
@@ -53,7 +53,7 @@ def decoders() -> dict[str, ModuleType]:
     return found
 
 
-def race(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def race(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """CPU seconds of each call at its best; in turns, so that all meet the machine's moods."""
     fastest = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
@@ -243,14 +243,25 @@ def compressing(rounds: int) -> Table:
     return table
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--rounds", type=int, default=6, help="runs of everything (%(default)s)")
-    rounds = arguments.parse_args().rounds
+def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """The tables, printed; the figures that sum them up."""
+    rounds = 1 if is_quick else 6
     console = Console(width=140)
     for question in (reading, building, scanning, loading, compressing):
         console.print(question(rounds))
-
-
-if __name__ == "__main__":
-    main()
+    blob, count = fetch(16 << 10, CODECS["none"], 8 << 20)
+    calls: dict[str, Callable[[], object]] = {"aiokafka": partial(kept, AiokafkaRecords, blob)}
+    for name, decoder in decoders().items():
+        calls[f"{name} columns"] = partial(columns_by, decoder, blob)
+        calls[f"{name} records"] = partial(decoder.decode_records, blob)
+    speeds = {name: count / took / 1e6 for name, took in race(calls, rounds).items()}
+    for name in decoders():
+        for kind, peer in (("records", "aiokafka"), ("columns", "plain columns")):
+            if f"{name} {kind}" != peer:
+                yield Figure(
+                    what=f"reading records of 100 bytes, {name} {kind}",
+                    unit="million a CPU s",
+                    ours=speeds[f"{name} {kind}"],
+                    peer_name=peer,
+                    peer=speeds[peer],
+                )

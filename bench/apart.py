@@ -1,0 +1,83 @@
+"""A process apart, on a core of its own: load generators and probers run in such."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+import uvloop
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_stopping: Event
+
+
+class Apart:
+    """One process that runs functions of modules; what they return has to be picklable.
+
+    ``is_urgent`` has the system prefer it to others on its core, where the user may ask that.
+    """
+
+    def __init__(self, core: int, *, is_urgent: bool = False) -> None:
+        context = get_context("spawn")
+        self._stopping = context.Event()
+        self._pool = ProcessPoolExecutor(
+            1, context, initializer=_settle, initargs=(core, is_urgent, self._stopping)
+        )
+
+    def begin(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Begin a call."""
+        return self._pool.submit(work, *args, **kwargs)
+
+    def run(
+        self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a coroutine function there, on uvloop, and wait for what it returns."""
+        return self._pool.submit(_run, work, args, kwargs).result()
+
+    def stop(self) -> None:
+        """Tell what is running to come to its end; see `is_stopping`."""
+        self._stopping.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        if error is not None:  # what it is doing may never end
+            for process in list(self._pool._processes.values()):
+                process.kill()
+        self._pool.shutdown()
+
+
+def is_stopping() -> bool:
+    """Whether the process was told to stop; asked by what runs there."""
+    return _stopping.is_set()
+
+
+def _settle(core: int, is_urgent: bool, stopping: Event) -> None:
+    global _stopping
+    _stopping = stopping
+    os.sched_setaffinity(0, {core})
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if is_urgent:
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, -15)
+
+
+def _run(work: Callable[..., Coroutine[Any, Any, T]], args: Any, kwargs: Any) -> T:
+    return uvloop.run(work(*args, **kwargs))

@@ -1,0 +1,132 @@
+"""How many OffsetCommits a second are acknowledged once they are on disk?
+
+100 members, one connection each, commit one partition over and over, each asking again as soon as
+it is answered. What is on disk is bounded by the disk's own fdatasync, printed beside; one sync
+serves about half of the clients, as the other half asks while it is under way.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from bench.apart import Apart
+from bench.brokers import KAFKA, OURS, Broker, starts
+from bench.figures import Figure
+from bench.load import Caller, closed_loop, encoded, percentile
+from bench.machine import LOAD_CORE, fdatasync_time
+from bench.members import TOPIC, form, group_of
+from bench.topics import create_topic
+from partage.wire.apis.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+)
+
+TITLE = "Commits"
+
+_CLIENTS = 100
+_VERSION = 8
+
+
+class Committed(NamedTuple):
+    """One round."""
+
+    per_s: float
+    cpu_us: float  # of the broker, a commit
+    p99_ms: float
+
+
+def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Synced and not, one group and many."""
+    for sync in ("disk", "os"):
+        yield from _compared(sync, is_quick, with_kafka)
+
+
+async def committing(
+    broker: Broker, groups: int, tag: str, warm_up_s: float, seconds: float
+) -> Committed:
+    """Have the members of so many groups commit."""
+    if tag == "0":
+        await create_topic(broker.address, TOPIC, _CLIENTS)
+    callers: list[Caller] = []
+    frames: list[bytes] = []
+    for number in range(groups):
+        group = await group_of(
+            broker.address, f"committing-{groups}-{number}-{tag}", _CLIENTS // groups, beat_s=0.05
+        )
+        await form(group)
+        for member in group.members:
+            member.hold()
+            partition = OffsetCommitPartition(
+                partition_index=len(callers), committed_offset=42, committed_metadata=""
+            )
+            request = OffsetCommitRequest(
+                group_id=group.group_id,
+                generation_id_or_member_epoch=member.generation,
+                member_id=member.member_id,
+                topics=[OffsetCommitTopic(name=TOPIC, partitions=[partition])],
+            )
+            callers.append(member.caller)
+            frames.append(encoded(OFFSET_COMMIT, _VERSION, request))
+    if warm_up_s:
+        await closed_loop(callers, frames, warm_up_s)
+    cpu = broker.cpu_s()
+    load = await closed_loop(callers, frames, seconds)
+    cpu = broker.cpu_s() - cpu
+    for caller in callers:
+        caller.close()
+    return Committed(
+        load.per_s, cpu / load.answered * 1e6, percentile(load.latencies_s, 0.99) * 1e3
+    )
+
+
+def _compared(sync: str, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    rounds, seconds = (1, 2.0) if is_quick else (3, 5.0)
+    warm_up = {OURS: 1.0, KAFKA: 2.0 if is_quick else 15.0}
+    seen: dict[tuple[str, int], list[Committed]] = {}
+    syncs_ms = []
+    with ExitStack() as stack:
+        load = stack.enter_context(Apart(LOAD_CORE))
+        brokers = [stack.enter_context(start(sync=sync)) for start in starts(with_kafka)]
+        for turn in range(rounds):
+            for groups in (1, _CLIENTS):
+                syncs_ms.append(fdatasync_time().median_ms)
+                for broker in brokers:
+                    first = warm_up[broker.name] if not turn else 0.5
+                    seen.setdefault((broker.name, groups), []).append(
+                        load.run(committing, broker, groups, str(turn), first, seconds)
+                    )
+    sync_ms = statistics.median(syncs_ms)
+    for groups in (1, _CLIENTS):
+        mine = _middle(seen[OURS, groups])
+        its = _middle(seen[KAFKA, groups]) if with_kafka else None
+        many = "one group" if groups == 1 else f"{groups} groups"
+        is_synced = sync == "disk"
+        how = "synced" if is_synced else "not synced"
+        yield Figure(
+            what=f"commits, {_CLIENTS} members of {many}, {how}",
+            unit="/s",
+            ours=mine.per_s,
+            peer_name=KAFKA if its else "",
+            peer=its.per_s if its else None,
+            wanted=(10_000 if sync_ms < 3 else 0.8 * 50 / sync_ms * 1e3) if is_synced else None,
+            note=(f"the disk's fdatasync takes {sync_ms:.2f} ms; " if is_synced else "")
+            + f"p99 {mine.p99_ms:.1f} ms"
+            + (f", Kafka's {its.p99_ms:.1f} ms" if its else ""),
+        )
+        yield Figure(
+            what="the same: CPU a commit",
+            unit="µs",
+            ours=mine.cpu_us,
+            peer_name=KAFKA if its else "",
+            peer=its.cpu_us if its else None,
+            less_is_better=True,
+        )
+
+
+def _middle(rounds: list[Committed]) -> Committed:
+    return Committed(*(statistics.median(column) for column in zip(*rounds, strict=True)))

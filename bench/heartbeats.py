@@ -1,0 +1,232 @@
+"""How many Heartbeats does one core answer, and what does a crowd of members cost?
+
+Closed loop: 100 connections, each asking again as soon as it is answered, members of 10 groups.
+All brokers run at once and are asked in turns, so that all meet the machine's moods; the middle
+round counts. The crowd: members of groups of 100, one connection each, beating every 3 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import statistics
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from bench.apart import Apart
+from bench.brokers import BARE, KAFKA, OURS, Broker, kafka, ours, starts, without_core
+from bench.figures import Figure
+from bench.load import Address, Caller, closed_loop, connect, percentile
+from bench.machine import LOAD_CORE
+from bench.members import Member, form, group_of
+
+TITLE = "Heartbeats"
+
+_CONNECTIONS, _GROUPS = 100, 10
+_CROWD = 15_000
+_BEAT_S = 3.0
+_CROWD_GROUP = 100
+_SESSION_MS = 10 * 60_000
+_DESCRIPTORS_KEPT = 1_000
+
+
+def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Both figures."""
+    yield from _closed_loop(is_quick, with_kafka)
+    yield from _crowds(is_quick, with_kafka)
+
+
+# Closed loop.
+
+
+class Round(NamedTuple):
+    """One broker for some seconds."""
+
+    per_s: float
+    cpu_us: float  # of the broker, a request
+    p99_ms: float
+    load_share: float
+
+
+async def closed_loops(
+    brokers: list[Broker], warm_up_s: dict[str, float], rounds: int, seconds: float
+) -> dict[str, list[Round]]:
+    """Ask each broker in turn; by its name, what each round saw."""
+    asked: dict[str, tuple[Broker, list[Caller], list[bytes]]] = {}
+    for broker in brokers:
+        if broker.name == BARE:
+            callers = await connect(broker.address, _CONNECTIONS)
+            frames = next(iter(asked.values()))[2]  # it says yes to anybody's
+        else:
+            members = await _members(broker.address, _GROUPS, _CONNECTIONS // _GROUPS)
+            for member in members:
+                member.hold()
+            callers = [member.caller for member in members]
+            frames = [member.beat_frame() for member in members]
+        asked[broker.name] = (broker, callers, frames)
+    for name, (_, callers, frames) in asked.items():
+        await closed_loop(callers, frames, warm_up_s[name])
+    seen: dict[str, list[Round]] = {name: [] for name in asked}
+    for _ in range(rounds):
+        for name, (broker, callers, frames) in asked.items():
+            before = broker.cpu_s()
+            load = await closed_loop(callers, frames, seconds)
+            cpu_us = (broker.cpu_s() - before) / load.answered * 1e6
+            p99_ms = percentile(load.latencies_s, 0.99) * 1e3
+            seen[name].append(Round(load.per_s, cpu_us, p99_ms, load.load_share))
+    return seen
+
+
+async def _members(address: Address, groups: int, size: int) -> list[Member]:
+    members = []
+    for number in range(groups):
+        group = await group_of(
+            address, f"beating-{number}", size, beat_s=_BEAT_S, session_ms=_SESSION_MS
+        )
+        group.beat_s = 0.05  # until it is formed
+        await form(group)
+        group.beat_s = _BEAT_S
+        members += group.members
+    return members
+
+
+def _closed_loop(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    rounds, seconds = (2, 1.0) if is_quick else (5, 4.0)
+    warm_up = {OURS: 1.0, BARE: 1.0, KAFKA: 3.0 if is_quick else 20.0}
+    with ExitStack() as stack:
+        running = [stack.enter_context(ours()), stack.enter_context(without_core())]
+        if with_kafka:
+            running.append(stack.enter_context(kafka()))
+        load = stack.enter_context(Apart(LOAD_CORE))
+        seen = load.run(closed_loops, running, warm_up, rounds, seconds)
+    middle = {name: _middle(of) for name, of in seen.items()}
+    mine, bare = middle[OURS], middle[BARE]
+    what = f"Heartbeats on one core, {_CONNECTIONS} connections in a closed loop"
+    note = "the generator used " + ", ".join(
+        f"{m.load_share:.0%} of its core on {name}" for name, m in middle.items()
+    )
+    yield Figure(what=what, unit="/s", ours=mine.per_s, wanted=20_000, note=note)
+    yield Figure(
+        what="the same beside a handler with no core behind it",
+        unit="/s",
+        ours=mine.per_s,
+        peer_name=BARE,
+        peer=bare.per_s,
+        ratio_wanted=0.6,
+    )
+    for name in [KAFKA] if with_kafka else []:
+        its = middle[name]
+        yield Figure(
+            what="the same beside Kafka on one core",
+            unit="/s",
+            ours=mine.per_s,
+            peer_name=name,
+            peer=its.per_s,
+            note=f"Kafka warmed up by {warm_up[KAFKA]:g} s of the same",
+        )
+    for name in [BARE, *([KAFKA] if with_kafka else [])]:
+        yield Figure(
+            what="CPU a Heartbeat, all threads and the system's share",
+            unit="µs",
+            ours=mine.cpu_us,
+            peer_name=name,
+            peer=middle[name].cpu_us,
+            less_is_better=True,
+        )
+
+
+def _middle(rounds: list[Round]) -> Round:
+    return Round(*(statistics.median(column) for column in zip(*rounds, strict=True)))
+
+
+# The crowd.
+
+
+class Crowd(NamedTuple):
+    """What so many members cost, and how they were served."""
+
+    members: int
+    core_share: float
+    p99_ms: float
+    worst_ms: float
+    bytes_a_member: float
+    beats_per_s: float
+
+
+async def crowd(broker: Broker, size: int, seconds: float) -> Crowd:
+    """Have so many members beat for some seconds."""
+    # What the first group of all makes the broker import and open is not the members' weight.
+    await _members(broker.address, 1, _CROWD_GROUP)
+    before = broker.memory_bytes()
+    members: list[Member] = []
+    for number in range(size // _CROWD_GROUP):
+        group = await group_of(
+            broker.address, f"crowd-{number}", _CROWD_GROUP, beat_s=0.1, session_ms=_SESSION_MS
+        )
+        await form(group)
+        group.beat_s = _BEAT_S
+        members += group.members
+        for member in group.members:
+            member.beat_later(_BEAT_S)
+    for number, member in enumerate(members):
+        member.beat_later(_BEAT_S * number / len(members))
+    await asyncio.sleep(2 * _BEAT_S)
+    weight = broker.memory_bytes() - before
+    beats: list[float] = []
+    for member in members:
+        member.beats_s = beats
+    cpu = broker.cpu_s()
+    await asyncio.sleep(seconds)
+    cpu = broker.cpu_s() - cpu
+    return Crowd(
+        members=len(members),
+        core_share=cpu / seconds,
+        p99_ms=percentile(beats, 0.99) * 1e3,
+        worst_ms=max(beats) * 1e3,
+        bytes_a_member=weight / len(members),
+        beats_per_s=len(beats) / seconds,
+    )
+
+
+def _crowds(is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - _DESCRIPTORS_KEPT
+    size = min(1_500 if is_quick else _CROWD, limit) // _CROWD_GROUP * _CROWD_GROUP
+    seconds = 6.0 if is_quick else 18.0
+    seen: dict[str, Crowd] = {}
+    for start in starts(with_kafka):
+        with start() as broker, Apart(LOAD_CORE) as load:
+            seen[broker.name] = load.run(crowd, broker, size, seconds)
+    mine, its = seen[OURS], seen.get(KAFKA)
+    peer_name = KAFKA if its else ""
+    what = f"{mine.members:,} members beating every {_BEAT_S:g} s"
+    yield Figure(
+        what=f"{what}: share of a core",
+        unit="%",
+        ours=100 * mine.core_share,
+        peer_name=peer_name,
+        peer=100 * its.core_share if its else None,
+        less_is_better=True,
+        wanted=50,
+        note=f"{mine.beats_per_s:,.0f} Heartbeats a second",
+    )
+    yield Figure(
+        what=f"{what}: answered within, p99",
+        unit="ms",
+        ours=mine.p99_ms,
+        peer_name=peer_name,
+        peer=its.p99_ms if its else None,
+        less_is_better=True,
+        wanted=50,
+        note=f"the slowest took {mine.worst_ms:.0f} ms; the generator's own delays are in it",
+    )
+    yield Figure(
+        what=f"{what}: memory each",
+        unit="KB",
+        ours=mine.bytes_a_member / 1e3,
+        peer_name=peer_name,
+        peer=its.bytes_a_member / 1e3 if its else None,
+        less_is_better=True,
+        wanted=8,
+        note="resident memory; Kafka's grows by its heap's policy" if its else "resident memory",
+    )

@@ -1,0 +1,73 @@
+"""What the figures were measured on, and how busy it was."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+#: The broker's core and the load generator's: two different ones where there are two.
+BROKER_CORE, LOAD_CORE = (*sorted(os.sched_getaffinity(0)), *sorted(os.sched_getaffinity(0)))[:2]
+
+SCRATCH = Path(os.environ.get("PARTAGE_BENCH_DIR", tempfile.gettempdir()))
+
+
+class Sync(NamedTuple):
+    """How long the disk takes to make 4 KB durable, in ms."""
+
+    median_ms: float
+    p99_ms: float
+
+
+def fdatasync_time(count: int = 200) -> Sync:
+    """The disk's own time: append 4 KB to a file and sync it, one after the other."""
+    times = []
+    with tempfile.TemporaryFile(dir=SCRATCH) as file:
+        for position in range(count):
+            os.pwrite(file.fileno(), bytes(4096), position * 4096)
+            before = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append((time.perf_counter() - before) * 1e3)
+    return Sync(statistics.median(times), statistics.quantiles(times, n=100)[98])
+
+
+def describe() -> str:
+    """The machine in one line."""
+    memory_gb = psutil.virtual_memory().total / 2**30
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return (
+        f"{_cpu_model()}, {len(os.sched_getaffinity(0))} cores, {memory_gb:.0f} GB, "
+        f"Linux {platform.release()}, Python {platform.python_version()}, "
+        f"{descriptors:,} file descriptors"
+    )
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+class Busyness:
+    """How much of the machine was used, by anybody, since this was made."""
+
+    def __init__(self) -> None:
+        self._before = psutil.cpu_times()
+
+    def __str__(self) -> str:
+        now, before = psutil.cpu_times(), self._before
+        spent = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
+        total = sum(spent[n] for n in ("user", "nice", "system", "idle", "iowait", "steal"))
+        used = 1 - (spent["idle"] + spent["iowait"]) / total if total else 0.0
+        load = os.getloadavg()[0]
+        return (
+            f"load average {load:.1f}, cores busy {used:.0%}, stolen {spent['steal'] / total:.0%}"
+        )

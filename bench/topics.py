@@ -1,0 +1,363 @@
+"""How many MB a second go in and out, at the same sync setting as Kafka?
+
+Records of 1 KB in batches of 64 KB, four partitions. Over the wire: a raw generator that sends
+batches made ahead, one to a request, five requests on their way on each connection, and fetches
+1 MB at a time without looking inside. With a client: confluent-kafka, acks=all, its own threads
+and Python's share in it. Fetches read what was just written, from the page cache.
+
+Each round of each broker writes and reads a topic of its own; the middle round counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.apart import Apart
+from bench.brokers import KAFKA, OURS, starts
+from bench.figures import Figure
+from bench.load import Address, call, connect, encoded
+from bench.machine import LOAD_CORE
+from partage.wire.apis.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from partage.wire.apis.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from partage.wire.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from partage.wire.apis.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
+from partage.wire.records.encode import Record, encode_batch
+
+TITLE = "Topics"
+
+_PARTITIONS = 4
+_RECORD_BYTES = 1024
+_BATCH_BYTES = 64 * 1024
+_PIPELINED = 5
+_FETCH_BYTES = 1 << 20
+_PRODUCE_VERSION, _FETCH_VERSION = 9, 12
+
+_RECORDS = _BATCH_BYTES // (_RECORD_BYTES + 16)
+#: In a FetchResponse of one partition: header, throttle time, error, session, one topic of one
+#: partition; see `_records_at`.
+_ERROR = struct.Struct(">h")
+
+
+def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """Unsynced, then synced."""
+    size = (32 if is_quick else 512) << 20
+    synced_size = (8 if is_quick else 128) << 20
+    rounds = 1 if is_quick else 3
+    yield from _compared("os", size, rounds, with_kafka)
+    yield from _compared("disk", synced_size, rounds, with_kafka)
+
+
+def _compared(sync: str, size: int, rounds: int, with_kafka: bool) -> Iterator[Figure]:
+    seen: dict[str, dict[str, list[float]]] = {}
+    with ExitStack() as stack:
+        load = stack.enter_context(Apart(LOAD_CORE))
+        brokers = [stack.enter_context(start(sync=sync)) for start in starts(with_kafka)]
+        for turn in range(rounds + 1):
+            for broker in brokers:
+                rates = load.run(round_trip, broker.address, size, f"bench-{sync}-{turn}", sync)
+                if turn:  # the first is for warming up
+                    of = seen.setdefault(broker.name, {})
+                    for what, rate in rates.items():
+                        of.setdefault(what, []).append(rate)
+    mine, its = seen[OURS], seen.get(KAFKA)
+    setting = {"os": "not synced", "disk": "each synced before it is acknowledged"}[sync]
+    for what in mine:
+        yield Figure(
+            what=f"{what}, {setting}",
+            unit="MB/s",
+            ours=statistics.median(mine[what]),
+            peer_name=KAFKA if its else "",
+            peer=statistics.median(its[what]) if its else None,
+            ratio_wanted=0.5 if what.startswith("produce") else 1.0,
+            note=f"{size >> 20} MB a round, middle of {rounds} after one to warm up",
+        )
+
+
+async def round_trip(address: Address, size: int, topic: str, sync: str) -> dict[str, float]:
+    """MB a second of each way in and out."""
+    rates = {}
+    loop = asyncio.get_running_loop()
+    for connections in (1, _PARTITIONS):
+        name = f"{topic}-{connections}"
+        await create_topic(address, name, _PARTITIONS)
+        kind = "connection" if connections == 1 else "connections"
+        rates[f"produce, {connections} raw {kind}"] = await produce(
+            address, name, size, connections
+        )
+        if sync == "os":
+            rates[f"fetch, {connections} raw {kind}"] = await fetch(
+                address, name, size, connections
+            )
+        await delete_topic(address, name)
+    name = f"{topic}-client"
+    await create_topic(address, name, _PARTITIONS)
+    bootstrap = f"{address[0]}:{address[1]}"
+    rates["produce, confluent-kafka"] = await loop.run_in_executor(
+        None, client_produce, bootstrap, name, size
+    )
+    if sync == "os":
+        rates["fetch, confluent-kafka"] = await loop.run_in_executor(
+            None, client_fetch, bootstrap, name, size
+        )
+    await delete_topic(address, name)
+    return rates
+
+
+# Topics.
+
+
+async def create_topic(address: Address, name: str, partitions: int) -> None:
+    """Create a topic, and wait until its partitions have a leader."""
+    (caller,) = await connect(address, 1)
+    wanted = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+    )
+    await call(caller, CREATE_TOPICS, 5, CreateTopicsRequest(topics=[wanted]))
+    caller.close()
+    await ends_of(address, name, partitions)
+
+
+async def ends_of(address: Address, name: str, partitions: int) -> list[int]:
+    """The end offset of each partition, once all have a leader."""
+    (caller,) = await connect(address, 1)
+    asked = [ListOffsetsPartition(partition_index=n, timestamp_ms=-1) for n in range(partitions)]
+    about = ListOffsetsRequest(topics=[ListOffsetsTopic(name=name, partitions=asked)])
+    while True:
+        (topic,) = (await call(caller, LIST_OFFSETS, 6, about)).topics
+        if not any(p.error_code for p in topic.partitions):
+            break
+        await asyncio.sleep(0.02)
+    caller.close()
+    return [p.offset for p in topic.partitions]
+
+
+async def delete_topic(address: Address, name: str) -> None:
+    """Delete a topic; its files may go later."""
+    (caller,) = await connect(address, 1)
+    await call(caller, DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=[name], timeout_ms=60_000))
+    caller.close()
+
+
+# Raw.
+
+
+def batch() -> bytes:
+    """The batch that is sent again and again; noise, as a file system might compress."""
+    value = struct.pack(">256I", *((n * 2_654_435_761) & 0xFFFF_FFFF for n in range(256)))
+    return encode_batch([Record(None, value, timestamp_ms=1_700_000_000_000)] * _RECORDS)
+
+
+async def produce(address: Address, topic: str, size: int, connections: int) -> float:
+    """Fill the partitions; MB a second."""
+    payload = batch()
+    callers = await connect(address, connections)
+    frames = [
+        encoded(
+            PRODUCE,
+            _PRODUCE_VERSION,
+            ProduceRequest(
+                acks=-1,
+                timeout_ms=60_000,
+                topic_data=[
+                    ProduceTopic(
+                        name=topic,
+                        partition_data=[ProducePartition(index=partition, records=[payload])],
+                    )
+                ],
+            ),
+        )
+        for partition in range(_PARTITIONS)
+    ]
+    unsent = size // len(payload)
+    due = unsent
+    finished = asyncio.get_running_loop().create_future()
+    turn = 0
+
+    def send(caller: Any) -> None:
+        nonlocal unsent, turn
+        if unsent:
+            unsent -= 1
+            turn += 1
+            caller.ask(frames[turn % _PARTITIONS])
+
+    def answered(caller: Any, frame: bytes) -> None:
+        nonlocal due
+        due -= 1
+        # Correlation id, tags, one topic with its name, one partition with its index: the error.
+        (error,) = _ERROR.unpack_from(frame, 4 + 1 + 1 + 1 + len(topic) + 1 + 4)
+        if error and not finished.done():
+            finished.set_exception(AssertionError(f"Produce was answered {error}"))
+        if not due and not finished.done():
+            finished.set_result(None)
+        send(caller)
+
+    begin = time.perf_counter()
+    for caller in callers:
+        caller.answered = answered
+        for _ in range(_PIPELINED):
+            send(caller)
+    await finished
+    took = time.perf_counter() - begin
+    for caller in callers:
+        caller.close()
+    return size / took / 1e6
+
+
+class Reader(asyncio.BufferedProtocol):
+    """Fetches partitions from their beginnings, and counts the bytes."""
+
+    def __init__(self, topic: str, partitions: list[int], size: int, batch_bytes: int) -> None:
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._topic = topic
+        self._partitions = partitions
+        self._wanted = size
+        self._batch_bytes = batch_bytes
+        self._offsets = dict.fromkeys(partitions, 0)
+        self._turn = 0
+        self._buffer = memoryview(bytearray(2 * _FETCH_BYTES))
+        self._filled = 0
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.finished.done():
+            self.finished.set_exception(exc or ConnectionResetError("closed while fetching"))
+
+    def ask(self) -> None:
+        partition = self._partitions[self._turn % len(self._partitions)]
+        wanted = FetchPartition(
+            partition=partition,
+            fetch_offset=self._offsets[partition],
+            partition_max_bytes=_FETCH_BYTES,
+        )
+        request = FetchRequest(
+            max_wait_ms=500,
+            min_bytes=1,
+            topics=[FetchTopic(topic=self._topic, partitions=[wanted])],
+        )
+        self._transport.write(encoded(FETCH, _FETCH_VERSION, request))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        if self._filled < 4 or self._filled < 4 + int.from_bytes(self._buffer[:4], "big"):
+            return
+        # What is not records is less than a batch.
+        batches = self._filled // self._batch_bytes
+        if not batches:
+            _ended(self.finished, AssertionError(f"a Fetch of {self._filled} bytes has no batch"))
+            return
+        partition = self._partitions[self._turn % len(self._partitions)]
+        self._offsets[partition] += batches * _RECORDS
+        self._wanted -= batches * self._batch_bytes
+        self._filled = 0
+        self._turn += 1
+        if self._wanted > 0:
+            self.ask()
+        else:
+            _ended(self.finished)
+            self._transport.close()
+
+
+def _ended(future: asyncio.Future[None], error: Exception | None = None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+async def fetch(address: Address, topic: str, size: int, connections: int) -> float:
+    """Read what is there; MB a second."""
+    loop = asyncio.get_running_loop()
+    batch_bytes = len(batch())
+    size = size // batch_bytes // _PARTITIONS * _PARTITIONS * batch_bytes
+    shares = [list(range(_PARTITIONS))[n::connections] for n in range(connections)]
+    readers = []
+    for partitions in shares:
+        share = size // connections
+
+        def reader(partitions: list[int] = partitions, share: int = share) -> Reader:
+            return Reader(topic, partitions, share, batch_bytes)
+
+        readers.append((await loop.create_connection(reader, *address))[1])
+    begin = time.perf_counter()
+    for each in readers:
+        each.ask()
+    await asyncio.gather(*(each.finished for each in readers))
+    return size / (time.perf_counter() - begin) / 1e6
+
+
+# confluent-kafka.
+
+
+def client_produce(bootstrap: str, topic: str, size: int) -> float:
+    """Produce records one by one, as an application does; MB a second."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "linger.ms": 5,
+            "batch.size": _BATCH_BYTES,
+            "queue.buffering.max.kbytes": 64 * 1024,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    value = bytes(range(256)) * (_RECORD_BYTES // 256)
+    failures: list[str] = []
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    begin = time.perf_counter()
+    for number in range(size // _RECORD_BYTES):
+        while True:
+            try:
+                producer.produce(
+                    topic, value, partition=number % _PARTITIONS, on_delivery=delivered
+                )
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if not number & 1023:
+            producer.poll(0)
+    producer.flush()
+    assert not failures, failures[0]
+    return size / (time.perf_counter() - begin) / 1e6
+
+
+def client_fetch(bootstrap: str, topic: str, size: int) -> float:
+    """Consume it all, in lists of records; MB a second."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": topic, "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(_PARTITIONS)])
+    left = size // _RECORD_BYTES
+    begin = time.perf_counter()
+    while left:
+        records = consumer.consume(min(left, 10_000), timeout=30)
+        assert records, f"{left} records did not come in 30 s"
+        left -= len(records)
+    took = time.perf_counter() - begin
+    consumer.close()
+    return size / took / 1e6

@@ -13,7 +13,10 @@ from interop.peers import install
 from interop.peers.kafka import ApacheKafka
 from interop.peers.server import BrokerProcess
 
-BROKERS: dict[str, Callable[[], BrokerProcess]] = {"apache": ApacheKafka, "partage": PartageBroker}
+BROKERS: dict[str, Callable[..., BrokerProcess]] = {"apache": ApacheKafka, "partage": PartageBroker}
+
+#: A group of the largest size can be tried out; no other test has as many members.
+OVERRIDES = {"group.max.size": "8"}
 
 PARTITIONS = 12
 
@@ -34,7 +37,7 @@ def broker(request: pytest.FixtureRequest, peers: None) -> Iterator[BrokerProces
 
     With ``-n 2 --dist loadgroup`` each has a worker of its own.
     """
-    with BROKERS[request.param]() as running:
+    with BROKERS[request.param](overrides=OVERRIDES) as running:
         yield running
 
 

@@ -1,0 +1,26 @@
+"""``python -m interop.oracle HOST:PORT``: what a broker answers, as text.
+
+The broker runs without an initial rebalance delay, and with ``group.max.size=8``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from interop.members import fresh_name
+from interop.oracle import table
+
+
+def main() -> None:
+    """Ask the broker at the given address and print what it says."""
+    bootstrap = sys.argv[1]
+    topic = fresh_name("oracle")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+    sys.stdout.write(table.as_text(table.run(bootstrap, topic)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""A plain socket that speaks the protocol, one request at a time."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+from typing import Generic, Self
+
+from partage.wire import frames
+from partage.wire.api import AnyApi, Api, Req, Res
+
+#: How long a broker may take for an answer that it does not hold back on purpose.
+ANSWER_WITHIN_S = 20.0
+
+
+class Silence(Exception):  # noqa: N818 - reads better where it is raised
+    """No answer came in the time given: the request is parked."""
+
+
+class Closed(Exception):  # noqa: N818 - reads better where it is raised
+    """The broker closed the connection instead of answering."""
+
+
+class Connection:
+    """One connection; a request that was begun is finished before the next one."""
+
+    def __init__(self, bootstrap: str, client_id: str) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._client_id = client_id
+        self._socket = socket.create_connection((host, int(port)), timeout=ANSWER_WITHIN_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation = 0
+        self._received = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, api: Api[Req, Res], request: Req, version: int | None = None) -> Res:
+        """Send a request and wait for its answer."""
+        return self.begin(api, request, version).result()
+
+    def begin(self, api: Api[Req, Res], request: Req, version: int | None = None) -> Pending[Res]:
+        """Send a request; its answer is waited for later."""
+        version = api.version_max if version is None else version
+        self._correlation += 1
+        body = api.encode_request(version, request)
+        buffers = frames.request_frame(api, version, self._correlation, self._client_id, body)
+        try:
+            self._socket.sendall(b"".join(buffers))
+        except OSError as error:
+            raise Closed(str(error)) from error
+        return Pending(self, api, version, self._correlation)
+
+    def wait(self, timeout_s: float) -> None:
+        """Return once a frame, or the end, is there; raises `Silence`."""
+        if not self._received and not select.select([self._socket], [], [], timeout_s)[0]:
+            raise Silence
+
+    def receive(self, timeout_s: float) -> bytes:
+        """The next frame; raises `Silence` or `Closed`. What came of it so far is kept."""
+        self._socket.settimeout(timeout_s)
+        try:
+            while len(self._received) < 4 or len(self._received) < 4 + self._length():
+                chunk = self._socket.recv(65536)
+                if not chunk:
+                    raise Closed("end of stream")
+                self._received += chunk
+        except TimeoutError:
+            raise Silence from None
+        except ConnectionError as error:
+            raise Closed(str(error)) from error
+        end = 4 + self._length()
+        frame, self._received = self._received[4:end], self._received[end:]
+        return frame
+
+    def _length(self) -> int:
+        (length,) = struct.unpack_from(">i", self._received)
+        return int(length)
+
+
+class Pending(Generic[Res]):
+    """An answer that is still to come."""
+
+    def __init__(self, connection: Connection, api: AnyApi, version: int, correlation: int) -> None:
+        self._connection = connection
+        self._api = api
+        self._version = version
+        self._correlation = correlation
+
+    def peek(self, timeout_s: float) -> None:
+        """Return once the answer is there, and leave it to be read; raises `Silence`."""
+        self._connection.wait(timeout_s)
+
+    def result(self, timeout_s: float = ANSWER_WITHIN_S) -> Res:
+        """The answer; raises `Silence` when none comes in time, and may be called again."""
+        frame = self._connection.receive(timeout_s)
+        correlation, pos = frames.response_body(self._api, self._version, frame)
+        assert correlation == self._correlation
+        answer: Res = self._api.decode_response(self._version, frame, pos)
+        return answer

@@ -1,0 +1,55 @@
+"""How stories are told: sequences in which one answer depends on what went before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from interop.oracle import sayings
+from interop.oracle.actors import Actor, Stage
+from interop.oracle.connection import Closed, Pending
+
+#: Yields what happened, line by line.
+Story = Callable[[Stage], Iterator[str]]
+
+STORIES: dict[str, Story] = {}
+
+
+def story(name: str) -> Callable[[Story], Story]:
+    """Make a function a story."""
+
+    def add(function: Story) -> Story:
+        STORIES[name] = function
+        return function
+
+    return add
+
+
+def tell(stage: Stage, name: str) -> str:
+    """Play a story; its lines, and what the group is like at the end."""
+    lines = []
+    try:
+        lines += STORIES[name](stage)
+    except Closed:
+        lines.append("the connection is closed")
+    return "\n".join([*lines, f"at the end: {stage.state()}"])
+
+
+def joined(stage: Stage, actor: Actor, pending: Pending) -> str:
+    """A JoinGroup's answer, taken over where it is a success."""
+    if stage.parked(pending):
+        return f"{actor.name} is parked"
+    return f"{actor.name}: {taken(stage, actor, pending)}"
+
+
+def taken(stage: Stage, actor: Actor, pending: Pending) -> str:
+    answer = pending.result()
+    if answer.error_code == 0:
+        stage.names.setdefault(answer.member_id, actor.name)
+        actor.member_id, actor.generation = answer.member_id, answer.generation_id
+    return sayings.join(stage, answer)
+
+
+def synced(stage: Stage, actor: Actor, pending: Pending) -> str:
+    if stage.parked(pending):
+        return f"{actor.name} is parked"
+    return f"{actor.name}: {sayings.sync(pending.result())}"

@@ -1,0 +1,120 @@
+"""Stories in which time passes: sessions and rebalances that end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from interop.oracle.actors import Stage
+from interop.oracle.scenes import stable_alone
+from interop.oracle.telling import joined, story, synced, taken
+
+#: The shortest session that brokers allow.
+SHORT_MS = 6_000
+
+
+@story("a session ends")
+def _(stage: Stage) -> Iterator[str]:
+    actor = stage.actor("A", session_timeout_ms=SHORT_MS)
+    actor.join()
+    actor.begin_to_sync({actor.member_id: b"a"}).result()
+    time.sleep(SHORT_MS / 1000 / 2)
+    yield f"after half of it: {stage.state()}, heartbeat {actor.heartbeat()}"
+    time.sleep(SHORT_MS / 1000 * 0.75)
+    yield f"three quarters later: {stage.state()}, commit {actor.commit()}"
+    time.sleep(SHORT_MS / 1000 * 0.75)
+    yield f"three quarters later: {stage.state()}"
+    stage.wait_for_state("Empty/0")
+    yield f"then: {stage.state()}, heartbeat {actor.heartbeat()}"
+
+
+@story("a session ends while its member's JoinGroup is parked")
+def _(stage: Stage) -> Iterator[str]:
+    scene = stable_alone(stage)
+    actor = stage.actor("S", session_timeout_ms=SHORT_MS)
+    pending = actor.begin_to_join()
+    time.sleep(SHORT_MS / 1000 + 2)
+    yield f"A hears {scene.leader.heartbeat()}"
+    yield joined(stage, actor, pending)
+    yield joined(stage, scene.leader, scene.leader.ask_to_join())
+    yield joined(stage, actor, pending)
+
+
+@story("the leader's session ends before it syncs")
+def _(stage: Stage) -> Iterator[str]:
+    leader = stage.actor("A", session_timeout_ms=SHORT_MS)
+    leader.join()
+    follower = stage.actor("B")
+    pending = follower.begin_to_join()
+    stage.wait_for_state("PreparingRebalance/2")
+    leader.joined(leader.ask_to_join())
+    follower.joined(pending)
+    waiting = follower.begin_to_sync()
+    yield synced(stage, follower, waiting)
+    stage.wait_for_state("PreparingRebalance/1")
+    yield synced(stage, follower, waiting)
+    yield joined(stage, follower, follower.ask_to_join())
+
+
+@story("an id that is given out and not used holds a rebalance up until its session ends")
+def _(stage: Stage) -> Iterator[str]:
+    scene = stable_alone(stage)
+    undecided = stage.actor("U", session_timeout_ms=SHORT_MS)
+    given = undecided.ask_to_join("").result()
+    yield f"{stage.state()}, A hears {scene.leader.heartbeat()}"
+    again = scene.leader.ask_to_join()
+    yield joined(stage, scene.leader, again)
+    yield f"A: {taken(stage, scene.leader, again)}"
+    undecided.member_id = given.member_id
+    yield f"U hears {undecided.heartbeat()}"
+    yield joined(stage, undecided, undecided.ask_to_join())
+
+
+@story("the rebalance timeout puts out whom it has waited for")
+def _(stage: Stage) -> Iterator[str]:
+    slow = stage.actor("A", rebalance_timeout_ms=4_000)
+    slow.join()
+    slow.begin_to_sync({slow.member_id: b"a"}).result()
+    other = stage.actor("B", rebalance_timeout_ms=2_000)
+    pending = other.begin_to_join()
+    began = time.monotonic()
+    yield joined(stage, other, pending)
+    heard = slow.heartbeat()
+    while stage.described().group_state == "PreparingRebalance":
+        time.sleep(0.1)
+    after = time.monotonic() - began
+    yield f"A heard {heard}; over after the longer one of the two timeouts: {3 < after < 8}"
+    yield joined(stage, other, pending)
+    yield f"A hears {slow.heartbeat()}"
+
+
+@story("the rebalance timeout leaves static members in")
+def _(stage: Stage) -> Iterator[str]:
+    slow = stage.actor("A", instance_id="i-a", rebalance_timeout_ms=2_000)
+    slow.join()
+    slow.begin_to_sync({slow.member_id: b"a"}).result()
+    other = stage.actor("B", rebalance_timeout_ms=2_000)
+    pending = other.begin_to_join()
+    yield joined(stage, other, pending)
+    time.sleep(2.5)
+    yield joined(stage, other, pending)
+    yield f"A hears {slow.heartbeat()}, then with the new generation:"
+    slow.generation = other.generation
+    yield f"{slow.heartbeat()}"
+
+
+@story("who does not sync in time is put out")
+def _(stage: Stage) -> Iterator[str]:
+    actors = [stage.actor(name, rebalance_timeout_ms=3_000) for name in ("A", "B")]
+    leader, follower = actors
+    leader.join()
+    pending = follower.begin_to_join()
+    stage.wait_for_state("PreparingRebalance/2")
+    leader.joined(leader.ask_to_join())
+    follower.joined(pending)
+    ids = {leader.member_id: b"a", follower.member_id: b"b"}
+    yield synced(stage, leader, leader.begin_to_sync(ids))
+    yield f"{stage.state()}, B hears {follower.heartbeat()}"
+    stage.wait_for_state("PreparingRebalance/1")
+    yield f"A hears {leader.heartbeat()}, B hears {follower.heartbeat()}"
+    yield joined(stage, leader, leader.ask_to_join())

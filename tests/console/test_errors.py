@@ -109,6 +109,12 @@ def test_librdkafkas_log_is_shown_when_asked_for(nobody: str) -> None:
     assert ran.err.splitlines()[-1].startswith("error: no Kafka broker answered")
 
 
+def test_a_reader_that_is_gone_already(partage: Commands) -> None:
+    ran = partage.shell("{ sleep 0.5; partage topics list --json; } | true; exit ${PIPESTATUS[0]}")
+    assert ran.code in (0, 1)
+    assert ran.err == ""
+
+
 def test_a_refused_login(partage: Commands, tmp_path: Path) -> None:
     # Our broker asks for no login; a client that insists on TLS is not understood.
     config = tmp_path / "client.properties"

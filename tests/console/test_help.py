@@ -72,8 +72,11 @@ def test_the_examples_work(
     ran = 0
     # In this order each finds what it needs, as in a first session with the command.
     for command in COMMANDS:
+        if command == ["consume"]:
+            partage("produce", "-t", "flights", "-p", 0, stdin="in partition 0\n")
         for example in examples(partage, command):
             done = pipeline(partage, example)
+            assert done.out or "produced" in done.err, example
             if "--json" in example and "|" not in example:
                 for document in done.lines if command == ["consume"] else [done.out]:
                     json.loads(document)

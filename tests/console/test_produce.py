@@ -43,6 +43,11 @@ def test_files_and_stdin_in_the_order_given(partage: Commands, topic: str, tmp_p
     assert shown == ["1", "2", "from stdin", "3"]
 
 
+def test_pipes_are_files_too(partage: Commands, topic: str) -> None:
+    ran = partage.shell(f"partage produce -t {topic} <(echo a)")
+    assert ran.err.startswith("produced 1 record ")
+
+
 def test_keys_choose_partitions_as_in_java(partage: Commands, topic: str) -> None:
     keys = [f"key-{number}" for number in range(20)]
     partage("produce", "-t", topic, "-K", ":", stdin=records([f"{key}:v" for key in keys]))
@@ -201,6 +206,7 @@ def unread(broker: str) -> str:
     [
         (["-p", "9"], "has 4 partitions, from 0 on", 1),
         (["nothing.txt"], "cannot read nothing.txt: no such file", 1),
+        (["."], "cannot read .: no such file", 1),
         (["--property", "parse.kye=true"], "no such --property: parse.kye", 2),
         (["-K", ""], "key.separator must not be empty", 2),
         (["--format", "json", "-K", ":"], "are for --format text", 2),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -51,7 +52,7 @@ class Cluster:
         self.verbose = verbose
         self._properties = {"bootstrap.servers": bootstrap_servers, **properties}
         self._log = _librdkafka_log(verbose)
-        self.troubles: list[KafkaError] = []
+        self.troubles: deque[KafkaError] = deque(maxlen=100)
 
     def __enter__(self) -> Self:
         return self

@@ -91,7 +91,10 @@ def consume(
     timeout_ms: Annotated[
         int | None,
         typer.Option(
-            "--timeout-ms", metavar="MS", min=1, help="Stop when no record came for that long."
+            "--timeout-ms",
+            metavar="MS",
+            min=1,
+            help="Stop when no record came for that long, joining the group included.",
         ),
     ] = None,
     exit_at_end: Annotated[
@@ -150,7 +153,7 @@ def consume(
       partage consume --topic flights --from-beginning --max-messages 10
       partage consume -t flights -e -f '%p %o %k %s\\n'
       partage consume --topic flights --partition 0 --offset -5 --exit --json
-      partage consume --topic flights --group readers --from-beginning --timeout-ms 2000
+      partage consume --topic flights --group readers --from-beginning --exit
       partage consume -t flights -e --json | partage produce -t copy -p -1 --format json
     """
     switched_on = {

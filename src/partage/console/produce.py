@@ -169,7 +169,7 @@ def produce(
     headers = [(name, value.encode()) for name, value in pairs(header or [], "--header").items()]
     sources = files or [_STDIN]
     for source in sources:
-        if source != _STDIN and not source.is_file():
+        if source != _STDIN and (source.is_dir() or not source.exists()):
             raise Failure(f"cannot read {source}: no such file")
     producer = cluster.producer(_defaults(cluster, acks, compression_codec), _REQUIRED)
     started = time.monotonic()

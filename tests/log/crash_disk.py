@@ -106,9 +106,10 @@ class CrashDisk:
             file.write(position, bytes(chunk))
             position += len(chunk)
 
-    def sync(self, path: str) -> None:
-        self._operate()
-        self._file(path).sync()
+    def sync(self, *paths: str) -> None:
+        for path in paths:
+            self._operate()
+            self._file(path).sync()
 
     def truncate(self, path: str, length: int) -> None:
         self._operate()

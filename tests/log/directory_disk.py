@@ -33,8 +33,9 @@ class DirectoryDisk:
         finally:
             os.close(fd)
 
-    def sync(self, path: str) -> None:
-        self._sync(path)
+    def sync(self, *paths: str) -> None:
+        for path in paths:
+            self._sync(path)
 
     def truncate(self, path: str, length: int) -> None:
         os.truncate(self.root / path, length)

@@ -79,8 +79,8 @@ class CountingDisk(MemoryDisk):
         self.calls.append(("write", (path, position)))
         super().write(path, position, chunks)
 
-    def sync(self, path: str) -> None:
-        self.calls.append(("sync", path))
+    def sync(self, *paths: str) -> None:
+        self.calls.append(("sync", paths))
 
     def sync_directory(self, path: str) -> None:
         self.calls.append(("sync_directory", path))
@@ -99,8 +99,7 @@ def test_a_group_takes_as_few_calls_as_can_be() -> None:
         ("write", ("a", 0)),
         ("write", ("b", 5)),
         ("write", ("a", 4)),
-        ("sync", "a"),
-        ("sync", "b"),
+        ("sync", ("a", "b")),
         ("sync_directory", ""),
     ]
     assert disk.read("a", 0, 9) == b"12345"

@@ -27,8 +27,12 @@ class Disk(Protocol):
     def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
         """Write the chunks one after the other at ``position``; makes the file if need be."""
 
-    def sync(self, path: str) -> None:
-        """Return once what was written to the file survives a loss of power."""
+    def sync(self, *paths: str) -> None:
+        """Return once what was written to the files survives a loss of power.
+
+        Several at a time may take no longer than one. After an error of one nothing is known of
+        the others.
+        """
 
     def truncate(self, path: str, length: int) -> None:
         """Cut the file to ``length`` bytes."""

@@ -40,8 +40,9 @@ class MemoryDisk:
                 file[position : position + len(chunk)] = chunk
             position += len(chunk)
 
-    def sync(self, path: str) -> None:
-        self._file(path)
+    def sync(self, *paths: str) -> None:
+        for path in paths:
+            self._file(path)
 
     def truncate(self, path: str, length: int) -> None:
         file = self._file(path)

@@ -19,8 +19,7 @@ def perform(disk: Disk, writes: Sequence[Write], *, sync: bool = True) -> None:
     for path, position, chunks in _joined(writes):
         disk.write(path, position, chunks)
     if sync:
-        for path in dict.fromkeys(write.path for write in writes):
-            disk.sync(path)
+        disk.sync(*dict.fromkeys(write.path for write in writes))
         sync_directories(disk, (write.path for write in writes if write.position == 0))
 
 
@@ -32,8 +31,7 @@ def perform_step(disk: Disk, *steps: Step) -> None:
     perform(disk, [write for step in steps for write in step.writes])
     markers = [step.marker for step in steps]
     perform(disk, markers, sync=False)
-    for path in dict.fromkeys(marker.path for marker in markers):
-        disk.sync(path)
+    disk.sync(*dict.fromkeys(marker.path for marker in markers))
 
 
 def sync_directories(disk: Disk, paths: Iterable[str]) -> None:

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from partage.broker.disk import RealDisk
+
+MANY = [f"{number}" for number in range(20)]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> RealDisk:
+    disk = RealDisk(tmp_path)
+    for path in MANY:
+        disk.write(path, 0, [b"x"])
+    return disk
+
+
+def test_each_of_many_files_is_synced_once(disk: RealDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    fdatasync = os.fdatasync
+
+    def recorded(fd: int) -> None:
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")))
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", recorded)
+    disk.sync(*MANY)
+    assert sorted(synced) == sorted(MANY)
+    synced.clear()
+    disk.sync("7")
+    disk.sync()
+    assert synced == ["7"]
+    disk.close()
+
+
+@pytest.mark.parametrize("place", [0, 1, len(MANY)])
+def test_a_file_that_cannot_be_synced_fails_them_all(disk: RealDisk, place: int) -> None:
+    with pytest.raises(FileNotFoundError):
+        disk.sync(*MANY[:place], "missing", *MANY[place:])
+    disk.sync(*MANY)  # the disk itself is none the worse
+    disk.close()

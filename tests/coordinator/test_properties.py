@@ -38,7 +38,7 @@ from .trace import Answered, Asked, Lost
 GROUPS = ("g", "h")
 SETTINGS = GroupSettings(
     members_max=4,
-    new_member_join_timeout_ms=15_000,
+    new_member_join_timeout_ms=8_000,
     offset_metadata_bytes_max=4,
     offsets_retention_ms=100_000,
     offsets_retention_check_interval_ms=40_000,
@@ -72,9 +72,19 @@ LISTS = (
 EVERYTHING = ("range", "roundrobin", "sticky")
 
 actors = st.integers(0, 5)
+speakers = st.integers(0, 14)  # the last of them only such as believe to be members
 groups = st.sampled_from(("g", "g", "g", "h"))
 #: Mostly the right id or generation, now and then one of the past, nobody's, or another's.
 whose = st.sampled_from(("right",) * 8 + ("stale", "none", "other", "strange"))
+#: Whose member id, and which generation, in one request.
+claims = st.sampled_from(
+    (
+        *(("right", "right"),) * 6,
+        *(("right", which) for which in ("stale", "none", "other", "strange")),
+        *((whose_id, "right") for whose_id in ("stale", "none", "other", "strange")),
+        ("none", "none"),
+    )
+)
 alive = st.sets(actors, min_size=2, max_size=4)
 partitions = st.tuples(st.sampled_from(("t", "u")), st.integers(0, 1))
 offsets = st.builds(
@@ -117,6 +127,12 @@ class Anything(RuleBasedStateMachine):
                     if seat.owed is entry.asked:
                         seat.owed = None
         trace.clear()
+
+    def speaker(self, who: int, group_id: str) -> Actor:
+        if who < len(self.actors):
+            return self.actors[who]
+        seated = [actor for actor in self.actors if actor.seat(group_id).stage != "join"]
+        return (seated or self.actors)[who % len(seated or self.actors)]
 
     def member_id(self, actor: Actor, group_id: str, who: str) -> str:
         seat = actor.seat(group_id)
@@ -191,23 +207,22 @@ class Anything(RuleBasedStateMachine):
         self.ask(actor, actor.join(self.harness, group_id, member_id))
 
     @rule(
-        who=actors,
+        who=speakers,
         group_id=groups,
-        whose_id=whose,
-        which=whose,
+        claim=claims,
         error=st.sampled_from((None, None, None, None, "why")),
     )
-    def sync(self, who: int, group_id: str, whose_id: str, which: str, error: str | None) -> None:
-        actor = self.actors[who]
-        member_id = self.member_id(actor, group_id, whose_id)
-        generation = self.generation(actor, group_id, which)
+    def sync(self, who: int, group_id: str, claim: tuple[str, str], error: str | None) -> None:
+        actor = self.speaker(who, group_id)
+        member_id = self.member_id(actor, group_id, claim[0])
+        generation = self.generation(actor, group_id, claim[1])
         self.ask(actor, actor.sync(self.harness, group_id, member_id, generation, error))
 
-    @rule(who=actors, group_id=groups, whose_id=whose, which=whose)
-    def heartbeat(self, who: int, group_id: str, whose_id: str, which: str) -> None:
-        actor = self.actors[who]
-        member_id = self.member_id(actor, group_id, whose_id)
-        generation = self.generation(actor, group_id, which)
+    @rule(who=speakers, group_id=groups, claim=claims)
+    def heartbeat(self, who: int, group_id: str, claim: tuple[str, str]) -> None:
+        actor = self.speaker(who, group_id)
+        member_id = self.member_id(actor, group_id, claim[0])
+        generation = self.generation(actor, group_id, claim[1])
         self.ask(actor, actor.heartbeat(self.harness, group_id, member_id, generation))
 
     @precondition(lambda self: self.harness.owed)
@@ -230,9 +245,9 @@ class Anything(RuleBasedStateMachine):
             now_ms, ticket = self.harness.now_ms, self.harness.ticket()
             self.ask(actor, msgspec.structs.replace(asked, at_ms=now_ms, reply_to=ticket))
 
-    @rule(who=actors, group_id=groups, whose_ids=st.lists(whose, min_size=1, max_size=2))
+    @rule(who=speakers, group_id=groups, whose_ids=st.lists(whose, min_size=1, max_size=2))
     def leave(self, who: int, group_id: str, whose_ids: list[str]) -> None:
-        actor = self.actors[who]
+        actor = self.speaker(who, group_id)
         ids = tuple(self.member_id(actor, group_id, whose_id) for whose_id in whose_ids)
         self.ask(actor, actor.leave(self.harness, group_id, ids))
 
@@ -249,20 +264,19 @@ class Anything(RuleBasedStateMachine):
         )
 
     @rule(
-        who=actors,
+        who=speakers,
         group_id=groups,
-        whose_id=whose,
-        which=whose,
+        claim=claims,
         wanted=st.lists(
             offsets, min_size=1, max_size=3, unique_by=lambda o: (o.topic, o.partition)
         ),
     )
     def commit(
-        self, who: int, group_id: str, whose_id: str, which: str, wanted: list[OffsetToCommit]
+        self, who: int, group_id: str, claim: tuple[str, str], wanted: list[OffsetToCommit]
     ) -> None:
-        actor = self.actors[who]
-        member_id = self.member_id(actor, group_id, whose_id)
-        generation = self.generation(actor, group_id, which)
+        actor = self.speaker(who, group_id)
+        member_id = self.member_id(actor, group_id, claim[0])
+        generation = self.generation(actor, group_id, claim[1])
         event = actor.commit(self.harness, group_id, member_id, generation, tuple(wanted))
         self.ask(actor, event)
 

@@ -29,7 +29,7 @@ check: setup  ## style, types, and the floors of the house
 
 interop: setup  ## other people's clients, and Apache Kafka; fetched by script
 	$(BIN)/python tests/interop/peers/install.py
-	$(BIN)/pytest -m interop tests/interop
+	$(BIN)/pytest -m interop -n 2 --dist loadgroup tests
 
 bench: setup  ## speed beside peers; prints ratios
 	$(BIN)/python tests/interop/peers/install.py

@@ -187,4 +187,5 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "another generation, or a member that is in none yet: ILLEGAL_GENERATION",
         "each partition for itself: metadata too long: OFFSET_METADATA_TOO_LARGE",
     ),
+    "OffsetDelete": ("empty group id: INVALID_GROUP_ID",),
 }

@@ -103,6 +103,9 @@ def delete_offsets(
 
     None stands for topics that cannot be told: then none of them is safe to delete.
     """
+    if not event.group_id:
+        turn.reply(event.reply_to, DeleteOffsetsReply(error=ErrorCode.INVALID_GROUP_ID))
+        return
     answer = ANSWERS[Row.DELETE_OFFSETS][None if group is None else group.state]
     if answer is Answer.OFFSETS_UNUSED and (group is None or group.protocol_type != "consumer"):
         answer = Answer.NOT_EMPTY

@@ -52,13 +52,6 @@ DIFFERENCES = (
         "As in v5.",
     ),
     Difference(
-        "OffsetDelete",
-        ("empty group id",),
-        "INVALID_GROUP_ID",
-        "GROUP_ID_NOT_FOUND",
-        "OffsetCommit and DeleteGroups take the empty id in Kafka too; here OffsetDelete does.",
-    ),
-    Difference(
         "a member asks twice to join",
         A_STORY,
         "the first request: B is parked",

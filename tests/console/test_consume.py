@@ -164,7 +164,8 @@ def test_ctrl_c_commits_and_leaves_the_group(partage: Commands, flights: str, na
 
 
 def test_a_reader_that_has_had_enough(partage: Commands, topic: str, name: str) -> None:
-    partage("produce", "-t", topic, stdin=records([str(n) for n in range(3000)]))
+    # More than a pipe holds.
+    partage("produce", "-t", topic, stdin=records([f"{n:0100}" for n in range(3000)]))
     ran = partage.shell(f"partage consume -t {topic} -e | head -2")
     assert ran.code == 0
     assert len(ran.lines) == 2

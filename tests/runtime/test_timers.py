@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partage.runtime.timers import Timers
@@ -12,12 +12,13 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("set"), keys, st.integers(0, 30)),
         st.tuples(st.just("cancel"), keys, st.just(0)),
-        st.tuples(st.just("pass"), st.just(""), st.integers(0, 10)),
+        st.tuples(st.just("pass"), st.just(""), st.integers(0, 30)),
     ),
     max_size=60,
 )
 
 
+@settings(deadline=None, derandomize=True)
 @given(steps)
 def test_timers_fire_as_a_search_would_find_them(script: list[tuple[str, str, int]]) -> None:
     timers: Timers[str] = Timers()
@@ -43,6 +44,7 @@ def test_timers_fire_as_a_search_would_find_them(script: list[tuple[str, str, in
         assert not model or (wake_ms is not None and wake_ms <= min(model.values()))
 
 
+@settings(deadline=None, derandomize=True)
 @given(steps, st.dictionaries(keys, st.tuples(keys, st.integers(-5, 5) | st.none())))
 def test_what_is_armed_or_cancelled_while_timers_fire_counts_at_once(
     script: list[tuple[str, str, int]], reactions: dict[str, tuple[str, int | None]]
@@ -71,6 +73,14 @@ def change(timers: Timers[str], model: dict[str, int], key: str, deadline_ms: in
         model.pop(key, None)
     else:
         model[key] = deadline_ms
+
+
+def test_timers_that_moved_fire_in_the_order_of_where_they_moved_to() -> None:
+    timers: Timers[str] = Timers()
+    timers.set("a", 5)
+    timers.set("b", 7)
+    timers.set("a", 9)
+    assert list(timers.due(10)) == ["b", "a"]
 
 
 def test_heartbeats_do_not_let_the_queue_grow() -> None:

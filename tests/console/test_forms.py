@@ -8,10 +8,11 @@ from io import BytesIO
 from typing import cast
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partage.console.cluster import Cluster
 from partage.console.escapes import unescape
 from partage.console.lines import lines
 from partage.console.record_json import from_json, to_json
@@ -142,3 +143,25 @@ def test_numbers_for_people() -> None:
 def test_a_message_without_a_time_has_none() -> None:
     record = json.loads(to_json(cast("Message", Message(topic="t", value=b"v"))))
     assert (record["timestamp"], record["timestamp_type"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused "
+            "(after 0ms in state CONNECT, 3 identical error(s) suppressed)",
+            "Connection refused",
+        ),
+        (
+            "x:1/bootstrap: Failed to resolve 'x:1': Name or service not known "
+            "(after 7ms in state CONNECT)",
+            "Name or service not known",
+        ),
+        ("Disconnected", "Disconnected"),
+    ],
+)
+def test_what_librdkafka_says_without_what_nobody_asked(text: str, cause: str) -> None:
+    cluster = Cluster("x:1", {}, 500, verbose=False)
+    cluster.troubles.append(KafkaError(KafkaError._TRANSPORT, text))
+    assert f"within 500 ms ({cause}); check" in cluster.unreachable().message

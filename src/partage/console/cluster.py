@@ -35,7 +35,7 @@ _REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _CAUSE: Final = re.compile(
     r"(?:.*?: )?(?:Connect to \S+ failed: |Failed to resolve '[^']*': )?(.*)"
 )
-_ASIDE: Final = re.compile(r" \((?:after )?\d+ ?ms in state [A-Z_]+\)|, \d+ identical error.*$")
+_ASIDE: Final = re.compile(r" \(after \d+ms in state .*$")
 
 
 class Cluster:

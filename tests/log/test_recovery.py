@@ -224,6 +224,19 @@ def test_leftovers_are_removed(disk: Disk) -> None:
     assert host.values() == values(5)
 
 
+def test_an_index_of_a_segment_that_was_lost_does_not_mix_with_the_next_one(disk: Disk) -> None:
+    host = host_of(disk, 3, index_interval_bytes=0)
+    for suffix in ("index", "timeindex"):
+        disk.write(SECOND.replace("log", suffix), 0, [b"\1" * 240])
+    host.open()
+    host.write(*map(batch, values(7)[3:]))
+    host.close()
+    assert host.open().scanned_bytes == 0
+    assert host.values() == values(7)
+    assert host.log.expired(NOW_MS) is None
+    assert disk.size(SECOND.replace("log", "index")) == 2 * 8
+
+
 def test_producers_are_known_again_after_a_crash(disk: Disk) -> None:
     host = host_of(disk, 0)
     payloads = [batch(b"%d" % n * 40, producer=(9, 0, n)) for n in range(8)]

@@ -47,10 +47,11 @@ def drop_segments(disk: Disk, directory: str, bases: Iterable[int]) -> None:
             disk.remove(path)
 
 
-def drop_strays(disk: Disk, directory: str, kept_offsets: Collection[int]) -> None:
-    """Remove index files and snapshots that belong to none of these offsets."""
+def drop_strays(disk: Disk, directory: str, bases: Collection[int], end_offset: int) -> None:
+    """Remove index files of no segment, and snapshots of neither a segment nor the log's end."""
+    kept = {INDEX: {*bases}, TIME_INDEX: {*bases}, SNAPSHOT: {*bases, end_offset}}
     for name in disk.names(directory):
-        for suffix in (INDEX, TIME_INDEX, SNAPSHOT):
+        for suffix, offsets in kept.items():
             offset = offset_of(name, suffix)
-            if offset is not None and offset not in kept_offsets:
+            if offset is not None and offset not in offsets:
                 disk.remove(f"{directory}/{name}")

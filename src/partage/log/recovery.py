@@ -239,7 +239,7 @@ class _Opening:
         """The result, once files that are missing are there, and those of nobody are not."""
         self._complete_indexes(closed)
         bases = [segment.base_offset for segment in [*closed, active]]
-        drop_strays(self._disk, self._directory, {*bases, end_offset})
+        drop_strays(self._disk, self._directory, bases, end_offset)
         log = PartitionLog(
             self._disk,
             self._directory,

@@ -95,14 +95,21 @@ FAULTS: dict[str, tuple[Row, Faults]] = {
             ],
         ),
     ),
+    "OffsetDelete": (
+        Row.DELETE_OFFSETS,
+        (
+            {"group_id": "", "partitions": (("u", 0),)},
+            [(ErrorCode.INVALID_GROUP_ID, {"group_id": "g"})],
+        ),
+    ),
 }
 
 
 def errors_of(stage: Stage, event: Asked) -> set[ErrorCode]:
     reply = stage.harness.answer_to(event)
-    if hasattr(reply, "errors"):
-        return set(reply.errors)
-    return {reply.error}  # type: ignore[union-attr]  # refusals are immediate
+    assert reply is not None
+    error = getattr(reply, "error", None)
+    return {*getattr(reply, "errors", ()), *([] if error is None else [error])}
 
 
 @pytest.mark.parametrize("request_name", CHECKS)

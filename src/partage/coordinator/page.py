@@ -52,6 +52,10 @@ Offsets expire, after the retention:
 An offset that an old client committed with a retention of its own expires after that instead.
 """
 
+_DIFFER = """\
+As its source reads; [differences](differences.md) has what was found by asking both.
+"""
+
 #: What we do otherwise than Apache Kafka 4, and why.
 DIFFERENCES: tuple[tuple[str, str], ...] = (
     (
@@ -124,6 +128,14 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
         "Kafka goes by the last generation's.",
     ),
     (
+        "DescribeGroups shows no assignments while the sync is awaited.",
+        "Those of the last generation are void. Kafka shows them on until the new ones come.",
+    ),
+    (
+        "A static member that returns is shown under its new client id and host at once.",
+        "In Kafka at the next rebalance.",
+    ),
+    (
         "`offset.metadata.max.bytes` counts bytes.",
         "Kafka counts UTF-16 code units.",
     ),
@@ -148,6 +160,7 @@ def page() -> str:
         "## What is stored\n",
         _STORED,
         "## Where we differ from Apache Kafka\n",
+        _DIFFER,
         _table(("here", "why, or what Kafka does"), DIFFERENCES),
     )
     return "\n".join(sections)

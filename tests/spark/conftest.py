@@ -1,0 +1,81 @@
+"""One broker and one Spark session for all tests here: a session takes half a minute to warm up."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from partage.testing import ThreadedBroker
+
+
+class Kafka:
+    """A broker, and another client's way of filling it."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self._admin = AdminClient({"bootstrap.servers": servers})
+        self._made = 0
+
+    def topic(self, partitions: int = 1, **config: str) -> str:
+        """A new topic's name; its records may be of any time."""
+        self._made += 1
+        return self.create(f"topic{self._made}", partitions, **config)
+
+    def create(self, name: str, partitions: int = 1, **config: str) -> str:
+        """A topic of this name."""
+        made = self._admin.create_topics(
+            [NewTopic(name, partitions, 1, config={"retention.ms": "-1"} | config)]
+        )
+        made[name].result(30)
+        return name
+
+    def produce(self, topic: str, records: list[dict], **config: object) -> None:
+        """Records as ``Producer.produce`` takes them; all are acknowledged."""
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 20, **config})
+        failures: list[object] = []
+
+        def told(error: object, message: object) -> None:
+            if error:
+                failures.append(error)
+
+        for record in records:
+            producer.produce(topic, on_delivery=told, **record)
+        assert producer.flush(30) == 0
+        assert failures == []
+
+    def cut(self, topic: str, before: int, partition: int = 0) -> None:
+        """Delete the records before an offset."""
+        from confluent_kafka import TopicPartition
+
+        at = TopicPartition(topic, partition, before)
+        self._admin.delete_records([at])[at].result(30)
+
+
+@pytest.fixture(scope="session")
+def kafka():
+    with ThreadedBroker({"log.retention.check.interval.ms": "20"}) as broker:
+        yield Kafka(broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def spark():
+    from partage.spark import prepare_java
+
+    prepare_java()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.log.level": "ERROR",
+    }.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()

@@ -1,0 +1,157 @@
+"""``spark.read.format("partage")``, in Spark."""
+
+import re
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def read(spark, kafka):
+    def load(**options):
+        reader = spark.read.format("partage").option("kafka.bootstrap.servers", kafka.servers)
+        return reader.options(**options).load()
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def mixed(kafka):
+    """A topic of two partitions with all there is in records."""
+    topic = kafka.topic(2)
+    records = [
+        {"key": b"k", "value": b"v", "headers": [("a", b"1"), ("a", None)], "timestamp": NOW_MS},
+        {"key": None, "value": None, "timestamp": NOW_MS + 1},
+        {"key": b"", "value": b"", "headers": [("größe", b"")], "timestamp": NOW_MS + 2},
+    ]
+    kafka.produce(topic, [{**record, "partition": 0} for record in records])
+    stamped = [{"value": b"%d" % n, "partition": 1, "timestamp": NOW_MS} for n in range(100)]
+    kafka.produce(topic, stamped)
+    return topic
+
+
+def test_rows_are_as_the_connector_has_them(read, mixed):
+    frame = read(subscribe=mixed, includeHeaders="true")
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
+        "timestamp:timestamp,timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    assert all(field.nullable for field in frame.schema)
+    millis = f.unix_millis("timestamp").alias("timestamp")
+    rows = frame.where("partition = 0").withColumn("timestamp", millis).orderBy("offset").collect()
+    assert [tuple(row) for row in rows] == [
+        (b"k", b"v", mixed, 0, 0, NOW_MS, 0, [("a", b"1"), ("a", None)]),
+        (None, None, mixed, 0, 1, NOW_MS + 1, 0, None),
+        (b"", b"", mixed, 0, 2, NOW_MS + 2, 0, [("größe", b"")]),
+    ]
+
+
+def test_every_record_comes_once_whatever_the_parts(read, mixed):
+    for options in ({}, {"minPartitions": "7"}, {"maxRecordsPerPartition": "10"}):
+        frame = read(subscribe=mixed, columns="partition,offset", **options)
+        assert frame.schema.names == ["partition", "offset"]
+        found = sorted(tuple(row) for row in frame.collect())
+        assert found == [(0, n) for n in range(3)] + [(1, n) for n in range(100)]
+    assert frame.rdd.getNumPartitions() == 11
+
+
+def test_a_range(read, mixed):
+    ending = f'{{"{mixed}": {{"0": 2, "1": 50}}}}'
+    starting = f'{{"{mixed}": {{"0": -2, "1": 40}}}}'
+    frame = read(subscribe=mixed, startingOffsets=starting, endingOffsets=ending)
+    rows = frame.groupBy("partition").agg(f.min("offset"), f.max("offset"), f.count("*")).collect()
+    assert sorted(tuple(row) for row in rows) == [(0, 0, 1, 2), (1, 40, 49, 10)]
+
+
+def test_the_end_is_looked_for_at_each_action(read, kafka):
+    topic = kafka.topic()
+    frame = read(subscribe=topic)
+    assert frame.count() == 0
+    kafka.produce(topic, [{"value": b"x"}] * 3)
+    assert read(subscribe=topic).count() == 3
+
+
+def test_many_records_in_batches_of_every_codec(read, kafka):
+    topics = []
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        topics.append(topic := kafka.topic())
+        records = [{"key": b"%d" % n, "value": b"x" * (n % 90)} for n in range(8_000)]
+        kafka.produce(topic, records, **{"compression.type": codec})
+    rows = (
+        read(subscribe=",".join(topics))
+        .groupBy("topic")
+        .agg(
+            f.count("*"),
+            f.sum(f.length("value")),
+            f.sum(f.col("key").cast("string").cast("long") - f.col("offset")),
+        )
+        .collect()
+    )
+    size = sum(n % 90 for n in range(8_000))
+    assert sorted(tuple(row) for row in rows) == [
+        (topic, 8_000, size, 0) for topic in sorted(topics)
+    ]
+
+
+def test_the_brokers_own_time(read, kafka):
+    topic = kafka.topic(**{"message.timestamp.type": "LogAppendTime"})
+    kafka.produce(topic, [{"value": b"x", "timestamp": 1}])
+    (row,) = read(subscribe=topic).select("timestampType", f.unix_millis("timestamp")).collect()
+    assert row[0] == 1
+    assert row[1] > NOW_MS
+
+
+class TestRefusals:
+    """The message is in the error, under the name that it has here."""
+
+    def story(self, act):
+        with pytest.raises(PySparkException) as raised:
+            act()
+        return str(raised.value)
+
+    def test_an_option_at_load(self, read):
+        story = self.story(lambda: read(subscribe="t", startingOffset="earliest"))
+        assert (
+            "BadOption: there is no option 'startingoffset'; did you mean startingOffsets" in story
+        )
+
+    def test_an_option_that_only_a_batch_read_minds(self, read):
+        story = self.story(read(subscribe="t", startingOffsets="latest").count)
+        assert "startingOffsets=latest leaves a batch read nothing to read" in story
+
+    def test_a_topic_that_is_not_there(self, read, mixed):
+        story = self.story(read(subscribe=mixed + "x").count)
+        assert f"UnknownTopic: there is no topic '{mixed}x'; did you mean" in story
+
+    def test_brokers_that_are_not_there(self, spark):
+        reader = spark.read.format("partage").option("kafka.bootstrap.servers", "127.0.0.1:1")
+        story = self.story(reader.option("subscribe", "t").load().count)
+        assert "no broker can be reached (127.0.0.1:1: Connection refused)" in story
+
+    def test_records_that_are_gone(self, read, kafka):
+        topic = kafka.topic()
+        kafka.produce(topic, [{"value": b"x"}] * 10)
+        kafka.cut(topic, 4)
+        options = {"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 1}}}}'}
+        assert f"offset 1 of {topic}-0 is deleted" in self.story(read(**options).count)
+        assert read(**options, failOnDataLoss="false").count() == 6
+
+    def test_a_schema_of_ones_own(self, spark, kafka):
+        reader = spark.read.format("partage").option("kafka.bootstrap.servers", kafka.servers)
+        frame = reader.option("subscribe", "t").schema("a int").load()
+        assert "leave out .schema(...)" in self.story(frame.count)
+
+    def test_what_is_not_there_yet(self, spark, kafka, tmp_path):
+        options = {"kafka.bootstrap.servers": kafka.servers, "subscribe": "t"}
+        rows = spark.range(1).selectExpr("cast(id as string) as value")
+        writing = rows.write.format("partage").options(**options).mode("append")
+        assert 'df.write.format("partage") is not there yet' in self.story(writing.save)
+        stream = spark.readStream.format("partage").options(**options).load()
+        writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+        story = self.story(lambda: writer.start().awaitTermination())
+        assert re.search(r'NotYet: spark\.readStream\.format\("partage"\) is not there yet', story)

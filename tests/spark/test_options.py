@@ -1,0 +1,219 @@
+"""Options in, what they mean or what is wrong with them out; no Spark, no broker."""
+
+import pickle
+import re
+
+import pytest
+
+from partage.client import TopicPartition
+from partage.spark.bounds import AtOffsets, AtTime, AtTimes, BadOption, Earliest, Latest
+from partage.spark.options import (
+    KNOWN,
+    Assign,
+    Subscribe,
+    SubscribePattern,
+    check_batch,
+    parse_options,
+)
+
+SERVERS = {"kafka.bootstrap.servers": "a:1,b:2"}
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def parse(**given):
+    return parse_options({**SERVERS, "subscribe": "t", **given})
+
+
+def refusal(given):
+    with pytest.raises(BadOption) as raised:
+        check_batch(parse_options({**SERVERS, "subscribe": "t", **given}))
+    return str(raised.value)
+
+
+def test_defaults():
+    options = parse()
+    assert options.wanted == Subscribe(("t",))
+    assert (options.starting, options.ending) == (None, None)
+    assert options.fail_on_data_loss
+    names = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    assert options.columns == names
+    assert (options.partitions_min, options.records_per_partition_max) == (None, None)
+    assert options.kafka.fetch.verify_crc
+    assert not options.kafka.fetch.read_committed
+
+
+def test_names_are_taken_in_any_case():
+    options = parse_options(
+        {"KAFKA.bootstrap.SERVERS": "a:1", "SUBSCRIBE": " t , u,t ", "startingoffsets": "EARLIEST"}
+    )
+    assert options.wanted == Subscribe(("t", "u"))
+    assert options.starting == Earliest()
+
+
+def test_what_is_read():
+    pattern = {**SERVERS, "subscribePattern": "a.*"}
+    assert parse_options(pattern).wanted == SubscribePattern("a.*")
+    assign = {**SERVERS, "assign": '{"t": [1, 0], "s": [7]}'}
+    assert parse_options(assign).wanted == Assign((("s", 7), A, B))
+
+
+@pytest.mark.parametrize("end", ["starting", "ending"])
+def test_where_it_begins_and_ends(end):
+    def bound(**given):
+        return getattr(parse(**{f"{end}{name}": text for name, text in given.items()}), end)
+
+    offsets, times = '{"t": {"0": 5, "1": -2}}', '{"t": {"0": 7}}'
+    assert bound(Offsets="latest") == Latest()
+    assert bound(Offsets=offsets) == AtOffsets({A: 5, B: -2})
+    assert bound(Timestamp=" 9 ") == AtTime(9)
+    assert bound(OffsetsByTimestamp=times) == AtTimes({A: 7})
+    # The connector's precedence.
+    assert bound(Offsets=offsets, OffsetsByTimestamp=times) == AtTimes({A: 7})
+    assert bound(Offsets=offsets, OffsetsByTimestamp=times, Timestamp="9") == AtTime(9)
+
+
+def test_columns():
+    assert parse(includeHeaders="true").columns[-1] == "headers"
+    assert parse(columns="Value, timestamptype").columns == ("value", "timestampType")
+    assert parse(columns="headers").columns == ("headers",)
+
+
+def test_kafkas_settings():
+    kafka = parse(
+        **{
+            "kafka.isolation.level": "READ_COMMITTED",
+            "kafka.max.partition.fetch.bytes": "200000000",
+            "kafka.fetch.max.bytes": "150000000",
+            "kafka.request.timeout.ms": "5000",
+            "kafka.retry.backoff.ms": "7",
+            "kafka.check.crcs": "false",
+            "kafka.client.id": "me",
+            "kafka.security.protocol": "plaintext",
+        }
+    ).kafka
+    assert kafka.servers == "a:1,b:2"
+    assert kafka.fetch.read_committed
+    assert kafka.fetch.partition_bytes_max == 150_000_000
+    assert not kafka.fetch.verify_crc
+    assert kafka.client.request_timeout_ms == 5000
+    assert kafka.client.retries.backoff_ms == 7
+    assert kafka.client.client_id == "me"
+    # An answer of that size must be taken.
+    assert kafka.client.response_bytes_max > 150_000_000
+
+
+def test_settings_without_effect_are_named(caplog):
+    parse(**{"kafka.max.poll.records": "1", "kafka.group.id": "g", "groupIdPrefix": "p"})
+    assert [record.getMessage() for record in caplog.records] == [
+        "kafka.max.poll.records has no effect on a partage source"
+    ]
+
+
+def test_options_can_be_sent_to_executors():
+    options = parse(startingOffsets='{"t": {"0": 5}}')
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("given", "story"),
+    [
+        (
+            {"startingOffset": "earliest"},
+            "no option 'startingoffset'; did you mean startingOffsets?",
+        ),
+        ({"xyz": "1"}, "no option 'xyz'"),
+        ({"bootstrap.servers": "a:1"}, "did you mean kafka.bootstrap.servers?"),
+        ({"kafka.bootstrap.servers": "a"}, "kafka.bootstrap.servers: 'a' is no broker's address"),
+        ({"kafka.max.pol.records": "1"}, "did you mean kafka.max.poll.records?"),
+        ({"kafka.auto.offset.reset": "latest"}, "not supported: say startingOffsets"),
+        ({"kafka.ssl.truststore.location": "x"}, "brokers behind TLS cannot be spoken to yet"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "cannot be spoken to yet"),
+        ({"kafka.security.protocol": "SSL"}, "only PLAINTEXT is spoken yet"),
+        ({"kafka.isolation.level": "x"}, "takes read_uncommitted or read_committed, not 'x'"),
+        ({"kafka.request.timeout.ms": "-1"}, "takes a whole number above zero, not '-1'"),
+        ({"assign": '{"t": [0]}'}, "exactly one of .*; subscribe and assign are given"),
+        ({"subscribe": " , "}, "subscribe takes topics"),
+        ({"includeHeaders": "yes"}, "includeHeaders takes true or false, not 'yes'"),
+        ({"minPartitions": "0"}, "minPartitions takes a whole number above zero, not '0'"),
+        ({"minPartitions": "many"}, "not 'many'"),
+        ({"columns": "valeu"}, "there is no column 'valeu'; did you mean value?"),
+        ({"columns": "key,key"}, "columns names one twice"),
+        ({"columns": ""}, "there is no column ''"),
+        (
+            {"columns": "key", "includeHeaders": "true"},
+            "includeHeaders=true contradicts columns=key",
+        ),
+        ({"columns": "headers", "includeHeaders": "false"}, "includeHeaders=false contradicts"),
+        ({"startingOffsets": "latest"}, "startingOffsets=latest leaves a batch read nothing"),
+        ({"endingOffsets": "earliest"}, "endingOffsets=earliest leaves a batch read nothing"),
+        ({"startingOffsets": '{"t": {"0": -1}}'}, r"has -1 \(latest\) for t-0"),
+        ({"endingOffsets": '{"t": {"0": -2}}'}, r"has -2 \(earliest\) for t-0"),
+        ({"startingOffsets": "5"}, "takes earliest, latest, or JSON such as .*; not 5"),
+        ({"startingOffsets": "oldest"}, "oldest is no such JSON"),
+        ({"startingOffsets": "{}"}, "this names no partition"),
+        ({"startingOffsets": '{"t": 5}'}, "'t' has 5"),
+        ({"startingOffsets": '{"t": {}}'}, "'t' has {}"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, 't\' has {"0": -3}'),
+        ({"startingOffsets": '{"t": {"0": 1.5}}'}, "1.5"),
+        ({"startingOffsets": '{"t": {"0": true}}'}, "true"),
+        ({"startingOffsets": '{"t": {"x": 1}}'}, "x"),
+        ({"startingOffsets": '{"t": {"0": 9223372036854775808}}'}, "9223372036854775808"),
+        ({"startingOffsets": '{"t": {"0": 1}, "t": {"0": 2}}'}, "a name stands there twice"),
+        ({"startingTimestamp": "yesterday"}, "takes milliseconds since 1970, .* not 'yesterday'"),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": -1}}'}, "-1"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "takes error or latest"),
+        ({"startingTimestamp": "9", "endingTimestamp": "8"}, "is after endingTimestamp=8"),
+        (
+            {"startingOffsets": '{"t": {"0": 9}}', "endingOffsets": '{"t": {"0": 8}}'},
+            "startingOffsets 9 is after endingOffsets 8 for t-0",
+        ),
+        (
+            {"startingOffsets": '{"t": {"0": 9}}', "endingOffsets": '{"t": {"1": 9}}'},
+            "must name the same partitions: t-0, t-1",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(given, story):
+    assert re.search(story, refusal(given))
+
+
+def test_what_is_missing_is_said():
+    with pytest.raises(BadOption, match=r"exactly one of subscribe, .*; none of them is given"):
+        parse_options(SERVERS)
+    with pytest.raises(BadOption, match=r"kafka\.bootstrap\.servers is missing"):
+        parse_options({"subscribe": "t"})
+
+
+@pytest.mark.parametrize(
+    ("text", "story"),
+    [
+        ("", "is no such JSON"),
+        ("[1]", r"not \[1\]"),
+        ("{}", "names no partition"),
+        ('{"t": []}', r"'t' has \[\]"),
+        ('{"t": 0}', "'t' has 0"),
+        ('{"t": [0, -1]}', "'t' has -1"),
+        ('{"t": ["0"]}', "'t' has 0"),
+        ('{"t": [0, 0]}', "names a partition twice"),
+    ],
+)
+def test_assign_takes_partitions(text, story):
+    with pytest.raises(BadOption, match=story):
+        parse_options({**SERVERS, "assign": text})
+
+
+@pytest.mark.parametrize("text", ["", "a(", "*"])
+def test_a_pattern_is_a_regular_expression(text):
+    with pytest.raises(BadOption, match="subscribePattern"):
+        parse_options({**SERVERS, "subscribePattern": text})
+
+
+def test_offsets_name_what_is_assigned():
+    given = {**SERVERS, "assign": '{"t": [0, 1]}', "startingOffsets": '{"t": {"1": 5, "2": 5}}'}
+    with pytest.raises(BadOption, match="without: t-0; not read: t-2"):
+        parse_options(given)
+
+
+def test_every_option_is_documented(request):
+    page = (request.config.rootpath / "docs" / "spark.md").read_text()
+    assert [name for name in KNOWN if f"`{name}`" not in page] == []

@@ -87,6 +87,9 @@ class Cluster:
     def _client(self, kind: type[C], defaults: Mapping[str, Any], required: Mapping[str, Any]) -> C:
         settings = {
             "client.id": "partage",
+            # Half of it is how long librdkafka lets pass between one connection and the next,
+            # and every command needs two: the bootstrap address, then the broker's own.
+            "reconnect.backoff.ms": 20,
             **defaults,
             **self._properties,
             **required,

@@ -17,7 +17,7 @@ from partage.wire.apis.list_groups import LIST_GROUPS
 from partage.wire.apis.metadata import METADATA
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.sync_group import SYNC_GROUP
-from partage.wire.codec import ELEMENTS_MAX, TAGS_MAX, TEXT_MAX
+from partage.wire.codec import GENEROUS, REQUEST, TAGS_MAX, TEXT_MAX
 from partage.wire.codec.layout import Field, layout
 from partage.wire.primitives import Malformed, decode_uvarint, decode_varint, encode_uvarint
 from partage.wire.types import (
@@ -94,22 +94,60 @@ def test_a_huge_count_costs_nothing(api: AnyApi, version: int, frame: bytes) -> 
     assert peak_bytes(lambda: api.decode_request(version, frame)) < 4096
 
 
-def test_all_arrays_of_a_message_share_one_allowance() -> None:
-    half = encode_uvarint(ELEMENTS_MAX // 2 + 1) + b"\x01" * (ELEMENTS_MAX // 2)
-    both = LIST_GROUPS.decode_request(5, half + half + b"\x00")
-    assert len(both.states_filter) + len(both.types_filter) == ELEMENTS_MAX
-    more = encode_uvarint(ELEMENTS_MAX // 2 + 2) + b"\x01" * (ELEMENTS_MAX // 2 + 1)
-    with pytest.raises(Malformed, match=f"more than {ELEMENTS_MAX} elements"):
-        LIST_GROUPS.decode_request(5, half + more + b"\x00")
+def strings(count: int, size: int = 0) -> bytes:
+    """An array of as many strings, each of ``size`` bytes."""
+    return encode_uvarint(count + 1) + (encode_uvarint(size + 1) + b"x" * size) * count
+
+
+def test_all_arrays_of_a_request_share_one_allowance() -> None:
+    """So many elements anyway, and one more for every eight bytes."""
+    half = REQUEST.anyway // 2
+    both = LIST_GROUPS.decode_request(5, strings(half) + strings(half) + b"\x00")
+    assert len(both.states_filter) + len(both.types_filter) == REQUEST.anyway
+    with pytest.raises(Malformed, match="more elements than a message of"):
+        LIST_GROUPS.decode_request(5, strings(half) + strings(2 * half) + b"\x00")
+    more = LIST_GROUPS.decode_request(5, strings(2 * half, 7) + strings(half, 7) + b"\x00")
+    assert len(more.states_filter) == 2 * half
+
+
+def test_a_request_has_an_upper_bound() -> None:
+    assert len(LIST_GROUPS.decode_request(5, strings(REQUEST.most, 20) + b"\x01\x00").states_filter)
+    with pytest.raises(Malformed, match="more elements"):
+        LIST_GROUPS.decode_request(5, strings(REQUEST.most + 1, 20) + b"\x01\x00")
+
+
+def test_a_response_has_a_larger_one() -> None:
+    """What a broker of ours could not have been asked it may still answer."""
+    listed = encode_uvarint(REQUEST.most + 2) + b"\x01\x01\x01\x01\x00" * (REQUEST.most + 1)
+    assert len(LIST_GROUPS.decode_response(5, bytes(6) + listed + b"\x00").groups) > REQUEST.most
+    over = encode_uvarint(GENEROUS.most + 2) + bytes(5 * (GENEROUS.most + 1))
+    with pytest.raises(Malformed, match="more elements"):
+        LIST_GROUPS.decode_response(5, bytes(6) + over)
+
+
+def test_a_produce_with_more_partitions_than_records_could_be_for() -> None:
+    """Each would take a hundred times its bytes, and many requests are under way at a time."""
+    empty = struct.pack(">ii", 0, -1)
+    head = struct.pack(">hhii", -1, -1, 0, 1) + b"\x00\x01t"
+    few = head + struct.pack(">i", 900) + 900 * empty
+    assert len(PRODUCE.decode_request(8, few).topic_data[0].partition_data) == 900
+    many = head + struct.pack(">i", 700_000) + 700_000 * empty
+    assert peak_bytes(lambda: PRODUCE.decode_request(8, many)) < 1 << 20
+    with pytest.raises(Malformed, match="more elements"):
+        PRODUCE.decode_request(8, many)
+    honest = struct.pack(">ii", 0, 61) + bytes(61)
+    full = head + struct.pack(">i", 20_000) + 20_000 * honest
+    assert len(PRODUCE.decode_request(8, full).topic_data[0].partition_data) == 20_000
 
 
 def test_numbers_do_not_use_up_the_allowance() -> None:
-    replicas = encode_uvarint(ELEMENTS_MAX + 2) + bytes(4 * (ELEMENTS_MAX + 1))
+    count = GENEROUS.most + 1
+    replicas = encode_uvarint(count + 1) + bytes(4 * count)
     partition = bytes(14) + replicas + b"\x01\x01\x00"
     topic = b"\x00\x00\x02t\x00\x02" + partition + bytes(5)
     frame = bytes(4) + b"\x01\x00" + bytes(4) + b"\x02" + topic + bytes(5)
     (read,) = METADATA.decode_response(9, frame).topics
-    assert len(read.partitions[0].replica_nodes) == ELEMENTS_MAX + 1
+    assert len(read.partitions[0].replica_nodes) == count
 
 
 @pytest.mark.parametrize("case", NEWEST, ids=str)

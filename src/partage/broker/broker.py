@@ -53,7 +53,8 @@ AsyncHandler = Callable[[Inbound], Coroutine[Any, Any, None]]
 class Broker:
     """A broker that is running; made by `start`, ended by `stop`.
 
-    ``address`` is where it listens, host and port; ``hosted`` what it holds.
+    ``address`` is where it listens, host and port; ``hosted`` what it holds, ``server`` who is
+    connected.
     """
 
     def __init__(self, disk: Disk, settings: BrokerSettings) -> None:
@@ -112,9 +113,9 @@ class Broker:
         return host
 
     async def _listen(self, host: str, port: int, advertised: tuple[str, int] | None) -> None:
-        self._server = Server(self._settings.limits, self._clock)
+        self.server = Server(self._settings.limits, self._clock)
         # Nobody is served before the address is known, which some answers state.
-        self.address = await self._server.listen(host, port)
+        self.address = await self.server.listen(host, port)
         self.node = Node(
             node_id=self._settings.node_id,
             host=(advertised or self.address)[0],
@@ -122,7 +123,7 @@ class Broker:
             cluster_id=self._cluster_id,
             rack=self._settings.rack,
         )
-        self._server.serve(self._handlers(self.node))
+        self.server.serve(self._handlers(self.node))
         self._housekeeping.start()
 
     async def loaded(self) -> None:
@@ -139,7 +140,7 @@ class Broker:
 
     async def stop(self) -> None:
         """End cleanly: what was acknowledged is on disk, and the next start scans nothing."""
-        await self._server.close()
+        await self.server.close()
         await self._housekeeping.close()
         for task in list(self._tasks):
             task.cancel()
@@ -164,7 +165,7 @@ class Broker:
             METADATA.key: self._spawning(lambda i: metadata.metadata(i, hosted, node)),
             FIND_COORDINATOR.key: lambda inbound: cluster.find_coordinator(inbound, node),
             API_VERSIONS.key: lambda inbound: cluster.api_versions(
-                inbound, self._server.apis.values()
+                inbound, self.server.apis.values()
             ),
             CREATE_TOPICS.key: self._spawning(lambda i: topics.create_topics(i, hosted)),
             DELETE_TOPICS.key: self._spawning(self._delete_topics),

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from partage.broker.inbound import Inbound
+from partage.broker.large_frame import LargeFrame
 from partage.wire.apis.api_versions import API_VERSIONS
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.frames import LENGTH, client_id_and_body, request_start
@@ -27,31 +28,8 @@ log = logging.getLogger(__name__)
 
 SCRATCH_SIZE: Final = 256 * 1024
 _LARGE: Final = 64 * 1024  # frames from here on are received into a buffer of their own
-_GROWTH: Final = 1024 * 1024
-
-
-class _LargeFrame:
-    """A frame on its way in; its buffer grows with what has arrived, not with what is claimed."""
-
-    __slots__ = ("buffer", "filled", "size")
-
-    def __init__(self, size: int, start: Buffer) -> None:
-        self.size = size
-        self.filled = len(start)
-        self.buffer = bytearray(min(size, max(_GROWTH, 2 * len(start))))
-        self.buffer[: len(start)] = start
-
-    def room(self) -> memoryview:
-        return memoryview(self.buffer)[self.filled :]
-
-    def is_complete(self, arrived: int) -> bool:
-        self.filled += arrived
-        if self.filled == len(self.buffer) < self.size:
-            # A new one: the loop still holds its view of the old one, which pins that one's size.
-            grown = bytearray(min(2 * self.filled, self.size))
-            grown[: self.filled] = self.buffer
-            self.buffer = grown
-        return self.filled == self.size
+_OVERLAP_BYTES_MAX: Final = 4 * 1024 * 1024  # of large Produce requests of one connection
+_SENT_TOGETHER: Final = 64 * 1024  # bytes of answers that are gathered before they are sent
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -64,10 +42,13 @@ class Connection(asyncio.BufferedProtocol):
         self.when_lost: Callable[[], None] | None = None
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._large: _LargeFrame | None = None
+        self._ending: asyncio.Transport | None = None  # closed, and may have something to send
+        self._large: LargeFrame | None = None
         self._tail = b""  # the beginning of a frame
         self._backlog: deque[Buffer] = deque()
         self._in_flight: deque[Inbound] = deque()
+        self._overlapping: dict[Inbound, int] = {}  # large Produce requests and their sizes
+        self._unsent_bytes = 0
         self._received_ms = 0
         self._is_pumping = False
         self._is_closing = False
@@ -86,9 +67,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone; what it asked for of a group is not taken back, as in Kafka."""
-        self._transport = None
+        self._transport = self._ending = None
         self._is_closing = True
-        self._backlog.clear()
+        self._drop_backlog()
+        if self._large is not None:
+            self._large.give_up()
+            self._large = None
+        self._note_unsent(0)
         if self.when_lost is not None:
             self.when_lost()
         self._server.closed(self)
@@ -102,19 +87,28 @@ class Connection(asyncio.BufferedProtocol):
         self._received_ms = self.last_active_ms = self._server.clock.now_ms()
         if self._large is None:
             self._split(self._server.scratch[:nbytes])
-        elif self._large.is_complete(nbytes):
-            frame, self._large = self._large.buffer, None
-            self._backlog.append(frame)
+        else:
+            self._large.received(nbytes)
+            if self._large.is_complete:
+                self._backlog.append(self._large.buffer)
+                self._large = None
         self._pump()
 
     def pause_writing(self) -> None:
         """The client does not read what it asked for: serve it no further."""
         self._is_writable = False
+        if self._transport is not None:
+            self._note_unsent(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """The client reads again."""
         self._is_writable = True
+        self._note_unsent(0)
         self._pump()
+
+    def _note_unsent(self, byte_count: int) -> None:
+        self._server.unsent_bytes += byte_count - self._unsent_bytes
+        self._unsent_bytes = byte_count
 
     # Frames.
 
@@ -132,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
             start = pos + LENGTH.size
             if size > end - start:
                 if size >= _LARGE:
-                    self._large = _LargeFrame(size, data[start:])
+                    self._large = LargeFrame(size, data[start:], self._server.budget, self._pump)
                     pos = end
                 break
             self._backlog.append(bytes(data[start : start + size]))
@@ -146,10 +140,20 @@ class Connection(asyncio.BufferedProtocol):
         self._is_pumping = True
         backlog, in_flight = self._backlog, self._in_flight
         outgoing: list[Buffer] = []
+        gathered = 0
         try:
             while True:
                 while in_flight and in_flight[0].is_done:
-                    outgoing += in_flight.popleft().outgoing
+                    done = in_flight.popleft()
+                    outgoing += done.outgoing
+                    if backlog:
+                        gathered += sum(map(len, done.outgoing))
+                    if self._overlapping:
+                        self._server.budget.give(self._overlapping.pop(done, 0))
+                if gathered > _SENT_TOGETHER and self._transport is not None:
+                    # At once, so that a client that does not read its answers is noticed.
+                    self._server.send(self._transport, outgoing)
+                    outgoing, gathered = [], 0
                 if not backlog or not self._may_start(backlog[0]):
                     break
                 self._start(backlog.popleft())
@@ -161,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.send(self._transport, outgoing)
         if self._is_closing:
             self.close()
-        elif backlog or in_flight or not self._is_reading:
+        elif backlog or self._large is not None or not self._is_reading:
             self._regulate()
 
     def _may_start(self, frame: Buffer) -> bool:
@@ -175,37 +179,52 @@ class Connection(asyncio.BufferedProtocol):
             and len(frame) >= 2
             and frame[0] << 8 | frame[1] == key
             and len(self._in_flight) < self._server.limits.requests_in_flight_max
+            and sum(self._overlapping.values()) < _OVERLAP_BYTES_MAX
         )
 
     def _regulate(self) -> None:
-        """Stop reading from a client that is far ahead of its answers."""
+        """Read no further while a request waits to be served, or for room to arrive in."""
         if self._transport is None:
             return
-        waiting = len(self._backlog) + len(self._in_flight)
-        limit = self._server.limits.requests_in_flight_max
-        if self._is_reading and waiting >= limit:
-            self._is_reading = False
-            self._transport.pause_reading()
-        elif not self._is_reading and waiting <= limit // 2:
-            self._is_reading = True
+        may_read = not self._backlog and (self._large is None or not self._large.is_held_up)
+        if may_read is self._is_reading:
+            return
+        self._is_reading = may_read
+        if may_read:
             self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _drop_backlog(self) -> None:
+        while self._backlog:
+            frame = self._backlog.popleft()
+            if type(frame) is bytearray:
+                self._server.budget.give(len(frame))
 
     # Requests.
 
     def _start(self, frame: Buffer) -> None:
+        inbound = None
         try:
             inbound = self._decode(frame)
         except Malformed as error:
             self.refuse(str(error))
-            return
-        if inbound is None:
-            return
-        self._in_flight.append(inbound)
-        try:
-            self._server.handlers[inbound.api.key](inbound)
-        except Exception:  # a fault of ours: this client loses its connection, nobody else anything
-            log.exception("serving %r failed", inbound.api)
-            self.close()
+        if inbound is not None:
+            self._in_flight.append(inbound)
+            try:
+                self._server.handlers[inbound.api.key](inbound)
+            except Exception:  # a fault of ours: this client alone loses its connection
+                log.exception("serving %r failed", inbound.api)
+                self.close()
+        if type(frame) is bytearray:
+            self._served_large(len(frame), inbound)
+
+    def _served_large(self, size: int, inbound: Inbound | None) -> None:
+        """Give a large frame's room back, of a Produce not before its records are written."""
+        if inbound is not None and inbound.api is PRODUCE and not inbound.is_done:
+            self._overlapping[inbound] = size
+        else:
+            self._server.budget.give(size)
 
     def _decode(self, frame: Buffer) -> Inbound | None:
         key, version, correlation_id = request_start(frame)
@@ -242,13 +261,29 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close the connection; answers that were sent still arrive."""
-        self._backlog.clear()
+        self._drop_backlog()
         self._is_closing = True
         if self._transport is not None and not self._is_pumping:
             self._transport.close()
-            self._transport = None
+            self._ending, self._transport = self._transport, None
+
+    def abort(self) -> None:
+        """Close the connection at once, whatever is unsent: for a client that takes nothing."""
+        self.close()
+        if self._ending is not None:
+            self._ending.abort()
+
+    @property
+    def sendable_bytes(self) -> int:
+        """How large an answer should be at most."""
+        return self._server.sendable_bytes
 
     @property
     def is_waiting(self) -> bool:
         """Whether the client waits for an answer."""
         return bool(self._in_flight)
+
+    @property
+    def is_halfway(self) -> bool:
+        """Whether a large request has begun to arrive, and it is for the client to go on."""
+        return self._large is not None and not self._large.is_held_up

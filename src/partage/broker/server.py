@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import resource
 from collections.abc import Mapping
 from typing import Final
 
+from partage.broker.budget import Budget
 from partage.broker.clock import Clock
 from partage.broker.connection import SCRATCH_SIZE, Connection
 from partage.broker.inbound import Handler
@@ -20,7 +22,10 @@ log = logging.getLogger(__name__)
 
 _JOIN_MAX: Final = 64 * 1024  # joining small buffers is cheaper than many of them, up to here
 _SWEEP_S: Final = 10.0
-_DESCRIPTORS_KEPT: Final = 640  # for files, and for the system's own
+_LAST_ANSWERS_S: Final = 1.0  # that clients have to take what is theirs when the broker ends
+_STUCK_MAX_MS: Final = 30_000
+_SENDABLE_MIN: Final = 64 * 1024
+_DESCRIPTORS_KEPT: Final = 640  # for files, and for the system's own; of few, half
 
 
 class Server:
@@ -32,6 +37,10 @@ class Server:
         self.limits = limits
         self.clock = clock
         self.scratch = memoryview(bytearray(SCRATCH_SIZE))
+        #: Shared by all requests above 64 KiB; one of the largest always fits.
+        self.budget = Budget(max(limits.requests_bytes_max, limits.request_bytes_max))
+        #: What clients that are slow to read have not taken yet.
+        self.unsent_bytes = 0
         self._connections: dict[Connection, None] = {}
         self._connections_max, self._limit_story = _connections_max(limits)
         self._is_full = False
@@ -70,7 +79,11 @@ class Server:
         for connection in list(self._connections):
             connection.close()
         if self._connections:
-            await self._all_closed.wait()
+            waiting = asyncio.wait_for(self._all_closed.wait(), _LAST_ANSWERS_S)
+            with contextlib.suppress(TimeoutError):
+                await waiting
+        for connection in list(self._connections):
+            connection.abort()
 
     # Calls of the connections.
 
@@ -99,15 +112,27 @@ class Server:
         else:
             transport.writelines(parts)
 
+    @property
+    def sendable_bytes(self) -> int:
+        """How large an answer should be at most, in view of what is unsent."""
+        return max(_SENDABLE_MIN, self.limits.responses_bytes_max - self.unsent_bytes)
+
     async def _close_idle(self) -> None:
-        """Close connections that have not asked anything for long (connections.max.idle.ms)."""
+        """Close connections that have not asked anything for long (connections.max.idle.ms).
+
+        Those that stop in the middle of a large request have less time if others wait for room.
+        """
+        idle_max_ms = self.limits.idle_max_ms
         while True:
-            await asyncio.sleep(_SWEEP_S)
-            oldest_ms = self.clock.now_ms() - self.limits.idle_max_ms
+            await asyncio.sleep(min(_SWEEP_S, idle_max_ms / 2000))
+            now_ms = self.clock.now_ms()
             for connection in list(self._connections):
-                if connection.last_active_ms < oldest_ms and not connection.is_waiting:
+                is_stuck = self.budget.is_short and connection.is_halfway
+                allowed_ms = min(idle_max_ms, _STUCK_MAX_MS) if is_stuck else idle_max_ms
+                idle_ms = now_ms - connection.last_active_ms
+                if idle_ms > allowed_ms and not connection.is_waiting:
                     log.info("closing the connection of %s: idle", connection.client_host)
-                    connection.close()
+                    connection.abort()
 
 
 def _connections_max(limits: ConnectionLimits) -> tuple[int, str]:
@@ -115,9 +140,8 @@ def _connections_max(limits: ConnectionLimits) -> tuple[int, str]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    by_system = (
-        hard - _DESCRIPTORS_KEPT if hard != resource.RLIM_INFINITY else limits.connections_max
-    )
+    kept = min(_DESCRIPTORS_KEPT, hard // 2)
+    by_system = hard - kept if hard != resource.RLIM_INFINITY else limits.connections_max
     if by_system < limits.connections_max:
         story = (
             f"{by_system} are open, all that this process may have with a limit of {hard} file "

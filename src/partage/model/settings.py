@@ -28,6 +28,11 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     #: For the requests of groups and administrators, which are never as large as a Produce.
     control_request_bytes_max: int = 16 * 1024 * 1024
     requests_in_flight_max: int = 100
+    #: All requests above 64 KiB together, from their arrival until they are served; then no more
+    #: of them are read. queued.max.request.bytes, which Kafka leaves open.
+    requests_bytes_max: int = 256 * 1024 * 1024
+    #: All answers that clients are slow to read; beyond it a Fetch is answered with less.
+    responses_bytes_max: int = 256 * 1024 * 1024
     connections_max: int = 100_000
     idle_max_ms: int = 10 * MINUTE_MS
 
@@ -72,6 +77,7 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "offset.metadata.max.bytes": ("groups", "offset_metadata_bytes_max"),
     "offsets.retention.check.interval.ms": ("groups", "offsets_retention_check_interval_ms"),
     "socket.request.max.bytes": ("limits", "request_bytes_max"),
+    "queued.max.request.bytes": ("limits", "requests_bytes_max"),
     "max.connections": ("limits", "connections_max"),
     "connections.max.idle.ms": ("limits", "idle_max_ms"),
 }

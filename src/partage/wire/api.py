@@ -15,7 +15,8 @@ class Api(Generic[Req, Res]):
     """An API key with its two messages.
 
     ``versions`` are the versions this project speaks, lowest and highest; ``flexible`` is the
-    first version with compact lengths and tagged fields (KIP-482), None if there is none.
+    first version with compact lengths and tagged fields (KIP-482), None if there is none;
+    ``allowance`` bounds what a request makes of its bytes.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class Api(Generic[Req, Res]):
         *,
         versions: tuple[int, int],
         flexible: int | None,
+        allowance: codec.Allowance = codec.REQUEST,
     ) -> None:
         self.key = key
         self.name = name
@@ -34,6 +36,7 @@ class Api(Generic[Req, Res]):
         self.response = response
         self.version_min, self.version_max = versions
         self._flexible = flexible
+        self._allowance = allowance
         self._response_headers = [
             1 if self.is_flexible(version) and key != API_VERSIONS_KEY else 0
             for version in range(self.version_max + 1)
@@ -67,7 +70,8 @@ class Api(Generic[Req, Res]):
         """The request body at ``pos``; raises `Malformed`."""
         decode = self._request_decoders.get(version)
         if decode is None:
-            decode = codec.decoder(self.request, version, self.is_flexible(version))
+            flexible = self.is_flexible(version)
+            decode = codec.decoder(self.request, version, flexible, self._allowance)
             self._request_decoders[version] = decode
         message: Req = decode(buf, pos)[0]
         return message

@@ -57,7 +57,11 @@ class Fetching:
         self._inbound = inbound
         self._request: FetchRequest = inbound.message
         self._reads = reads
-        self._bytes_max = min(self._request.max_bytes, hosted.settings.fetch_bytes_max)
+        self._bytes_max = min(
+            self._request.max_bytes,
+            hosted.settings.fetch_bytes_max,
+            inbound.connection.sendable_bytes,
+        )
         self._loop = asyncio.get_running_loop()
         self._topics = [
             (topic, list(self._resolve(topic, hosted))) for topic in self._request.topics

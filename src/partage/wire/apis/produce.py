@@ -16,6 +16,7 @@ from msgspec import field
 
 from partage.wire.api import Api
 from partage.wire.apis.common import CurrentLeader, NodeEndpoint
+from partage.wire.codec import Allowance
 from partage.wire.types import (
     Array,
     Int16,
@@ -90,4 +91,14 @@ class ProduceResponse(Message):
     node_endpoints: Annotated[Array[NodeEndpoint], Tagged(0, since=10)] = []
 
 
-PRODUCE = Api(0, "Produce", ProduceRequest, ProduceResponse, versions=(3, 12), flexible=9)
+PRODUCE = Api(
+    0,
+    "Produce",
+    ProduceRequest,
+    ProduceResponse,
+    versions=(3, 12),
+    flexible=9,
+    # A partition comes with a record batch, which is 61 bytes at least; and many such requests
+    # are under way at the same time.
+    allowance=Allowance(1_000, 64, 100_000),
+)

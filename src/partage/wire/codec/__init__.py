@@ -6,10 +6,9 @@ count is checked against what its elements need at least before a list is begun.
 at first use of a (message, version); `decoder_source` and `encoder_source` show what came out.
 
 Limits on what a peer may declare (each a `Malformed`): an array's count must fit the bytes left,
-all arrays of a message together may hold ``ELEMENTS_MAX`` structures and strings (numbers take
-about ten times their bytes and are not counted), a string ``TEXT_MAX`` bytes, a structure may carry
-``TAGS_MAX`` tagged fields, of which unknown ones are skipped and never kept (CVE-2026-111108,
-CVE-2026-111115).
+all arrays of a message together may hold what its `Allowance` says, a string ``TEXT_MAX`` bytes, a
+structure may carry ``TAGS_MAX`` tagged fields, of which unknown ones are skipped and never kept
+(CVE-2026-111108, CVE-2026-111115).
 """
 
 from __future__ import annotations
@@ -19,16 +18,18 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from partage.wire.codec.decoding import ELEMENTS_MAX, TAGS_MAX, DecoderWriter
+from partage.wire.codec.decoding import GENEROUS, REQUEST, TAGS_MAX, Allowance, DecoderWriter
 from partage.wire.codec.encoding import EncoderWriter
 from partage.wire.codec.layout import TEXT_MAX
 from partage.wire.primitives import Malformed
 from partage.wire.types import Buffer, Message
 
 __all__ = [
-    "ELEMENTS_MAX",
+    "GENEROUS",
+    "REQUEST",
     "TAGS_MAX",
     "TEXT_MAX",
+    "Allowance",
     "decoder",
     "decoder_source",
     "encoder",
@@ -39,9 +40,11 @@ Decoder = Callable[[Buffer, int], tuple[Any, int]]
 Encoder = Callable[[Any], list[Buffer]]
 
 
-def decoder_source(cls: type[Message], version: int, flexible: bool) -> str:
+def decoder_source(
+    cls: type[Message], version: int, flexible: bool, allowance: Allowance = GENEROUS
+) -> str:
     """The generated decoder, as text."""
-    return DecoderWriter(version, flexible).message(cls)
+    return DecoderWriter(version, flexible, allowance).message(cls)
 
 
 def encoder_source(cls: type[Message], version: int, flexible: bool) -> str:
@@ -50,13 +53,15 @@ def encoder_source(cls: type[Message], version: int, flexible: bool) -> str:
 
 
 @cache
-def decoder(cls: type[Message], version: int, flexible: bool) -> Decoder:
+def decoder(
+    cls: type[Message], version: int, flexible: bool, allowance: Allowance = GENEROUS
+) -> Decoder:
     """A function ``(buffer, position) -> (message, position after it)``.
 
     It raises `Malformed` for bytes that are not such a message, and never reads or allocates more
     than the buffer justifies.
     """
-    writer = DecoderWriter(version, flexible)
+    writer = DecoderWriter(version, flexible, allowance)
     decode = _compile(writer.message(cls), writer.src.names, "decode", cls, version)
 
     def guarded(buf: Buffer, pos: int) -> tuple[Any, int]:

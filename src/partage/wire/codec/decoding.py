@@ -6,23 +6,41 @@ import struct
 from collections.abc import Callable
 from copy import copy
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from partage.wire.codec.layout import TEXT_MAX, Field, Layout, layout, size_min
 from partage.wire.codec.source import Source
 from partage.wire.primitives import Malformed, decode_uvarint
 from partage.wire.types import Blob, Buffer, Fixed, Kind, Message, Records, Sequential, Text
 
-ELEMENTS_MAX: Final = 1_000_000
 TAGS_MAX: Final = 64
+
+
+class Allowance(NamedTuple):
+    """How many structures and strings all arrays of a message may hold together.
+
+    So many in any case, and one more for every ``bytes_each`` bytes of the message, but never
+    more than ``most``. Numbers take about ten times their bytes and are not counted.
+    """
+
+    anyway: int
+    bytes_each: int
+    most: int
+
+
+#: What is accepted from a broker.
+GENEROUS: Final = Allowance(1_000_000, 1, 1_000_000)
+#: What a broker accepts: what it reads of a client takes at most about 50 MB of memory.
+REQUEST: Final = Allowance(10_000, 8, 100_000)
 
 
 class DecoderWriter:
     """Turns a layout into the lines of its decoder."""
 
-    def __init__(self, version: int, flexible: bool) -> None:
+    def __init__(self, version: int, flexible: bool, allowance: Allowance = GENEROUS) -> None:
         self.version = version
         self.flexible = flexible
+        self.allowance = allowance
         self.src = Source(
             view=memoryview,
             long_uvarint=_long_uvarint,
@@ -36,7 +54,8 @@ class DecoderWriter:
 
     def message(self, cls: type[Message]) -> str:
         self.src.add("end = len(buf)")
-        self.src.add(f"left = {ELEMENTS_MAX}")
+        anyway, bytes_each, most = self.allowance
+        self.src.add(f"left = min({most}, {anyway} + (end - pos) // {bytes_each})")
         result = self.structure(cls)
         return self.src.text("def decode(buf, pos):", f"return {result}, pos")
 
@@ -152,7 +171,7 @@ class DecoderWriter:
             src.add(f"pos += {count} * {size}")
         else:
             src.add(f"left -= {count}")
-            src.add(f"if left < 0: raise too_many({what!r})")
+            src.add(f"if left < 0: raise too_many({what!r}, buf)")
             src.add(f"{name} = []")
             src.add(f"for _ in range({count}):")
             src.depth += 1
@@ -264,5 +283,5 @@ def _not_null(what: str, pos: int) -> Malformed:
     return Malformed(f"{what} must not be null (byte {pos})")
 
 
-def _too_many(what: str) -> Malformed:
-    return Malformed(f"{what}: more than {ELEMENTS_MAX} elements in one message")
+def _too_many(what: str, buf: Buffer) -> Malformed:
+    return Malformed(f"{what}: more elements than a message of {len(buf)} bytes may have")

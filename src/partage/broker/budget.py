@@ -1,0 +1,61 @@
+"""What all large requests together may take of the memory (``queued.max.request.bytes``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Granted = Callable[[], None]
+
+
+class Budget:
+    """Bytes that large requests hold, from their arrival until they are served.
+
+    A request gets its room piece by piece, as it arrives: what it only claims costs nothing. It
+    gets a piece only if what it lacks to its end would fit as well. So one of those under way can
+    always be completed, and they never end up waiting for each other (the banker's rule). Those
+    who have to wait are served in the order in which they asked.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left = bytes_max
+        self._waiting: dict[Granted, tuple[int, int]] = {}
+
+    @property
+    def left(self) -> int:
+        """The bytes that nobody holds."""
+        return self._left
+
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
+    def take(self, count: int, lacking: int, granted: Granted) -> bool:
+        """Whether a request that lacks ``lacking`` bytes to its end may have ``count`` now.
+
+        If not, ``granted`` is called once it has them.
+        """
+        if self._waiting or lacking > self._left:
+            self._waiting[granted] = count, lacking
+            return False
+        self._left -= count
+        return True
+
+    def give(self, count: int) -> None:
+        """Bytes are free again."""
+        self._left += count
+        self._serve()
+
+    def forget(self, granted: Granted) -> None:
+        """Somebody waits no more."""
+        if self._waiting.pop(granted, None) is not None:
+            self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting:
+            granted, (count, lacking) = next(iter(self._waiting.items()))
+            if lacking > self._left:
+                return
+            del self._waiting[granted]
+            self._left -= count
+            granted()

@@ -1,0 +1,293 @@
+"""What one connection may do: the order of answers, and how far a client may be ahead of them."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from contextlib import ExitStack
+
+import msgspec
+import pytest
+
+from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest
+from partage.wire.apis.fetch import FETCH
+from partage.wire.apis.heartbeat import HEARTBEAT
+from partage.wire.apis.join_group import JOIN_GROUP
+from partage.wire.apis.metadata import METADATA, MetadataRequest
+from partage.wire.apis.produce import PRODUCE
+
+from .asking import (
+    BY_NAME,
+    batch,
+    content,
+    create,
+    ends,
+    fetch,
+    fetched,
+    fetching,
+    metadata,
+    produce,
+    produced,
+    producing,
+    values,
+)
+from .commands import serving
+from .grouping import beating, join, joining, stable
+from .raw import Raw
+
+
+@pytest.fixture
+def other(broker):
+    with Raw(broker.bootstrap_servers) as connected:
+        yield connected
+
+
+# Order.
+
+
+def test_a_heartbeat_waits_behind_a_parked_join(raw, other):
+    """It must not be answered for a generation that the client has asked to leave behind."""
+    mine = stable(raw, "g")
+    (theirs,) = [other.ask(JOIN_GROUP, joining("g"))]
+    other.send(JOIN_GROUP, joining("g", theirs.member_id))  # parked until the first rejoins
+    other.send(HEARTBEAT, beating("g", theirs))
+    other.send(METADATA, MetadataRequest(topics=None))
+    assert other.is_silent()
+    join(raw, "g", mine.member_id)
+    joined = other.receive()
+    assert (joined.error_code, joined.generation_id) == (0, 2)
+    assert other.receive().error_code == 22  # the generation of its heartbeat was none
+    assert other.receive().topics
+
+
+def test_answers_of_overlapping_produces_leave_in_order(raw):
+    create(raw, "t", 2)
+    for n in range(200):
+        raw.send(PRODUCE, producing("t", batch(b"%d" % n), partition=n % 2))
+    offsets = [produced(raw.receive()).base_offset for _ in range(200)]
+    assert offsets == [n // 2 for n in range(200)]
+
+
+def test_a_produce_that_fails_at_once_is_answered_in_its_turn(raw):
+    create(raw, "t")
+    raw.send(PRODUCE, producing("t", batch(b"a")))
+    raw.send(PRODUCE, producing("nothing", batch(b"b")))
+    raw.send(PRODUCE, producing("t", batch(b"c")))
+    assert [produced(raw.receive()).error_code for _ in range(3)] == [0, 3, 0]
+
+
+def test_silence_is_kept_in_its_turn_too(raw):
+    create(raw, "t")
+    for n in range(30):
+        raw.send(PRODUCE, producing("t", batch(b"x"), acks=0), is_answered=False)
+        raw.send(PRODUCE, producing("t", batch(b"x"), acks=1))
+        if n % 3 == 0:
+            raw.send(API_VERSIONS, ApiVersionsRequest())
+    answers = [raw.receive() for _ in range(40)]
+    offsets = [produced(a).base_offset for a in answers if hasattr(a, "responses")]
+    assert offsets == list(range(1, 60, 2))
+
+
+def test_different_requests_in_one_breath(raw):
+    create(raw, "t")
+    for _ in range(100):
+        raw.send(PRODUCE, producing("t", batch(b"x")))
+        raw.send(FETCH, fetching("t", max_bytes=1), BY_NAME)
+        raw.send(METADATA, MetadataRequest(topics=None))
+    for n in range(100):
+        assert produced(raw.receive()).base_offset == n
+        (result,) = fetched(raw.receive())
+        assert result.high_watermark == n + 1
+        assert raw.receive().topics
+
+
+# Slow and fast.
+
+
+def test_a_request_byte_by_byte(raw, other):
+    create(other, "t")
+    frame = raw.frame(PRODUCE, producing("t", batch(b"slow")))
+    for at in range(len(frame)):
+        raw.send_bytes(frame[at : at + 1])
+        if at % 50 == 0:
+            assert metadata(other, "t").topics
+    raw.receive_frame()
+    assert ends(other, "t") == (0, 1)
+
+
+@pytest.mark.parametrize("step", [1, 7, 63, 1000, 65_536, 300_000])
+def test_requests_cut_anywhere(raw, step):
+    """Frames of all sizes, in pieces that end within lengths, headers and records."""
+    create(raw, "t")
+    sizes = (10, 100, 65_400, 65_536, 70_000, 10) if step > 50 else (10, 100, 10)
+    frames = b"".join(
+        raw.frame(PRODUCE, producing("t", batch(bytes([65 + n]) * size)))
+        for n, size in enumerate(sizes)
+    )
+    for at in range(0, len(frames), step):
+        raw.send_bytes(frames[at : at + step])
+    for _ in sizes:
+        raw.receive_frame()
+    got = values(*fetch(raw, "t"))
+    assert got == [bytes([65 + n]) * size for n, size in enumerate(sizes)]
+
+
+def test_a_client_far_ahead_of_its_answers_is_paused_and_loses_nothing(raw):
+    """Thousands of requests behind one that waits: the broker stops reading, and goes on later."""
+    create(raw, "t")
+    raw.send(FETCH, fetching("t", max_wait_ms=700, min_bytes=1), BY_NAME)
+    count = 3000
+    frames = [raw.frame(METADATA, MetadataRequest(topics=[])) for _ in range(count)]
+    sender = threading.Thread(target=raw.send_bytes, args=(b"".join(frames),))
+    sender.start()
+    assert content(*fetched(raw.receive())) == b""
+    ids = [struct.unpack_from(">i", raw.receive_frame())[0] for _ in range(count)]
+    sender.join()
+    assert ids == [int.from_bytes(frame[8:12], "big") for frame in frames]
+
+
+def test_a_hundred_produces_overlap_and_no_more(broker, raw, other):
+    create(raw, "t")
+    broker.run(hold_writer(broker))
+    for n in range(150):
+        raw.send(PRODUCE, producing("t", batch(b"%d" % n)))
+    metadata(other, "t")  # the broker has read them by now
+    deadline = time.monotonic() + 5
+    while broker.run(end_offset(broker)) < 100 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert raw.is_silent()
+    assert broker.run(end_offset(broker)) == 100
+    broker.run(release_writer(broker))
+    assert [produced(raw.receive()).base_offset for _ in range(150)] == list(range(150))
+
+
+async def hold_writer(broker):
+    """Let nothing be written: everything submitted stays under way."""
+    broker.broker._writer._is_begun = True
+
+
+async def release_writer(broker):
+    broker.broker._writer._begin()
+
+
+async def end_offset(broker):
+    return broker.broker.hosted.partition("t", 0).log.end_offset
+
+
+def test_who_does_not_read_is_served_no_further(broker, other):
+    """Else a client could have answers of any size kept in memory for it."""
+    create(other, "t")
+    for _ in range(16):
+        assert not produce(other, "t", batch(b"x" * 450_000)).error_code
+    server = broker.broker.server
+    with Raw(broker.bootstrap_servers, receive_buffer_bytes=4096) as lazy:
+        for _ in range(200):  # asks for 2.8 GB
+            lazy.send(FETCH, fetching("t"), BY_NAME)
+        deadline = time.monotonic() + 5
+        while not server.unsent_bytes and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert produce(other, "t", batch(b"others go on")).error_code == 0
+        assert 0 < server.unsent_bytes < 40_000_000
+        first = fetched(lazy.receive())
+        assert len(content(*first)) > 14_000_000
+    deadline = time.monotonic() + 5
+    while server.unsent_bytes and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert server.unsent_bytes == 0
+
+
+def test_when_much_is_unsent_fetches_get_less(broker, raw):
+    """So that many slow readers together stay within what the broker allows them."""
+    server, limit = broker.broker.server, 12_000_000
+    server.limits = msgspec.structs.replace(server.limits, responses_bytes_max=limit)
+    create(raw, "t")
+    for _ in range(16):
+        assert not produce(raw, "t", batch(b"x" * 450_000)).error_code
+    with ExitStack() as stack:
+        for _ in range(8):
+            lazy = stack.enter_context(Raw(broker.bootstrap_servers, receive_buffer_bytes=4096))
+            lazy.send(FETCH, fetching("t"), BY_NAME)
+            time.sleep(0.02)
+        assert limit // 3 < server.unsent_bytes <= limit  # the system's buffers hold the rest
+        (result,) = fetch(raw, "t")
+        assert len(content(result)) <= limit - server.unsent_bytes
+        assert len(content(result)) >= 64 * 1024  # everybody makes progress
+
+
+# Coming and going.
+
+
+@pytest.mark.partage_broker({"connections.max.idle.ms": "300"})
+def test_who_says_nothing_is_sent_away_and_who_waits_is_not(broker):
+    with Raw(broker.bootstrap_servers) as idle, Raw(broker.bootstrap_servers) as waiting:
+        create(waiting, "t")
+        waiting.send(FETCH, fetching("t", max_wait_ms=1500, min_bytes=1), BY_NAME)
+        assert idle.is_closed()
+        assert fetched(waiting.receive())
+
+
+def test_a_client_that_stops_sending_still_gets_its_answers(raw):
+    """Half-closed: what was asked before the end is answered."""
+    create(raw, "t")
+    raw.send(METADATA, MetadataRequest(topics=None))
+    raw.socket.shutdown(socket.SHUT_WR)
+    assert raw.receive().topics
+
+
+def test_a_client_that_goes_away_in_the_middle(broker, raw):
+    create(raw, "t")
+    for cut in (1, 3, 4, 20, 70_000):
+        with Raw(broker.bootstrap_servers) as leaving:
+            frame = leaving.frame(PRODUCE, producing("t", batch(b"x" * 100_000)))
+            leaving.send_bytes(frame[:cut])
+            leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert ends(raw, "t") == (0, 0)
+    assert broker.broker.server.budget.left == 256 << 20
+
+
+@pytest.mark.partage_broker({"max.connections": "5"})
+def test_connections_beyond_the_limit(broker, raw, caplog):
+    others = [Raw(broker.bootstrap_servers) for _ in range(4)]
+    for one in others:
+        assert metadata(one).brokers
+    for _ in range(3):
+        with Raw(broker.bootstrap_servers) as beyond:
+            assert beyond.is_closed()
+    (line,) = [r for r in caplog.records if "turning connections away" in r.getMessage()]
+    assert "max.connections=5" in line.getMessage()
+    assert metadata(raw).brokers
+    others.pop().close()
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        with Raw(broker.bootstrap_servers) as again:
+            again.send(METADATA, MetadataRequest(topics=[]))
+            if not again.is_closed(0.2):
+                break
+    else:
+        pytest.fail("there is no place after somebody has left")
+    for one in others:
+        one.close()
+
+
+def test_connections_beyond_what_the_system_allows(tmp_path):
+    """The error says which limit it is; nobody who is there already notices."""
+    with serving(tmp_path, descriptors=120) as process:
+        clients = []
+        for _ in range(60):
+            client = Raw(process.servers)
+            assert metadata(client).brokers
+            clients.append(client)
+        for _ in range(100):
+            with Raw(process.servers) as beyond:
+                assert beyond.is_closed()
+        create(clients[0], "t", 50)
+        for n, client in enumerate(clients):
+            assert produce(client, "t", batch(b"x"), partition=n % 50).error_code == 0
+            client.close()
+    story = process.story()
+    (line,) = [text for text in story.splitlines() if "turning connections away" in text]
+    assert "60 are open" in line
+    assert "120 file descriptors" in line
+    assert "ulimit -n" in line

@@ -11,14 +11,14 @@ class Budget:
     """Bytes that large requests hold, from their arrival until they are served.
 
     A request gets its room piece by piece, as it arrives: what it only claims costs nothing. It
-    gets a piece only if what it lacks to its end would fit as well. So one of those under way can
-    always be completed, and they never end up waiting for each other (the banker's rule). Those
-    who have to wait are served in the order in which they asked.
+    gets a piece only if what it lacks to its end would fit as well. So the last that got one can
+    be completed, then the one before it, and they never end up waiting for each other (the
+    banker's rule). Requests that have nothing yet wait until nobody else does.
     """
 
     def __init__(self, bytes_max: int) -> None:
         self._left = bytes_max
-        self._waiting: dict[Granted, tuple[int, int]] = {}
+        self._waiting: dict[Granted, tuple[int, int, bool]] = {}
 
     @property
     def left(self) -> int:
@@ -30,13 +30,13 @@ class Budget:
         """Whether somebody waits."""
         return bool(self._waiting)
 
-    def take(self, count: int, lacking: int, granted: Granted) -> bool:
+    def take(self, count: int, lacking: int, granted: Granted, *, is_first: bool) -> bool:
         """Whether a request that lacks ``lacking`` bytes to its end may have ``count`` now.
 
-        If not, ``granted`` is called once it has them.
+        If not, ``granted`` is called once it has them. ``is_first``: it has nothing yet.
         """
-        if self._waiting or lacking > self._left:
-            self._waiting[granted] = count, lacking
+        if lacking > self._left or (is_first and self._waiting):
+            self._waiting[granted] = count, lacking, is_first
             return False
         self._left -= count
         return True
@@ -52,10 +52,13 @@ class Budget:
             self._serve()
 
     def _serve(self) -> None:
-        while self._waiting:
-            granted, (count, lacking) = next(iter(self._waiting.items()))
-            if lacking > self._left:
-                return
-            del self._waiting[granted]
-            self._left -= count
+        while (granted := self._next()) is not None:
+            self._left -= self._waiting.pop(granted)[0]
             granted()
+
+    def _next(self) -> Granted | None:
+        """Who is served next, in the order of asking as far as there is room."""
+        for at, (granted, (_, lacking, is_first)) in enumerate(self._waiting.items()):
+            if lacking <= self._left and not (is_first and at):
+                return granted
+        return None

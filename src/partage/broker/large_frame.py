@@ -52,7 +52,8 @@ class LargeFrame:
 
     def _grow(self) -> None:
         count = self._next_size - self._held
-        if self._budget.take(count, self._size - self._held, self._granted):
+        lacking, is_first = self._size - self._held, not self._held
+        if self._budget.take(count, lacking, self._granted, is_first=is_first):
             self._use(count)
         else:
             self.is_held_up = True

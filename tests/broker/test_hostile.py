@@ -1,0 +1,412 @@
+"""Bytes that no client should send: the connection ends, one line says why, nobody else notices.
+
+Each vulnerability of Kafka's that concerns frames, allocation or decompression is named where it
+is tried; a follower's fetch (CVE-2018-1288) is in ``test_fetch``, telemetry (CVE-2026-111073) in
+``test_cluster``, and what the decoders alone do in ``tests/wire``.
+"""
+
+from __future__ import annotations
+
+import gc
+import struct
+import threading
+import time
+import tracemalloc
+
+import pytest
+
+from partage.wire.apis import APIS
+from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest
+from partage.wire.apis.create_topics import CREATE_TOPICS
+from partage.wire.apis.fetch import FETCH
+from partage.wire.apis.heartbeat import HEARTBEAT
+from partage.wire.apis.join_group import JOIN_GROUP
+from partage.wire.apis.list_offsets import LIST_OFFSETS
+from partage.wire.apis.metadata import METADATA, MetadataRequest
+from partage.wire.apis.offset_commit import OFFSET_COMMIT
+from partage.wire.apis.produce import PRODUCE
+from partage.wire.primitives import encode_uvarint
+from partage.wire.records.batch import Compression
+from partage.wire.records.compression import compress
+
+from .asking import batch, create, ends, fetch, metadata, produce, produced, producing, values
+from .grouping import joining
+from .raw import Raw
+
+HUGE = b"\xff\xff\xff\xff\x07"  # 2**31 - 1 as a varint
+MB = 1 << 20
+
+
+@pytest.fixture
+def hostile(broker):
+    with Raw(broker.bootstrap_servers) as connected:
+        yield connected
+
+
+@pytest.fixture
+def lines(caplog):
+    """The lines in which the broker says that it closes a connection."""
+
+    def found() -> list[str]:
+        said = [r.getMessage() for r in caplog.records if r.name.startswith("partage.broker")]
+        return [text for text in said if "closing the connection" in text]
+
+    return found
+
+
+def header(api_key: int, version: int, *, flexible: bool = False) -> bytes:
+    """A request's header, with an empty client id."""
+    return struct.pack(">hhih", api_key, version, 1, 0) + (b"\x00" if flexible else b"")
+
+
+def framed(request: bytes) -> bytes:
+    return struct.pack(">i", len(request)) + request
+
+
+class Peak:
+    """The most memory that was allocated inside a ``with`` block, in bytes."""
+
+    bytes = 0
+
+    def __enter__(self):
+        gc.collect()
+        tracemalloc.start()
+        return self
+
+    def __exit__(self, *details):
+        self.bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+
+def is_unharmed(raw: Raw) -> bool:
+    began = time.monotonic()
+    assert metadata(raw).brokers
+    return time.monotonic() - began < 2
+
+
+# Frames.
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 0, 100 * MB + 1, 2**31 - 1])
+def test_a_length_that_cannot_be(hostile, raw, lines, size):
+    """CVE-2022-34917: what is claimed must not be allocated."""
+    with Peak() as peak:
+        hostile.send_bytes(struct.pack(">i", size))
+        assert hostile.is_closed()
+    assert peak.bytes < MB
+    (line,) = lines()
+    assert f"claims {size} bytes" in line
+    assert is_unharmed(raw)
+
+
+@pytest.mark.parametrize("text", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"])
+def test_another_protocol(hostile, lines, text):
+    hostile.send_bytes(text)
+    assert hostile.is_closed()
+    assert len(lines()) == 1
+
+
+def test_large_claims_cost_what_has_arrived(broker, raw):
+    """CVE-2022-34917 again, by clients that claim 100 MB each and send little of it."""
+    clients = [Raw(broker.bootstrap_servers) for _ in range(20)]
+    with Peak() as peak:
+        for client in clients:
+            client.send_bytes(struct.pack(">i", 100 * MB) + header(0, 9) + bytes(1000))
+        assert is_unharmed(raw)
+    assert peak.bytes < 20 * (MB + 100_000)
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.partage_broker(
+    {"queued.max.request.bytes": "8000000", "socket.request.max.bytes": "4000000"}
+)
+def test_all_large_requests_together_have_a_limit(broker, raw):
+    """Those that do not fit are not read on until others are done; small ones go on."""
+    create(raw, "t")
+    budget = broker.broker.server.budget
+    clients = [Raw(broker.bootstrap_servers) for _ in range(6)]
+    # Two frames nearly whole take most of it, four more cannot even begin.
+    for client in clients:
+        client.send_bytes(struct.pack(">i", 3_900_000) + header(3, 1) + bytes(3_000_000))
+        is_unharmed(raw)
+    assert budget.is_short
+    assert 0 <= budget.left < 3_900_000
+    with Raw(broker.bootstrap_servers) as late:
+        late.send(PRODUCE, producing("t", batch(b"x" * 450_000)))
+        assert late.is_silent()
+        for client in clients:
+            client.close()
+        assert produced(late.receive()).base_offset == 0
+    assert soon(lambda: (budget.left, budget.is_short) == (8_000_000, False))
+
+
+@pytest.mark.partage_broker(
+    {"queued.max.request.bytes": "8000000", "socket.request.max.bytes": "4000000"}
+)
+def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
+    """All begin at the same time, and no two fit together once they have grown."""
+    create(raw, "t")
+    budget = broker.broker.server.budget
+    clients = [Raw(broker.bootstrap_servers, timeout_s=20) for _ in range(12)]
+    batches = [batch(bytes([65 + n]) * 450_000) for n in range(4)]
+    frames = [c.frame(PRODUCE, producing("t", *batches)) for c in clients]
+    senders = [
+        threading.Thread(target=client.send_bytes, args=(frame,))
+        for client, frame in zip(clients, frames, strict=True)
+    ]
+    for sender in senders:
+        sender.start()
+    for client in clients:
+        assert client.receive_frame()
+        client.close()
+    for sender in senders:
+        sender.join()
+    assert ends(raw, "t") == (0, 48)
+    assert soon(lambda: (budget.left, budget.is_short) == (8_000_000, False))
+
+
+def soon(condition) -> bool:
+    deadline = time.monotonic() + 5
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def test_large_groups_requests_have_a_lower_limit(hostile, lines):
+    request = joining("g", "m" * 1000)
+    request.protocols[0].metadata = bytes(17 * MB)
+    hostile.send(JOIN_GROUP, request)
+    assert hostile.is_closed()
+    (line,) = lines()
+    assert "JoinGroup of" in line
+
+
+# APIs and versions.
+
+
+@pytest.mark.parametrize(
+    ("key", "version"), [(0, 2), (0, 13), (1, 3), (1, 18), (9, 10), (4, 0), (71, 0), (999, 0),
+                         (-1, 0), (3, -1), (17, 0), (36, 0)]
+)  # fmt: skip
+def test_an_unknown_api_or_version_closes_the_connection(hostile, raw, lines, key, version):
+    hostile.send_bytes(framed(header(key, version) + bytes(20)))
+    assert hostile.is_closed()
+    (line,) = lines()
+    assert f"version {version} is not spoken here" in line
+    assert is_unharmed(raw)
+
+
+# Headers.
+
+
+@pytest.mark.parametrize("request_bytes", [b"\x00", b"\x00\x03\x00\x01\x00\x00\x00"])
+def test_a_request_too_short_for_a_header(hostile, lines, request_bytes):
+    hostile.send_bytes(framed(request_bytes))
+    assert hostile.is_closed()
+    assert "no room for a header" in lines()[0]
+
+
+@pytest.mark.parametrize("length", [1, 1000, 32767])
+def test_a_client_id_longer_than_its_frame(hostile, lines, length):
+    hostile.send_bytes(framed(struct.pack(">hhih", 3, 1, 1, length)))
+    assert hostile.is_closed()
+    assert f"a client id claims {length} bytes" in lines()[0]
+
+
+def test_a_client_id_that_is_not_text(hostile, lines):
+    hostile.send_bytes(framed(struct.pack(">hhih", 3, 1, 1, 2) + b"\xff\xfe" + bytes(4)))
+    assert hostile.is_closed()
+    assert "not UTF-8" in lines()[0]
+
+
+@pytest.mark.parametrize("count", [b"\x41", b"\x7f", b"\xff\x01", HUGE, b"\xff" * 12])
+def test_tags_in_a_header(hostile, raw, lines, count):
+    """CVE-2026-111115: millions of objects from the tags in a request's header."""
+    request = struct.pack(">hhih", 12, 4, 1, 0) + count + b"\x00\x00" * 2_000_000
+    hostile.send_bytes(framed(API_REQUEST))  # the first one compiles what it needs
+    hostile.receive_frame()
+    with Peak() as peak:
+        hostile.send_bytes(framed(request))
+        assert hostile.is_closed()
+    assert peak.bytes < 3 * len(request) + MB
+    assert "tagged fields" in lines()[0]
+    assert is_unharmed(raw)
+
+
+API_REQUEST = struct.pack(">hhih", 18, 0, 1, 0)
+
+
+def test_unknown_tags_are_skipped(raw):
+    """Up to 64, in header and body: that is how newer clients say more."""
+    tags = b"\x40" + b"".join(encode_uvarint(100 + n) + b"\x02ab" for n in range(64))
+    request = struct.pack(">hhih", 18, 3, 1, 0) + tags + b"\x02a\x02b" + tags
+    raw.send_bytes(framed(request))
+    answer = API_VERSIONS.decode_response(3, raw.receive_frame(), 4)
+    assert answer.error_code == 0
+
+
+# Bodies.
+
+GROUP = b"\x02g"
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "body"),
+    [
+        (METADATA, 1, struct.pack(">i", 2**31 - 1)),
+        (METADATA, 1, struct.pack(">i", -2)),
+        (METADATA, 12, HUGE),
+        (METADATA, 12, b"\x03" + bytes(16) + b"\x00\x00"),
+        (HEARTBEAT, 4, b"\x00" + bytes(20)),
+        (HEARTBEAT, 4, HUGE + b"x" * 100),
+        (HEARTBEAT, 4, b"\x80" * 9),
+        (HEARTBEAT, 4, GROUP + bytes(4) + b"\x02m\x00" + b"\x41" + bytes(200)),
+        (HEARTBEAT, 4, GROUP + bytes(4) + b"\x02m\x00" + b"\x01\x05" + HUGE),
+        (HEARTBEAT, 0, b"\x7f\xffg"),
+        (HEARTBEAT, 0, b"\xff\xff" + bytes(10)),
+        (HEARTBEAT, 0, b"\x00\x02\xff\xfe" + bytes(10)),
+        (OFFSET_COMMIT, 8, b"\x02g" + bytes(4) + b"\x01\x00" + HUGE),
+        (LIST_OFFSETS, 1, struct.pack(">ii", -1, 1) + b"\x00\x01t" + struct.pack(">i", 2**30)),
+        (CREATE_TOPICS, 5, HUGE),
+        (JOIN_GROUP, 6, b"\x02g" + bytes(8) + b"\x01\x00\x02c\x02\x02p" + HUGE),
+        (FETCH, 12, bytes(12) + b"\x00" + bytes(8) + HUGE),
+        (PRODUCE, 9, b"\x00" + bytes(6) + b"\x02\x02t\x02" + bytes(4) + HUGE),
+        (PRODUCE, 3, b""),
+    ],
+)
+def test_a_body_that_is_not_what_it_says(hostile, raw, lines, api, version, body):
+    """CVE-2026-111108 and the like: counts, lengths and varints are checked before all else."""
+    hostile.ask(API_VERSIONS, ApiVersionsRequest())
+    with Peak() as peak:
+        hostile.send_bytes(
+            framed(header(api.key, version, flexible=api.is_flexible(version)) + body)
+        )
+        assert hostile.is_closed()
+    assert peak.bytes < MB
+    assert len(lines()) == 1
+    assert is_unharmed(raw)
+
+
+@pytest.mark.parametrize("api", [a for k, a in APIS.items() if k not in (17, 18, 36, 75)], ids=repr)
+def test_a_frame_of_zeros_or_ones(broker, raw, api):
+    """Whatever comes of it, somebody else is served, and nothing inside the broker fails."""
+    for filling in (b"\x00", b"\x01", b"\xff", b"\x7f"):
+        for version in (api.version_min, api.version_max):
+            with Raw(broker.bootstrap_servers) as other:
+                start = header(api.key, version, flexible=api.is_flexible(version))
+                other.send_bytes(framed(start + filling * 200))
+                other.is_closed(0.01)
+    assert is_unharmed(raw)
+
+
+def test_structures_cost_no_more_than_a_request_may(hostile, raw):
+    """Six bytes on the wire can be 400 in memory: a 6 MB request once took 430 MB."""
+    head = header(0, 8) + struct.pack(">hhii", -1, -1, 0, 1) + b"\x00\x01t"
+    frame = framed(head + struct.pack(">i", 700_000) + struct.pack(">ii", 0, -1) * 700_000)
+    with Peak() as peak:
+        hostile.send_bytes(frame)
+        assert hostile.is_closed()
+    assert peak.bytes < 3 * len(frame) + MB
+    assert is_unharmed(raw)
+
+
+def test_a_flood_of_requests_with_many_structures(broker, raw):
+    """As many at a time as one client can have under way."""
+    create(raw, "t")
+    count = 1_900
+    body = struct.pack(">hhii", -1, -1, 0, 1) + b"\x00\x01t" + struct.pack(">i", count)
+    frame = framed(header(0, 8) + body + (struct.pack(">ii", 9, 61) + bytes(61)) * count)
+    with Raw(broker.bootstrap_servers) as hostile, Peak() as peak:
+        for _ in range(15):
+            hostile.send_bytes(frame)
+            if not hostile.is_silent(0.001):
+                hostile.receive_frame()
+    assert peak.bytes < 12 * MB
+    assert is_unharmed(raw)
+
+
+def test_answers_to_a_breath_of_small_requests_are_not_gathered(broker, raw):
+    """4,000 fetches fit into what is read at a time; their answers must not all be made first."""
+    create(raw, "t")
+    for _ in range(4):
+        produce(raw, "t", batch(b"x" * 450_000))
+    body = struct.pack(">iiiibiii", -1, 0, 0, 1 << 30, 0, 0, -1, 1) + b"\x00\x01t"
+    body += struct.pack(">iiiqqi", 1, 0, -1, 0, -1, 1 << 30) + bytes(4) + b"\x00\x00"
+    with Raw(broker.bootstrap_servers, receive_buffer_bytes=4096) as hostile, Peak() as peak:
+        hostile.send_bytes(framed(header(1, 11) + body) * 2000)
+        assert is_unharmed(raw)
+    assert peak.bytes < 40 * MB
+
+
+# Records.
+
+BOMB = 16 * MB
+
+
+@pytest.mark.parametrize("codec", [c for c in Compression if c])
+def test_a_decompression_bomb_is_not_unpacked(raw, codec):
+    """CVE-2026-111073, CVE-2023-34455: an ordinary topic stores what is packed as it is."""
+    create(raw, "t")
+    packed = compress(codec, bytes(BOMB))
+    made = wrapped(packed, codec)
+    with Peak() as peak:
+        assert produce(raw, "t", made).error_code == 0
+    assert peak.bytes < 4 * len(made) + 2 * MB
+
+
+@pytest.mark.parametrize("codec", [c for c in Compression if c])
+def test_nor_where_keys_have_to_be_looked_at(raw, codec):
+    """A compacted topic looks into its records: within limits, and what is no record is refused."""
+    create(raw, "table", cleanup_policy="compact")
+    made = wrapped(compress(codec, bytes(BOMB)), codec)
+    with Peak() as peak:
+        assert produce(raw, "table", made).error_code in (10, 87)
+    assert peak.bytes < 4 * BOMB
+    assert produce(raw, "table", batch(b"k", compression=codec)).error_code == 0
+    assert ends(raw, "table") == (0, 1)
+
+
+@pytest.mark.parametrize("codec", [c for c in Compression if c])
+@pytest.mark.parametrize("payload", [b"", b"\xff" * 40, b"\x82SNAPPY\x00" + b"\x7f" * 60])
+def test_what_cannot_be_unpacked(raw, codec, payload):
+    """CVE-2023-34455: lengths inside the codecs' own framing."""
+    create(raw, "table", cleanup_policy="compact")
+    assert produce(raw, "table", wrapped(payload, codec)).error_code == 87
+    assert ends(raw, "table") == (0, 0)
+
+
+def wrapped(payload: bytes, codec: int) -> bytes:
+    """A batch that claims to hold one record in ``payload``."""
+    made = bytearray(batch(b"x", compression=codec)[:61] + payload)
+    struct.pack_into(">i", made, 8, len(made) - 12)
+    return sealed(bytes(made))
+
+
+def sealed(made: bytes) -> bytes:
+    from crc32c import crc32c
+
+    return made[:17] + struct.pack(">I", crc32c(made[21:])) + made[21:]
+
+
+# Nobody else.
+
+
+def test_a_malformed_request_harms_no_other(broker, raw, hostile):
+    """Not those of the same client before it either."""
+    create(raw, "t")
+    good = hostile.frame(PRODUCE, producing("t", batch(b"kept")))
+    hostile.send_bytes(good + framed(header(3, 1) + struct.pack(">i", 99)))
+    hostile.is_closed()
+    assert values(*fetch(raw, "t")) == [b"kept"]
+
+
+def test_hundreds_of_hostile_clients(broker, raw, lines):
+    create(raw, "t")
+    for n in range(300):
+        with Raw(broker.bootstrap_servers) as one:
+            one.send_bytes(framed(header(n % 70, n % 9) + bytes(n)))
+    for n in range(50):
+        raw.ask(METADATA, MetadataRequest(topics=[]))
+        assert produce(raw, "t", batch(b"x")).base_offset == n
+    assert len(lines()) <= 300

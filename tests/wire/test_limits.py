@@ -15,6 +15,7 @@ from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
 from partage.wire.apis.join_group import JOIN_GROUP
 from partage.wire.apis.list_groups import LIST_GROUPS
 from partage.wire.apis.metadata import METADATA
+from partage.wire.apis.offset_fetch import OFFSET_FETCH
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.sync_group import SYNC_GROUP
 from partage.wire.codec import GENEROUS, REQUEST, TAGS_MAX, TEXT_MAX
@@ -123,6 +124,19 @@ def test_a_response_has_a_larger_one() -> None:
     over = encode_uvarint(GENEROUS.most + 2) + bytes(5 * (GENEROUS.most + 1))
     with pytest.raises(Malformed, match="more elements"):
         LIST_GROUPS.decode_response(5, bytes(6) + over)
+
+
+def test_four_numbers_of_a_request_count_as_one() -> None:
+    """Each partition that is asked for is answered with a structure."""
+
+    def asking(count: int) -> bytes:
+        return b"\x00\x01g" + struct.pack(">i", 1) + b"\x00\x01t" + struct.pack(">i", count)
+
+    most = 4 * REQUEST.most
+    (topic,) = OFFSET_FETCH.decode_request(1, asking(most - 4) + bytes(4 * most)).topics or ()
+    assert len(topic.partition_indexes) == most - 4
+    with pytest.raises(Malformed, match="more elements"):
+        OFFSET_FETCH.decode_request(1, asking(most) + bytes(4 * most))
 
 
 def test_a_produce_with_more_partitions_than_records_could_be_for() -> None:

@@ -14,19 +14,20 @@ from partage.wire.apis.delete_groups import (
 
 
 def ask(call: Call[DeleteGroupsRequest]) -> list[DeleteGroup]:
-    """One event a group."""
+    """One event a group, each once."""
+    call.kept = list(dict.fromkeys(call.message.groups_names))
     return [
         DeleteGroup(at_ms=call.at_ms, reply_to=call.part(index), group_id=group_id)
-        for index, group_id in enumerate(call.message.groups_names)
+        for index, group_id in enumerate(call.kept)
     ]
 
 
 def answer(call: Call[DeleteGroupsRequest], replies: list[DeleteReply]) -> DeleteGroupsResponse:
-    """One entry a group, in the request's order."""
+    """One entry a group, in the order of the request."""
     return DeleteGroupsResponse(
         results=[
             DeleteGroupsResult(group_id=group_id, error_code=reply.error)
-            for group_id, reply in zip(call.message.groups_names, replies, strict=True)
+            for group_id, reply in zip(call.kept, replies, strict=True)
         ]
     )
 

@@ -16,7 +16,10 @@ from partage.wire.apis.describe_groups import (
 
 
 def ask(call: Call[DescribeGroupsRequest]) -> list[Describe]:
-    """One event a group; v6 knows that a group can be missing (KIP-1043)."""
+    """One event a group; v6 knows that a group can be missing (KIP-1043).
+
+    Each group once, however often it is asked for: an id is small, a group is not.
+    """
     return [
         Describe(
             at_ms=call.at_ms,
@@ -24,14 +27,14 @@ def ask(call: Call[DescribeGroupsRequest]) -> list[Describe]:
             group_id=group_id,
             knows_group_not_found=call.version >= 6,
         )
-        for index, group_id in enumerate(call.message.groups)
+        for index, group_id in enumerate(dict.fromkeys(call.message.groups))
     ]
 
 
 def answer(
     call: Call[DescribeGroupsRequest], replies: list[DescribeReply]
 ) -> DescribeGroupsResponse:
-    """One entry a group, in the request's order."""
+    """One entry a group, in the order of the request."""
     return DescribeGroupsResponse(groups=[_group(reply) for reply in replies])
 
 

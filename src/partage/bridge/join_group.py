@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from partage.bridge.exchange import Call, Exchange
 from partage.coordinator.events import Join, Protocol
 from partage.coordinator.replies import JoinReply
@@ -11,6 +13,10 @@ from partage.wire.apis.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
 )
+
+#: Characters of what a client calls itself that its member id begins with: enough for any, and
+#: few enough for the id to fit wherever it has to be written.
+_STEM_MAX: Final = 255
 
 
 def ask(call: Call[JoinGroupRequest]) -> list[Join]:
@@ -23,7 +29,7 @@ def ask(call: Call[JoinGroupRequest]) -> list[Join]:
             reply_to=call.ticket,
             group_id=request.group_id,
             member_id=request.member_id,
-            fresh_member_id=f"{stem}-{call.fresh_id}",
+            fresh_member_id=f"{stem[:_STEM_MAX]}-{call.fresh_id}",
             instance_id=request.group_instance_id,
             client_id=call.client_id,
             client_host=call.client_host,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from partage.bridge.exchange import Call, Exchange
 from partage.coordinator.events import Commit, OffsetToCommit
 from partage.coordinator.replies import CommitReply
@@ -13,6 +15,8 @@ from partage.wire.apis.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitTopicResult,
 )
+
+_RETENTION_MAX_MS: Final = 1 << 62
 
 
 def ask(call: Call[OffsetCommitRequest]) -> list[Commit]:
@@ -47,10 +51,15 @@ def ask(call: Call[OffsetCommitRequest]) -> list[Commit]:
             member_id=request.member_id,
             instance_id=request.group_instance_id,
             offsets=offsets,
-            retention_ms=request.retention_time_ms if request.retention_time_ms >= 0 else None,
+            retention_ms=_retention_ms(request.retention_time_ms),
             knows_group_not_found=call.version >= 9,
         )
     ]
+
+
+def _retention_ms(asked_ms: int) -> int | None:
+    """A retention that can be added to a time; None where the broker's own holds."""
+    return min(asked_ms, _RETENTION_MAX_MS) if asked_ms >= 0 else None
 
 
 def answer(call: Call[OffsetCommitRequest], replies: list[CommitReply]) -> OffsetCommitResponse:

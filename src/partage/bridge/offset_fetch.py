@@ -21,6 +21,7 @@ from partage.wire.apis.offset_fetch import (
 
 def ask(call: Call[OffsetFetchRequest]) -> list[FetchOffsets]:
     """One event a group; before v8 that is one group."""
+    call.kept = _groups(call)
     return [
         FetchOffsets(
             at_ms=call.at_ms,
@@ -28,14 +29,15 @@ def ask(call: Call[OffsetFetchRequest]) -> list[FetchOffsets]:
             group_id=group.group_id,
             partitions=_wanted(group.topics),
         )
-        for index, group in enumerate(_groups(call))
+        for index, group in enumerate(call.kept)
     ]
 
 
 def _groups(call: Call[OffsetFetchRequest]) -> list[OffsetFetchGroup]:
     request = call.message
     if call.version >= 8:
-        return request.groups
+        # Each once, however often it is asked for: an id is small, what was committed is not.
+        return list({group.group_id: group for group in request.groups}.values())
     return [OffsetFetchGroup(group_id=request.group_id, topics=request.topics)]
 
 
@@ -47,7 +49,7 @@ def _wanted(topics: list[OffsetFetchTopic] | None) -> tuple[tuple[str, int], ...
 
 def answer(call: Call[OffsetFetchRequest], replies: list[OffsetsReply]) -> OffsetFetchResponse:
     """Up to v7 one group at the top, from v8 on one entry a group; in v1 errors by partition."""
-    groups = _groups(call)
+    groups: list[OffsetFetchGroup] = call.kept
     if call.version >= 8:
         return OffsetFetchResponse(
             groups=[

@@ -12,6 +12,7 @@ from partage.broker.inbound import Inbound
 from partage.broker.shard_store import ShardStore
 from partage.coordinator.events import Event
 from partage.coordinator.outcome import Notice
+from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.log.damage import DamagedLog
 from partage.log.outcomes import Refusal, Slice
@@ -26,7 +27,8 @@ log = logging.getLogger(__name__)
 #: Of thousands of replies that fall due at once, as many leave in one turn of the loop.
 _RELEASED_A_TURN: Final = 128
 _FIRED_A_TURN: Final = 256
-_RELOAD_AFTER_S: Final = 1.0
+_RELOAD_AFTER_S: Final = 0.5
+_RELOAD_AFTER_MAX_S: Final = 10.0
 
 
 class Listener(Protocol):
@@ -73,6 +75,7 @@ class ShardHost:
         self._settle()
 
     async def _load(self) -> None:
+        delay_s = _RELOAD_AFTER_S
         while not self._is_closed:
             try:
                 if self._life:
@@ -81,11 +84,14 @@ class ShardHost:
                 shard = await self._loop.run_in_executor(None, self._replay, slices)
             except (OSError, DamagedLog, Malformed) as error:
                 log.error("loading %s failed, trying again: %s", self._name, error)
-                await asyncio.sleep(_RELOAD_AFTER_S)
+            except Exception:  # a fault of ours; somebody may see to it in the meantime
+                log.exception("loading %s failed, trying again", self._name)
             else:
                 self._driver.activate(shard, self._clock.now_ms())
                 self._settle()
                 return
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, _RELOAD_AFTER_MAX_S)
 
     def _replay(self, slices: list[Slice]) -> Shard:
         return replay(self._store.read(slices), self._settings)
@@ -104,11 +110,12 @@ class ShardHost:
             self._wake.cancel()
 
     def _fail(self, error: BaseException) -> None:
-        log.error("%s is loaded again, its log failed: %s", self._name, error)
+        log.error("%s is loaded again: %s", self._name, error)
         self._life += 1
         self._is_flushing = False
         self._driver.failed()
         self.load()
+        self._settle()
 
     # Events.
 
@@ -147,8 +154,7 @@ class ShardHost:
                 left -= 1
                 call = deliver(ticket, reply)
                 if call is not None:
-                    inbound = cast(Inbound, call)
-                    inbound.respond_encoded(inbound.response())
+                    _respond(cast(Inbound, call))
         if self._driver.ready:
             self._loop.call_soon(self._release)
         else:
@@ -164,27 +170,34 @@ class ShardHost:
         records, mark = self._driver.take_unsent()
         if not records:
             return
-        now_ms = self._clock.now_ms()
-        partition = self._store.partition()
-        batches = encode_records(records, now_ms)
+        try:
+            self._append(records, mark, life)
+        except OSError as error:
+            self._fail(error)
+        except Exception as error:  # a fault of ours, such as a record that cannot be encoded
+            log.exception("%s failed to store", self._name)
+            self._fail(error)
 
+    def _append(self, records: list[Record], mark: int, life: int) -> None:
         def done(error: ErrorCode) -> None:
             if life != self._life or self._is_closed:
                 return
             if error:
-                self._fail(OSError(f"append failed with {error.name}"))
+                self._fail(OSError(f"its log failed with {error.name}"))
             else:
                 self._driver.durable(mark)
-            self._settle()
+                self._settle()
 
+        now_ms = self._clock.now_ms()
+        partition = self._store.partition()
+        batches = encode_records(records, now_ms)
         for position, batch in enumerate(batches, start=1):
             is_last = position == len(batches)
             outcome = partition.append(
                 batch, done if is_last else _ignore, at_ms=now_ms, from_client=False
             )
             if isinstance(outcome, Refusal):
-                self._fail(OSError(f"append refused: {outcome.message}"))
-                return
+                raise OSError(f"its log refused a record: {outcome.message}")
 
     # Timers.
 
@@ -203,6 +216,14 @@ class ShardHost:
             log.exception("%s failed at a timer", self._name)
             self._fail(error)
         self._settle()
+
+
+def _respond(inbound: Inbound) -> None:
+    try:
+        inbound.respond_encoded(inbound.response())
+    except Exception:  # a fault of ours: this client alone loses its connection
+        log.exception("answering %r failed", inbound.api)
+        inbound.connection.close()
 
 
 def _ignore(error: ErrorCode) -> None:

@@ -20,16 +20,18 @@ class Allowance(NamedTuple):
     """How many structures and strings all arrays of a message may hold together.
 
     So many in any case, and one more for every ``bytes_each`` bytes of the message, but never
-    more than ``most``. Numbers take about ten times their bytes and are not counted.
+    more than ``most``. ``numbers`` numbers count as one, with 0 they do not count: they take
+    about ten times their bytes, what is answered to them may take more.
     """
 
     anyway: int
     bytes_each: int
     most: int
+    numbers: int = 4
 
 
 #: What is accepted from a broker.
-GENEROUS: Final = Allowance(1_000_000, 1, 1_000_000)
+GENEROUS: Final = Allowance(1_000_000, 1, 1_000_000, 0)
 #: What a broker accepts: what it reads of a client takes at most about 50 MB of memory.
 REQUEST: Final = Allowance(10_000, 8, 100_000)
 
@@ -54,8 +56,10 @@ class DecoderWriter:
 
     def message(self, cls: type[Message]) -> str:
         self.src.add("end = len(buf)")
-        anyway, bytes_each, most = self.allowance
-        self.src.add(f"left = min({most}, {anyway} + (end - pos) // {bytes_each})")
+        allowed = self.allowance
+        self.src.add(
+            f"left = min({allowed.most}, {allowed.anyway} + (end - pos) // {allowed.bytes_each})"
+        )
         result = self.structure(cls)
         return self.src.text("def decode(buf, pos):", f"return {result}, pos")
 
@@ -165,13 +169,14 @@ class DecoderWriter:
         src.depth += 1
         src.add(f"if {count} * {least} > end - pos: raise too_long({what!r}, {count}, pos, buf)")
         if isinstance(field.element, Fixed):
+            if self.allowance.numbers:
+                self.count(f"{count} // {self.allowance.numbers}", what)
             size = field.element.size
             joined = src.bind("array_of", _array_unpacker(field.element.fmt))
             src.add(f"{name} = {joined}(buf, pos, {count})")
             src.add(f"pos += {count} * {size}")
         else:
-            src.add(f"left -= {count}")
-            src.add(f"if left < 0: raise too_many({what!r}, buf)")
+            self.count(count, what)
             src.add(f"{name} = []")
             src.add(f"for _ in range({count}):")
             src.depth += 1
@@ -184,6 +189,10 @@ class DecoderWriter:
             src.add(f"{name}.append({item})")
             src.depth -= 1
         src.depth -= 1
+
+    def count(self, elements: str, what: str) -> None:
+        self.src.add(f"left -= {elements}")
+        self.src.add(f"if left < 0: raise too_many({what!r}, buf)")
 
     def nested(self, field: Field, name: str, what: str) -> None:
         assert field.struct is not None

@@ -1,0 +1,243 @@
+"""Groups over the wire: what clients may ask, and what the broker does around its coordinator."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from partage.model.errors import ErrorCode
+from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from partage.wire.apis.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol
+from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupRequest
+from partage.wire.apis.list_groups import LIST_GROUPS, ListGroupsRequest
+from partage.wire.apis.offset_commit import OFFSET_COMMIT
+from partage.wire.apis.offset_fetch import OFFSET_FETCH, OffsetFetchGroup, OffsetFetchRequest
+from partage.wire.apis.sync_group import SYNC_GROUP
+
+from .asking import create
+from .grouping import (
+    beat,
+    commit,
+    committed_errors,
+    committing,
+    described,
+    join,
+    joining,
+    leave,
+    offsets,
+    stable,
+    sync,
+    syncing,
+)
+from .raw import Raw
+
+
+@pytest.fixture
+def other(broker):
+    with Raw(broker.bootstrap_servers) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic(raw):
+    create(raw, "t", 3)
+    return "t"
+
+
+# A group's life.
+
+
+def test_two_members_share_and_one_leaves(raw, other):
+    first = stable(raw, "g")
+    second = other.ask(JOIN_GROUP, joining("g"))
+    other.send(JOIN_GROUP, joining("g", second.member_id))
+    deadline = time.monotonic() + 5
+    while beat(raw, "g", first) != ErrorCode.REBALANCE_IN_PROGRESS:
+        assert time.monotonic() < deadline
+    leader = join(raw, "g", first.member_id)
+    follower = other.receive()
+    assert leader.generation_id == follower.generation_id == 2
+    assert {m.member_id for m in leader.members} == {leader.member_id, follower.member_id}
+    assert follower.members == []
+    other.send(SYNC_GROUP, syncing("g", follower, {}))
+    assert other.is_silent()
+    shares = {leader.member_id: b"one", follower.member_id: b"two"}
+    assert sync(raw, "g", leader, shares) == b"one"
+    assert other.receive().assignment == b"two"
+    group = described(raw, "g")
+    assert (group.group_state, group.protocol_data) == ("Stable", "p")
+    assert {m.member_assignment for m in group.members} == {b"one", b"two"}
+    assert {m.client_host for m in group.members} == {"/127.0.0.1"}
+    assert leave(other, "g", follower.member_id) == 0
+    assert beat(raw, "g", leader) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert join(raw, "g", leader.member_id).generation_id == 3
+
+
+def test_a_dead_members_place_is_given_to_others(broker, raw):
+    mine = stable(raw, "g")
+    with Raw(broker.bootstrap_servers) as dying:
+        theirs = dying.ask(JOIN_GROUP, joining("g", session_timeout_ms=300))
+        options = {"session_timeout_ms": 300, "rebalance_timeout_ms": 300}
+        dying.send(JOIN_GROUP, joining("g", theirs.member_id, **options))
+        again = join(raw, "g", mine.member_id)
+        dying.receive()
+        sync(raw, "g", again, {again.member_id: b"all"})
+    deadline = time.monotonic() + 5
+    while beat(raw, "g", again) != ErrorCode.REBALANCE_IN_PROGRESS:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert [m.member_id for m in join(raw, "g", again.member_id).members] == [mine.member_id]
+
+
+def test_offsets_of_a_group_of_members(raw, topic):
+    joined = stable(raw, "g")
+    assert commit(raw, "g", topic, 5, joined=joined) == 0
+    assert offsets(raw, "g") == {("t", 0): 5}
+    assert offsets(raw, "g", {"t": [0, 1], "u": [0]}) == {("t", 0): 5, ("t", 1): -1, ("u", 0): -1}
+    assert commit(raw, "g", topic, 6) == ErrorCode.UNKNOWN_MEMBER_ID
+    joined.generation_id += 1
+    assert commit(raw, "g", topic, 6, joined=joined) == ErrorCode.ILLEGAL_GENERATION
+    assert offsets(raw, "g") == {("t", 0): 5}
+
+
+def test_commits_for_partitions_that_are_not_there(raw, topic):
+    answer = raw.ask(OFFSET_COMMIT, committing("g", topic, {0: 1, 3: 1, -1: 1, 2: 5}))
+    assert committed_errors(answer) == [0, 3, 3, 0]
+    assert commit(raw, "g", "nothing", 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert offsets(raw, "g") == {("t", 0): 1, ("t", 2): 5}
+
+
+def test_deleted_groups_and_their_offsets_are_gone(raw, topic):
+    commit(raw, "g", topic, 5)
+    joined = stable(raw, "busy")
+    request = DeleteGroupsRequest(groups_names=["g", "busy", "nothing"])
+    results = raw.ask(DELETE_GROUPS, request).results
+    assert [(r.group_id, r.error_code) for r in results] == [
+        ("g", 0),
+        ("busy", 68),
+        ("nothing", 69),
+    ]
+    assert offsets(raw, "g") == {}
+    assert beat(raw, "busy", joined) == 0
+
+
+def test_groups_of_all_shards_are_listed(raw, topic):
+    names = [f"group-{n}" for n in range(30)]
+    for name in names:
+        commit(raw, name, topic, 1)
+    stable(raw, "live")
+    listed = raw.ask(LIST_GROUPS, ListGroupsRequest()).groups
+    assert sorted(g.group_id for g in listed) == sorted([*names, "live"])
+    (only,) = raw.ask(LIST_GROUPS, ListGroupsRequest(states_filter=["STABLE"])).groups
+    assert (only.group_id, only.group_state, only.group_type) == ("live", "Stable", "classic")
+
+
+def test_many_groups_in_one_request(raw, topic):
+    for n in range(20):
+        commit(raw, f"g{n}", topic, n)
+    groups = [OffsetFetchGroup(group_id=f"g{n}", topics=None) for n in range(21)]
+    answer = raw.ask(OFFSET_FETCH, OffsetFetchRequest(groups=groups))
+    found = [[p.committed_offset for t in g.topics for p in t.partitions] for g in answer.groups]
+    assert found == [[n] for n in range(20)] + [[]]
+
+
+def test_the_same_group_many_times_is_answered_once(raw, topic):
+    """Else a request of a few bytes an id would be answered with megabytes."""
+    commit(raw, "g", topic, 1)
+    described = raw.ask(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g"] * 3000 + ["h"])).groups
+    assert [g.group_id for g in described] == ["g", "h"]
+    groups = [OffsetFetchGroup(group_id="g", topics=None)] * 3000
+    assert len(raw.ask(OFFSET_FETCH, OffsetFetchRequest(groups=groups)).groups) == 1
+    results = raw.ask(DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"] * 3000)).results
+    assert [(r.group_id, r.error_code) for r in results] == [("g", 0)]
+
+
+# What cannot be.
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 99, 1_800_001, 2**31 - 1])
+def test_session_timeouts_out_of_bounds(raw, timeout_ms):
+    answer = raw.ask(JOIN_GROUP, joining("g", session_timeout_ms=timeout_ms))
+    assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("version", [0, 1, 9])
+def test_any_rebalance_timeout(raw, timeout_ms, version):
+    joined = raw.ask(JOIN_GROUP, joining("g", rebalance_timeout_ms=timeout_ms), version)
+    if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        request = joining("g", joined.member_id, rebalance_timeout_ms=timeout_ms)
+        joined = raw.ask(JOIN_GROUP, request, version)
+    assert joined.error_code == 0
+    assert leave(raw, "g", joined.member_id) == 0
+
+
+def test_an_empty_group_id(raw, topic):
+    invalid = ErrorCode.INVALID_GROUP_ID
+    joined = stable(raw, "g")
+    assert raw.ask(JOIN_GROUP, joining("")).error_code == invalid
+    assert raw.ask(SYNC_GROUP, syncing("", joined, {})).error_code == invalid
+    assert beat(raw, "", joined) == invalid
+    assert raw.ask(LEAVE_GROUP, LeaveGroupRequest(group_id="", members=[])).error_code == invalid
+    assert raw.ask(DELETE_GROUPS, DeleteGroupsRequest(groups_names=[""])).results[0].error_code
+    assert commit(raw, "", topic, 1) == 0  # as Kafka, for clients of old that had no group
+    assert offsets(raw, "") == {("t", 0): 1}
+
+
+@pytest.mark.parametrize("size", [1_000, 32_767])
+def test_long_names_of_all_kinds(broker, topic, size):
+    """As long as the protocol can say: whatever has to be made of them must still fit."""
+    with Raw(broker.bootstrap_servers, client_id="c" * size) as raw:
+        group = "g" * size
+        options = {
+            "protocol_type": "y" * size,
+            "protocols": [JoinGroupProtocol(name="p" * size, metadata=b"m" * 100_000)],
+        }
+        joined = stable(raw, group, **options)
+        assert len(joined.member_id) < 300
+        assert described(raw, group).members[0].client_id == "c" * size
+        assert commit(raw, group, topic, 5, joined=joined) == 0
+        assert leave(raw, group, joined.member_id) == 0
+        static = stable(raw, group, group_instance_id="i" * size, **options)
+        assert static.generation_id > joined.generation_id
+        assert offsets(raw, group) == {("t", 0): 5}
+
+
+def test_names_in_any_script(raw, topic):
+    for group in ("größe", "群組", "\N{GRINNING FACE}", "a\0b", " "):
+        joined = stable(raw, group, group_instance_id=group)
+        assert commit(raw, group, topic, 1, joined=joined) == 0
+        assert described(raw, group).members[0].group_instance_id == group
+
+
+def test_metadata_of_commits(raw, topic):
+    assert commit(raw, "g", topic, 1, metadata="x" * 4096) == 0
+    assert commit(raw, "g", topic, 2, metadata="x" * 4097) == 12
+    assert offsets(raw, "g") == {("t", 0): 1}
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+@pytest.mark.parametrize("retention_ms", [-1, 0, 60_000, 2**62, 2**63 - 1])
+def test_any_retention_of_an_old_client(raw, topic, version, retention_ms):
+    request = committing("g", topic, {0: 7})
+    request.retention_time_ms = retention_ms
+    assert committed_errors(raw.ask(OFFSET_COMMIT, request, version)) == [0]
+    assert offsets(raw, "g") == {("t", 0): 7}
+
+
+@pytest.mark.parametrize("offset", [0, 2**63 - 1, -1, -(2**63)])
+def test_any_offset(raw, topic, offset):
+    """Kafka looks at no offset; what it means is for the group to know."""
+    assert commit(raw, "g", topic, offset) == 0
+    assert offsets(raw, "g", {"t": [0]}) == {("t", 0): offset}
+
+
+@pytest.mark.partage_broker({"group.max.size": "2"})
+def test_a_full_group(raw, other):
+    stable(raw, "g")
+    second = other.ask(JOIN_GROUP, joining("g"))
+    assert second.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    with_room = raw.ask(JOIN_GROUP, joining("g2"))
+    assert with_room.error_code == ErrorCode.MEMBER_ID_REQUIRED

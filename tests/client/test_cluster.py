@@ -68,6 +68,17 @@ def test_no_topic_is_created_by_asking():
     assert run(main) == [False, False]
 
 
+def test_what_is_known_can_be_asked_for_anew():
+    async def main(cluster, broker):
+        await cluster.topics(["t"])
+        broker.topics = {"t": 2}
+        stale = await cluster.topics(["t"])
+        fresh = await cluster.topics(["t"], fresh=True)
+        return len(stale["t"].partitions), len(fresh["t"].partitions)
+
+    assert run(main) == (1, 2)
+
+
 def test_what_is_known_grows_old():
     async def main(cluster, broker):
         await cluster.topics(["t"])

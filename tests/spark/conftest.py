@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from partage.testing import ThreadedBroker
 
@@ -29,6 +29,10 @@ class Kafka:
         )
         made[name].result(30)
         return name
+
+    def widen(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
 
     def produce(self, topic: str, records: list[dict], **config: object) -> None:
         """Records as ``Producer.produce`` takes them; all are acknowledged."""

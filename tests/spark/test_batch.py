@@ -68,12 +68,20 @@ def test_a_range(read, mixed):
     assert sorted(tuple(row) for row in rows) == [(0, 0, 1, 2), (1, 40, 49, 10)]
 
 
-def test_the_end_is_looked_for_at_each_action(read, kafka):
+def test_the_end_is_looked_for_at_the_first_action_of_each_frame(read, kafka):
+    """Spark keeps what a Python source has planned as long as the frame it loaded."""
     topic = kafka.topic()
     frame = read(subscribe=topic)
-    assert frame.count() == 0
     kafka.produce(topic, [{"value": b"x"}] * 3)
-    assert read(subscribe=topic).count() == 3
+    assert frame.count() == 3
+    kafka.widen(topic, 2)
+    kafka.produce(topic, [{"value": b"x", "partition": 1}] * 2)
+    assert frame.count() == 3
+    assert read(subscribe=topic).count() == 5
+
+
+def test_a_topic_without_records(read, kafka):
+    assert read(subscribe=kafka.topic()).count() == 0
 
 
 def test_many_records_in_batches_of_every_codec(read, kafka):

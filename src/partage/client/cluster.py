@@ -84,8 +84,8 @@ class Cluster:
 
     # What there is.
 
-    async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """The named topics; no topic is created by asking for it.
+    async def topics(self, names: Iterable[str], *, fresh: bool = False) -> dict[str, Topic]:
+        """The named topics, asked for anew if ``fresh``; no topic is created by asking for it.
 
         Raises:
             UnknownTopic: one does not exist.
@@ -93,6 +93,9 @@ class Cluster:
             BrokersUnreachable: nobody answers.
         """
         wanted = list(dict.fromkeys(names))
+        if fresh:
+            for name in wanted:
+                self.forget(name)
         return await self.retried(lambda: self._known(wanted))
 
     async def all_topics(self) -> dict[str, Topic]:

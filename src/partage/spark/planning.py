@@ -68,7 +68,7 @@ async def plan_batch(cluster: Cluster, options: ReadOptions) -> list[OffsetRange
             options.offset_retry_interval_ms, cluster.options.retries.backoff_max_ms
         ),
     )
-    partitions = await wanted_partitions(cluster, options.wanted, policy)
+    partitions = await wanted_partitions(cluster, options.wanted)
     for end, bound in (("starting", options.starting), ("ending", options.ending)):
         named = named_partitions(bound)
         if named is not None:
@@ -82,10 +82,8 @@ async def plan_batch(cluster: Cluster, options: ReadOptions) -> list[OffsetRange
     )
 
 
-async def wanted_partitions(
-    cluster: Cluster, wanted: Wanted, policy: RetryPolicy
-) -> list[TopicPartition]:
-    """The partitions of the topics asked for, in order.
+async def wanted_partitions(cluster: Cluster, wanted: Wanted) -> list[TopicPartition]:
+    """The partitions of the topics asked for, in order, as they are now.
 
     Raises:
         UnknownTopic, UnknownPartition: what is named is not there.
@@ -93,13 +91,13 @@ async def wanted_partitions(
     """
     if isinstance(wanted, Assign):
         named = {partition.topic for partition in wanted.partitions}
-        topics = await cluster.topics(named)
+        topics = await cluster.topics(named, fresh=True)
         for partition in wanted.partitions:
             if partition.partition not in topics[partition.topic].partitions:
                 raise UnknownPartition(partition, len(topics[partition.topic].partitions))
         return list(wanted.partitions)
     if isinstance(wanted, Subscribe):
-        topics = await cluster.topics(wanted.topics)
+        topics = await cluster.topics(wanted.topics, fresh=True)
     else:
         pattern = re.compile(wanted.pattern)
         topics = {

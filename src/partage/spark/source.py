@@ -104,7 +104,7 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Resolve the offsets, once for each action. Raises as `plan_batch`."""
+        """Resolve the offsets; Spark asks once for each ``load()``. Raises as `plan_batch`."""
         connected = connect(self._options.kafka, is_known_to_answer=False)
         ranges = connected.loop.call(plan_batch(connected.cluster, self._options))
         return [RangePartition(one) for one in ranges]

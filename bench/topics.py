@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from bench.apart import Apart
 from bench.brokers import KAFKA, OURS, starts
 from bench.figures import Figure
-from bench.load import Address, call, connect, encoded
+from bench.load import Address, call, connect, decoded, encoded
 from bench.machine import LOAD_CORE
 from partage.wire.apis.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from partage.wire.apis.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
@@ -156,9 +156,9 @@ async def delete_topic(address: Address, name: str) -> None:
 
 
 def batch() -> bytes:
-    """The batch that is sent again and again; noise, as a file system might compress."""
+    """The batch that is sent again and again, of today: older records might be deleted."""
     value = struct.pack(">256I", *((n * 2_654_435_761) & 0xFFFF_FFFF for n in range(256)))
-    return encode_batch([Record(None, value, timestamp_ms=1_700_000_000_000)] * _RECORDS)
+    return encode_batch([Record(None, value, timestamp_ms=int(time.time() * 1e3))] * _RECORDS)
 
 
 async def produce(address: Address, topic: str, size: int, connections: int) -> float:
@@ -263,7 +263,8 @@ class Reader(asyncio.BufferedProtocol):
         # What is not records is less than a batch.
         batches = self._filled // self._batch_bytes
         if not batches:
-            _ended(self.finished, AssertionError(f"a Fetch of {self._filled} bytes has no batch"))
+            response = decoded(FETCH, _FETCH_VERSION, bytes(self._buffer[4 : self._filled]))
+            _ended(self.finished, AssertionError(f"no batch in {response}"))
             return
         partition = self._partitions[self._turn % len(self._partitions)]
         self._offsets[partition] += batches * _RECORDS

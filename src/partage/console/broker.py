@@ -94,8 +94,10 @@ def run(
     _calm_collector()
     try:
         _run_loop(_serve(disk, settings, host, port, reachable))
-    except (DamagedCatalogue, DamagedLog) as error:
-        _end(f"{error}" if ephemeral else f"in {data_dir}: {error}")
+    except DamagedCatalogue as error:
+        _end(f"in {data_dir}: {error}")
+    except DamagedLog as error:  # ends with a command, which has to find the directory
+        _end(f"in {data_dir}: {error} --data-dir {data_dir}")
     except OSError as error:
         _end(f"cannot serve {listen}: {error}")
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partage.log.damage import DamagedCatalogue
+from partage.log.damage import DamagedFile
 from partage.log.layout import CATALOGUE, MARKERS
 from partage.log.memory import MemoryDisk
 from partage.log.outcomes import Refusal
@@ -149,7 +149,7 @@ def test_a_damaged_catalogue_is_refused(catalogue: Catalogue) -> None:
     ):
         catalogue.disk.truncate(CATALOGUE, 0)
         catalogue.disk.write(CATALOGUE, 0, [bad])
-        with pytest.raises(DamagedCatalogue, match=why):
+        with pytest.raises(DamagedFile, match=why):
             catalogue.again()
 
 
@@ -157,5 +157,5 @@ def test_a_missing_catalogue_is_refused_where_there_are_logs(catalogue: Catalogu
     catalogue.disk.write(MARKERS, 0, [bytes(64)])
     assert len(catalogue.again()) == 0
     catalogue.disk.write(MARKERS, 64, [b"x"])
-    with pytest.raises(DamagedCatalogue, match="missing"):
+    with pytest.raises(DamagedFile, match="missing"):
         catalogue.again()

@@ -82,7 +82,7 @@ class Broker:
         """Open the data, then listen; clients are told the ``advertised`` address.
 
         Raises:
-            DamagedCatalogue, DamagedLog: acknowledged bytes are missing or changed.
+            DamagedFile, DamagedLog: acknowledged bytes are missing or changed.
             OSError: the disk fails, or the address cannot be listened on.
         """
         broker = cls(disk, settings)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from partage.broker.ids import fresh_cluster_id
+from partage.log.damage import DamagedFile
 from partage.log.disk import Disk
 from partage.log.performing import read_file, replace_file
+
+T = TypeVar("T")
 
 _LOCK: Final = ".lock"
 _META: Final = "meta.json"
@@ -43,12 +47,35 @@ class DirectoryLock:
         os.close(self._fd)
 
 
+class _Meta(msgspec.Struct):
+    cluster_id: str
+
+
 def cluster_id_of(disk: Disk) -> str:
-    """The id of the cluster whose data this is; drawn for a new directory."""
-    content = read_file(disk, _META)
-    if content is not None:
-        cluster_id: str = json.loads(content)["cluster_id"]
-        return cluster_id
-    cluster_id = fresh_cluster_id()
-    replace_file(disk, _META, json.dumps({"cluster_id": cluster_id}).encode())
-    return cluster_id
+    """The id of the cluster whose data this is; drawn for a new directory.
+
+    Raises:
+        DamagedFile: it cannot be read.
+    """
+    meta = read_small(disk, _META, _Meta, "remove it, and the cluster gets another id")
+    if meta is None:
+        meta = _Meta(fresh_cluster_id())
+        replace_file(disk, _META, msgspec.json.encode(meta))
+    return meta.cluster_id
+
+
+def read_small(disk: Disk, path: str, kind: type[T], otherwise: str) -> T | None:
+    """A small file of JSON, None if there is none.
+
+    Raises:
+        DamagedFile: it is something else; the message has what can be done ``otherwise``.
+    """
+    content = read_file(disk, path)
+    if content is None:
+        return None
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError as error:
+        raise DamagedFile(
+            f"{path} cannot be read: {error}. Restore it from a copy, or {otherwise}."
+        ) from None

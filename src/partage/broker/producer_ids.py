@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
+import msgspec
+
+from partage.broker.data_directory import read_small
 from partage.log.disk import Disk
-from partage.log.performing import read_file, replace_file
+from partage.log.performing import replace_file
 
 _PATH: Final = "producer-ids.json"
 _BLOCK: Final = 1 << 32  # reserved at each start; two thousand million starts are left after it
+_OTHERWISE: Final = (
+    'write {"next": N} into it, with N above 4294967296 times the number of starts there may have '
+    "been: a producer id must not be given out again"
+)
+
+
+class _File(msgspec.Struct):
+    next: int
 
 
 class ProducerIds:
-    """Counts through a block that was reserved on disk before the first of it was used."""
+    """Counts through a block that was reserved on disk before the first of it was used.
+
+    Raises `DamagedFile` if what was reserved before cannot be read.
+    """
 
     def __init__(self, disk: Disk) -> None:
-        content = read_file(disk, _PATH)
-        self._next: int = 0 if content is None else json.loads(bytes(content))["next"]
-        replace_file(disk, _PATH, json.dumps({"next": self._next + _BLOCK}).encode())
+        file = read_small(disk, _PATH, _File, _OTHERWISE)
+        self._next = file.next if file else 0
+        replace_file(disk, _PATH, msgspec.json.encode(_File(self._next + _BLOCK)))
 
     def next_id(self) -> int:
         """A producer id, 0 or above."""

@@ -20,7 +20,7 @@ from partage.broker.data_directory import DirectoryHeld, DirectoryLock
 from partage.broker.disk import RealDisk
 from partage.broker.overrides import BadOverride, with_overrides
 from partage.console.addresses import BadAddress, parse_address
-from partage.log.damage import DamagedCatalogue, DamagedLog
+from partage.log.damage import DamagedFile, DamagedLog
 from partage.log.disk import Disk
 from partage.log.memory import MemoryDisk
 from partage.model.settings import BrokerSettings
@@ -94,7 +94,7 @@ def run(
     _calm_collector()
     try:
         _run_loop(_serve(disk, settings, host, port, reachable))
-    except DamagedCatalogue as error:
+    except DamagedFile as error:
         _end(f"in {data_dir}: {error}")
     except DamagedLog as error:  # ends with a command, which has to find the directory
         _end(f"in {data_dir}: {error} --data-dir {data_dir}")

@@ -12,7 +12,7 @@ from partage.broker.disk import RealDisk
 from partage.console.dispatch import command_app
 from partage.console.failure import Failure
 from partage.log.cutting import CannotCut, cut_log
-from partage.log.damage import DamagedCatalogue
+from partage.log.damage import DamagedFile
 
 app = command_app("Repair the files of a broker that is not running.")
 
@@ -46,7 +46,7 @@ def cut(
         raise Failure(str(error)) from None
     try:
         cuts = cut_log(RealDisk(data_dir), path, at)
-    except (CannotCut, DamagedCatalogue, OSError) as error:
+    except (CannotCut, DamagedFile, OSError) as error:
         raise Failure(str(error)) from None
     finally:
         lock.release()

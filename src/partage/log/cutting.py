@@ -30,7 +30,7 @@ def cut_log(disk: Disk, path: str, position: int) -> list[Cut]:
     Raises:
         CannotCut: no such segment, or no batch begins at that position, or those before it are
             damaged themselves.
-        DamagedCatalogue: the list of topics cannot be read.
+        DamagedFile: the list of topics cannot be read.
     """
     directory, name = path.rpartition("/")[0], name_of(path)
     base_offset = offset_of(name, LOG)

@@ -20,5 +20,6 @@ class DamagedLog(Exception):  # noqa: N818 - named after what the log is
         )
 
 
-class DamagedCatalogue(Exception):  # noqa: N818 - as above
-    """The file that lists the topics cannot be read; the message says why, and what can be done."""
+class DamagedFile(Exception):  # noqa: N818 - as above
+    """A file that is no log, such as the list of topics, cannot be read; the message says why, and
+    what can be done."""

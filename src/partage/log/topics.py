@@ -15,7 +15,7 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 from partage.log.config import check_configs
-from partage.log.damage import DamagedCatalogue
+from partage.log.damage import DamagedFile
 from partage.log.disk import Disk
 from partage.log.layout import (
     CATALOGUE,
@@ -96,11 +96,11 @@ class Topics:
     def load(cls, disk: Disk) -> Topics:
         """The catalogue in the data directory; empty in a new one.
 
-        Finishes what a crash left of deletions. Raises `DamagedCatalogue`.
+        Finishes what a crash left of deletions. Raises `DamagedFile`.
         """
         content = read_file(disk, CATALOGUE)
         if content is None and any(read_file(disk, MARKERS) or b""):
-            raise DamagedCatalogue(
+            raise DamagedFile(
                 f"{CATALOGUE} is missing, and there are logs. Restore it from a copy, or begin "
                 f"anew in an empty directory."
             )
@@ -259,16 +259,14 @@ def _decode(content: bytes) -> _Catalogue:
     try:
         file = msgspec.json.decode(content, type=_File)
     except msgspec.DecodeError as error:
-        raise DamagedCatalogue(
-            f"{CATALOGUE} cannot be read: {error}. Restore it from a copy."
-        ) from None
+        raise DamagedFile(f"{CATALOGUE} cannot be read: {error}. Restore it from a copy.") from None
     if file.catalogue.version != _VERSION:
-        raise DamagedCatalogue(
+        raise DamagedFile(
             f"{CATALOGUE} has version {file.catalogue.version}, and this program knows "
             f"{_VERSION}. Use the program that wrote it."
         )
     if file.crc32c != _checksum(file.catalogue):
-        raise DamagedCatalogue(
+        raise DamagedFile(
             f"{CATALOGUE} does not match its checksum, {file.crc32c}. Restore it from a copy; if "
             f"it was changed on purpose, the checksum is now {_checksum(file.catalogue)}."
         )

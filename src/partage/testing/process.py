@@ -67,6 +67,8 @@ class BrokerProcess:
         line = self._process.stdout.readline()
         if not line:
             code = self._process.wait()
+            self._process.stdout.close()
+            self._process = None
             story = self.log_path.read_text().strip().splitlines()
             raise RuntimeError(
                 f"the broker ended with code {code}: {story[-1] if story else 'and no word'}"

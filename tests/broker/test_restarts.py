@@ -1,0 +1,244 @@
+"""What is still there after the broker was killed, or its files were damaged meanwhile."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from partage.model.errors import ErrorCode
+from partage.testing import BrokerProcess
+from partage.wire.apis.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from partage.wire.apis.describe_configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+
+from .asking import batch, create, delete, ends, fetch, metadata, produce, values
+from .commands import run, serving
+from .grouping import beat, commit, described, join, offsets, stable, sync
+from .raw import Raw
+
+FIRST_SEGMENT = "t-0/00000000000000000000.log"
+
+
+@pytest.fixture
+def process(partage_broker_process: BrokerProcess) -> BrokerProcess:
+    return partage_broker_process
+
+
+@contextmanager
+def connected(process: BrokerProcess) -> Iterator[Raw]:
+    with Raw(process.bootstrap_servers) as raw:
+        yield raw
+
+
+def restart(process: BrokerProcess) -> None:
+    process.kill()
+    process.start()
+
+
+# Groups.
+
+
+def test_a_stable_group_goes_on_without_a_rebalance(process):
+    with connected(process) as raw:
+        create(raw, "t")
+        joined = stable(raw, "g")
+        assert commit(raw, "g", "t", 42, joined=joined, metadata="here") == 0
+        before = described(raw, "g")
+    restart(process)
+    with connected(process) as raw:
+        assert beat(raw, "g", joined) == 0
+        assert offsets(raw, "g") == {("t", 0): 42}
+        assert described(raw, "g") == before
+        assert before.group_state == "Stable"
+        assert commit(raw, "g", "t", 43, joined=joined) == 0
+
+
+def test_a_group_that_awaited_its_sync_still_does(process):
+    with connected(process) as raw:
+        joined = join(raw, "g")
+    restart(process)
+    with connected(process) as raw:
+        assert described(raw, "g").group_state == "CompletingRebalance"
+        assert sync(raw, "g", joined, {joined.member_id: b"all"}) == b"all"
+        assert beat(raw, "g", joined) == 0
+
+
+def test_a_static_member_comes_back_to_its_place(process):
+    with connected(process) as raw:
+        joined = stable(raw, "g", group_instance_id="one")
+    restart(process)
+    with connected(process) as raw:
+        again = join(raw, "g", group_instance_id="one")
+        assert again.generation_id == joined.generation_id
+        assert again.member_id != joined.member_id
+        assert beat(raw, "g", again) == 0
+        assert beat(raw, "g", joined) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_deleted_topics_and_their_offsets_stay_away(process):
+    with connected(process) as raw:
+        create(raw, "t", 3, retention_ms="7000")
+        create(raw, "other")
+        for topic in ("t", "other"):
+            assert commit(raw, "left", topic, 7) == 0
+        delete(raw, "other")
+        topic_id = metadata(raw, "t").topics[0].topic_id
+    restart(process)
+    with connected(process) as raw:
+        (topic,) = [t for t in metadata(raw).topics if not t.is_internal]
+        assert (topic.name, topic.topic_id, len(topic.partitions)) == ("t", topic_id, 3)
+        assert config(raw, "t", "retention.ms") == "7000"
+        assert offsets(raw, "left") == {("t", 0): 7}
+        create(raw, "other")
+        assert ends(raw, "other") == (0, 0)
+
+
+# Records.
+
+
+def test_records_and_what_was_deleted_of_them(process):
+    with connected(process) as raw:
+        create(raw, "t")
+        for n in range(5):
+            assert produce(raw, "t", batch(b"%d" % n)).base_offset == n
+        delete_records(raw, "t", 2)
+    restart(process)
+    with connected(process) as raw:
+        assert ends(raw, "t") == (2, 5)
+        (result,) = fetch(raw, "t", [2])
+        assert values(result, 2) == [b"2", b"3", b"4"]
+        assert produce(raw, "t", batch(b"5")).base_offset == 5
+
+
+def test_a_producer_that_asks_again_after_the_crash_writes_nothing_twice(process):
+    with connected(process) as raw:
+        create(raw, "t")
+        init = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        first = raw.ask(INIT_PRODUCER_ID, init).producer_id
+        mine = {"producer_id": first, "producer_epoch": 0}
+        for n in range(3):
+            assert produce(raw, "t", batch(b"%d" % n, base_sequence=n, **mine)).base_offset == n
+    restart(process)
+    with connected(process) as raw:
+        assert produce(raw, "t", batch(b"2", base_sequence=2, **mine)).base_offset == 2
+        gap = produce(raw, "t", batch(b"4", base_sequence=4, **mine))
+        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert produce(raw, "t", batch(b"3", base_sequence=3, **mine)).base_offset == 3
+        assert raw.ask(INIT_PRODUCER_ID, init).producer_id > first
+
+
+# Files.
+
+
+def test_a_torn_tail_is_cut_and_kept(process):
+    with connected(process) as raw:
+        create(raw, "t")
+        produce(raw, "t", batch(b"whole"))
+    process.kill()
+    segment = process.data_dir / FIRST_SEGMENT
+    size = segment.stat().st_size
+    with segment.open("ab") as file:
+        file.write(batch(b"torn")[:-1])
+    process.start()
+    with connected(process) as raw:
+        assert ends(raw, "t") == (0, 1)
+        assert produce(raw, "t", batch(b"next")).base_offset == 1
+    assert (process.data_dir / f"{FIRST_SEGMENT}.torn-{size}").exists()
+    assert f"cut {len(batch(b'torn')) - 1} bytes at {size}" in process.log_path.read_text()
+
+
+def test_a_damaged_middle_is_refused_and_the_advice_works(process):
+    with connected(process) as raw:
+        create(raw, "t")
+        for n in range(3):
+            produce(raw, "t", batch(b"%d" % n))
+    process.kill()
+    segment = process.data_dir / FIRST_SEGMENT
+    size = segment.stat().st_size
+    content = bytearray(segment.read_bytes())
+    content[2 * size // 3 - 1] ^= 1
+    segment.write_bytes(content)
+
+    with pytest.raises(RuntimeError) as refused:
+        process.start()
+    story = str(refused.value)
+    assert f"{FIRST_SEGMENT} is damaged at byte {size // 3}" in story
+    advice = shlex.split(story.rpartition(": partage ")[2])
+    assert advice[:2] == ["log", "cut"]
+    done = run(*advice)
+    assert done.returncode == 0, done.stderr
+    assert f"cut {size - size // 3} bytes at {size // 3}, kept in" in done.stdout
+
+    process.start()
+    with connected(process) as raw:
+        assert values(*fetch(raw, "t")) == [b"0"]
+        assert produce(raw, "t", batch(b"again")).base_offset == 1
+
+
+def test_what_cannot_be_cut(process):
+    with connected(process) as raw:
+        create(raw, "t")
+        produce(raw, "t", batch(b"0"))
+
+    def why_not(path, position):
+        ran = run("log", "cut", path, "--at", str(position), "--data-dir", process.data_dir)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        (line,) = ran.stderr.splitlines()
+        return line
+
+    assert f"in use by another broker (process {process.pid})" in why_not(FIRST_SEGMENT, 0)
+    process.kill()
+    assert "that is where to cut" in why_not(FIRST_SEGMENT, 1)
+    assert "bytes, not 1000000" in why_not(FIRST_SEGMENT, 10**6)
+    assert "there is no segment file" in why_not("t-0/none.log", 0)
+    assert "there is no segment file" in why_not(FIRST_SEGMENT.replace("t-0", "x-0"), 0)
+    process.start()
+    with connected(process) as raw:
+        assert values(*fetch(raw, "t")) == [b"0"]
+
+
+def test_no_directory_is_made_to_cut_in(tmp_path):
+    ran = run("log", "cut", FIRST_SEGMENT, "--at", "0", "--data-dir", tmp_path / "none")
+    assert ran.returncode == 1
+    assert "there is no directory" in ran.stderr
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("meta.json", "{"), ("topics.json", "{}"), ("producer-ids.json", "")]
+)
+def test_small_files_that_are_not_what_was_written(tmp_path, name, content):
+    with serving(tmp_path / "data") as broker:
+        broker.end()
+    (tmp_path / "data" / name).write_text(content)
+    ran = run("broker", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / "data")
+    assert ran.returncode == 1
+    (line,) = ran.stderr.splitlines()
+    assert f"{name} cannot be read: " in line
+    assert "Restore it from a copy" in line
+
+
+def delete_records(raw: Raw, topic: str, offset: int) -> None:
+    asked = DeleteRecordsPartition(partition_index=0, offset=offset)
+    topics = [DeleteRecordsTopic(name=topic, partitions=[asked])]
+    raw.ask(DELETE_RECORDS, DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+
+
+def config(raw: Raw, topic: str, name: str) -> str | None:
+    resource = DescribeConfigsResource(
+        resource_type=2, resource_name=topic, configuration_keys=[name]
+    )
+    (result,) = raw.ask(DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[resource])).results
+    return result.configs[0].value

@@ -21,10 +21,11 @@ class Raw:
         client_id: str = "raw",
         timeout_s: float = 10.0,
         receive_buffer_bytes: int | None = None,
+        family: socket.AddressFamily = socket.AF_INET,
     ) -> None:
         host, _, port = servers.rpartition(":")
         self.client_id = client_id
-        self.socket = socket.socket()
+        self.socket = socket.socket(family)
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(timeout_s)

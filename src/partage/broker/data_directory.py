@@ -25,7 +25,12 @@ class DirectoryHeld(Exception):  # noqa: N818 - named after what the directory i
 
 
 class DirectoryLock:
-    """Holds a directory until `release`, or until the process is gone."""
+    """Holds a directory until `release`, or until the process is gone.
+
+    Raises:
+        DirectoryHeld: another broker has it.
+        OSError: it cannot be made, or written to.
+    """
 
     def __init__(self, root: Path) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -9,7 +9,13 @@ from typing import Any
 import msgspec
 
 from partage.log.config_keys import CONFIG_KEYS, parse
-from partage.model.settings import KAFKA_NAMES, KAFKA_NAMES_SCALED, BrokerSettings
+from partage.model.settings import (
+    INT32_MAX,
+    KAFKA_NAMES,
+    KAFKA_NAMES_SCALED,
+    RANGES,
+    BrokerSettings,
+)
 
 #: Kafka's names for a broker's defaults of topic configs, ``log.retention.ms`` and the like.
 _TOPIC_DEFAULTS = {key.server_name: name for name, key in CONFIG_KEYS.items() if key.server_name}
@@ -27,6 +33,15 @@ def with_overrides(settings: BrokerSettings, overrides: Mapping[str, str]) -> Br
     """
     for name, text in overrides.items():
         settings = _with(settings, name, text)
+    shortest, longest = (
+        settings.groups.session_timeout_min_ms,
+        settings.groups.session_timeout_max_ms,
+    )
+    if shortest > longest:
+        raise BadOverride(
+            f"group.min.session.timeout.ms is {shortest}, and group.max.session.timeout.ms only "
+            f"{longest}"
+        )
     return settings
 
 
@@ -67,8 +82,9 @@ def _value(settings: BrokerSettings, part: str | None, field: str, name: str, te
             value = int(text)
         except ValueError:
             raise BadOverride(f"{name}={text}: not a whole number") from None
-        if value < 0:
-            raise BadOverride(f"{name}={text}: must not be negative")
+        least, most = RANGES.get(name, (0, INT32_MAX))
+        if not least <= value <= most:
+            raise BadOverride(f"{name}={text}: must be from {least} to {most}")
         return value
     return text
 

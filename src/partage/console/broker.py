@@ -19,7 +19,7 @@ from partage.broker.broker import Broker
 from partage.broker.data_directory import DirectoryHeld, DirectoryLock
 from partage.broker.disk import RealDisk
 from partage.broker.overrides import BadOverride, with_overrides
-from partage.console.addresses import BadAddress, parse_address
+from partage.console.addresses import BadAddress, format_address, is_everywhere, parse_address
 from partage.log.damage import DamagedFile, DamagedLog
 from partage.log.disk import Disk
 from partage.log.memory import MemoryDisk
@@ -78,7 +78,7 @@ def run(
         host, port = parse_address(listen)
         settings = with_overrides(BrokerSettings(), _pairs(override or []))
         settings = msgspec.structs.replace(settings, syncs=sync is SyncMode.DISK)
-        reachable = None if advertised is None else parse_address(advertised)
+        reachable = _reachable(host, advertised)
     except (BadAddress, BadOverride) as error:
         _end(str(error), code=2)
     lock: DirectoryLock | None = None
@@ -88,8 +88,10 @@ def run(
     else:
         try:
             lock = DirectoryLock(data_dir)
-        except (DirectoryHeld, OSError) as error:
+        except DirectoryHeld as error:
             _end(str(error))
+        except OSError as error:
+            _end(f"cannot use {data_dir} for data: {error.strerror}")
         disk = RealDisk(data_dir)
     _calm_collector()
     try:
@@ -103,6 +105,21 @@ def run(
     finally:
         if lock is not None:
             lock.release()
+
+
+def _reachable(host: str, advertised: str | None) -> tuple[str, int] | None:
+    """The address that clients are told, None for the one where the broker listens."""
+    if advertised is None:
+        if is_everywhere(host):
+            raise BadAddress(
+                "listening on all addresses, clients have to be told one of them: add "
+                "--advertised HOST:PORT"
+            )
+        return None
+    address = parse_address(advertised)
+    if is_everywhere(address[0]) or not address[1]:
+        raise BadAddress(f"clients cannot connect to {advertised!r}; --advertised wants HOST:PORT")
+    return address
 
 
 def _pairs(given: list[str]) -> dict[str, str]:
@@ -139,7 +156,7 @@ async def _serve(
         loop.add_signal_handler(number, stopping.set)
     broker = await Broker.start(disk, settings, host=host, port=port, advertised=advertised)
     log.info("the %s record decoder is in use", DECODER)
-    print(f"{broker.address[0]}:{broker.address[1]}", flush=True)
+    print(format_address(*broker.address), flush=True)
     stopped = loop.create_task(stopping.wait())
     failed = loop.create_task(broker.failed())
     await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)

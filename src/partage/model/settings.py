@@ -85,3 +85,18 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
 KAFKA_NAMES_SCALED: dict[str, tuple[str, str, int]] = {
     "offsets.retention.minutes": ("groups", "offsets_retention_ms", MINUTE_MS),
 }
+
+INT32_MAX = 2_147_483_647
+#: The least and the most that a setting may be; 0 to `INT32_MAX` where nothing is said.
+RANGES: dict[str, tuple[int, int]] = {
+    "num.partitions": (1, 10_000),
+    "offsets.topic.num.partitions": (1, 10_000),
+    "fetch.max.bytes": (1024, INT32_MAX),
+    "log.retention.check.interval.ms": (1, 2**53),
+    "group.max.size": (1, INT32_MAX),
+    "offsets.retention.minutes": (1, INT32_MAX),
+    "offsets.retention.check.interval.ms": (1, 2**53),
+    "socket.request.max.bytes": (1024, INT32_MAX),
+    "queued.max.request.bytes": (1, 2**53),
+    "connections.max.idle.ms": (1, 2**53),
+}

@@ -1,0 +1,94 @@
+"""``partage broker`` as a command: what it prints, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+
+import pytest
+
+from partage.wire.apis.fetch import FETCH
+
+from .asking import BY_NAME, create, fetching, metadata
+from .commands import run, serving
+from .raw import Raw
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_line_says_where_and_a_signal_ends_it(tmp_path, number):
+    with serving(tmp_path / "data") as broker:
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", broker.servers)
+        with Raw(broker.servers) as raw:
+            create(raw, "t")
+            raw.send(FETCH, fetching("t", max_wait_ms=600_000, min_bytes=1), BY_NAME)
+            assert broker.end(number) == 0
+            assert raw.is_closed()
+        assert broker.process.stdout.read() == ""
+        assert "Traceback" not in broker.story()
+    assert (tmp_path / "data" / "t-0").is_dir()
+
+
+def test_a_directory_is_held_by_one_broker(tmp_path):
+    data = tmp_path / "data"
+    with serving(data) as broker:
+        ran = run("broker", "--listen", "127.0.0.1:0", "--data-dir", data)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        (line,) = ran.stderr.splitlines()
+        assert f"in use by another broker (process {broker.process.pid}); stop it" in line
+        broker.process.kill()
+        broker.process.wait()
+        with serving(data):
+            pass
+
+
+def test_a_port_that_is_taken(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ran = run("broker", "--listen", address, "--data-dir", tmp_path / "data")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert f"cannot serve {address}: " in ran.stderr
+    assert "in use" in ran.stderr
+
+
+def test_clients_are_told_the_advertised_address(tmp_path):
+    options = ("--ephemeral", "--advertised", "broker.test:1234")
+    with serving(tmp_path / "none", *options, listen="[::1]:0") as broker:
+        host, _, port = broker.servers.rpartition(":")
+        assert host == "[::1]"
+        with Raw(f"::1:{port}", family=socket.AF_INET6) as raw:
+            (node,) = metadata(raw).brokers
+            assert (node.host, node.port) == ("broker.test", 1234)
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("--listen here", "is no address; write HOST:PORT"),
+        ("--listen 127.0.0.1:²", "is no address; write HOST:PORT"),
+        ("--listen 0.0.0.0:0", "add --advertised HOST:PORT"),
+        ("--advertised 0.0.0.0:9092", "clients cannot connect to '0.0.0.0:9092'"),
+        ("--override x", "'x' is no override; write NAME=VALUE"),
+        ("--override num.partition=3", "did you mean num.partitions?"),
+        ("--override num.partitions=0", "must be from 1 to 10000"),
+        ("--override group.max.session.timeout.ms=5000", "group.min.session.timeout.ms is 6000"),
+        ("--override node.id=-1", "must be from 0"),
+        ("--override log.retention.ms=soon", "log.retention.ms=soon: "),
+        ("--sync never", "--sync"),
+    ],
+)
+def test_options_that_cannot_be(options, why, tmp_path):
+    ran = run("broker", "--data-dir", tmp_path / "data", *options.split())
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = ran.stderr.splitlines()
+    assert why in line
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    for place, why in [("file", "File exists"), ("file/data", "Not a directory")]:
+        ran = run("broker", "--data-dir", tmp_path / place)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert ran.stderr == f"error: cannot use {tmp_path / place} for data: {why}\n"

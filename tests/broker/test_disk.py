@@ -42,3 +42,39 @@ def test_a_file_that_cannot_be_synced_fails_them_all(disk: RealDisk, place: int)
         disk.sync(*MANY[:place], "missing", *MANY[place:])
     disk.sync(*MANY)  # the disk itself is none the worse
     disk.close()
+
+
+def test_a_read_in_the_middle_of_a_rename_holds_no_file_that_is_gone(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    disk.make_directory("t")
+    disk.write("t/log", 0, [b"old"])
+    rename = os.rename
+
+    def disturbed(old: Path, new: Path) -> None:
+        disk.read("t/log", 0, 3)  # as a fetch in another thread may do
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", disturbed)
+    disk.rename("t", "gone")
+    disk.make_directory("t")
+    disk.write("t/log", 0, [b"new"])
+    assert (tmp_path / "t/log").read_bytes() == b"new"
+    assert (tmp_path / "gone/log").read_bytes() == b"old"
+    disk.close()
+
+
+def test_a_read_in_the_middle_of_a_removal_holds_no_file_that_is_gone(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    unlink = Path.unlink
+
+    def disturbed(path: Path, missing_ok: bool = False) -> None:
+        disk.read(path.name, 0, 1)
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", disturbed)
+    disk.remove("7")
+    disk.write("7", 0, [b"new"])
+    assert (tmp_path / "7").read_bytes() == b"new"
+    disk.close()

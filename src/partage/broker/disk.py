@@ -121,18 +121,20 @@ class RealDisk:
 
     def rename(self, old: str, new: str) -> None:
         """Move a file or directory."""
+        os.rename(self._root / old, self._root / new)
+        # Not before: a read in another thread could open the old file once more, and then whatever
+        # has this name next would be written into a file that is gone.
         self._drop(old)
         self._drop(new)
-        os.rename(self._root / old, self._root / new)
 
     def remove(self, path: str) -> None:
         """Remove a file, or a directory with all in it."""
-        self._drop(path)
         target = self._root / path
         if target.is_dir():
             shutil.rmtree(target)
         else:
             target.unlink(missing_ok=True)
+        self._drop(path)  # after it, as above
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it."""
@@ -168,7 +170,9 @@ class RealDisk:
                 flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
                 file = self._files[path] = _OpenFile(os.open(self._root / path, flags, 0o600))
                 if len(self._files) > self._open_max:
-                    self._forget(next(iter(self._files)))
+                    oldest = self._forget(next(iter(self._files)))
+                    if not oldest.users:
+                        os.close(oldest.fd)
             else:
                 self._files.move_to_end(path)
             file.users += 1
@@ -177,21 +181,23 @@ class RealDisk:
     def _release(self, file: _OpenFile) -> None:
         with self._lock:
             file.users -= 1
-            if file.is_dropped and not file.users:
-                os.close(file.fd)
+            is_last = file.is_dropped and not file.users
+        if is_last:
+            os.close(file.fd)
 
     def _drop(self, path: str) -> None:
         """Forget a file, or all files of a directory; calls under way end undisturbed."""
         with self._lock:
             below = path + "/" if path else ""
-            for name in [n for n in self._files if n == path or n.startswith(below)]:
-                self._forget(name)
+            names = [n for n in self._files if n == path or n.startswith(below)]
+            unused = [file for file in map(self._forget, names) if not file.users]
+        for file in unused:  # outside the lock: the last to close a removed file waits for the disk
+            os.close(file.fd)
 
-    def _forget(self, path: str) -> None:
+    def _forget(self, path: str) -> _OpenFile:
         file = self._files.pop(path)
         file.is_dropped = True
-        if not file.users:
-            os.close(file.fd)
+        return file
 
 
 def _write_all(fd: int, chunks: Sequence[Buffer], position: int) -> int:

@@ -8,6 +8,7 @@ with the load. A group begins at the end of a turn of the loop, with all that th
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 import time
@@ -18,6 +19,8 @@ from partage.log.disk import Disk
 from partage.log.layout import MARKERS
 from partage.log.outcomes import Write
 from partage.log.performing import perform
+
+log = logging.getLogger(__name__)
 
 _MARKERS_EVERY_S: Final = 1.0
 
@@ -112,11 +115,17 @@ class Writer:
                 self._markers_due_s = time.monotonic() + _MARKERS_EVERY_S
         except OSError as error:
             return error
+        except Exception as error:  # no memory, no thread: who waits has to be told all the same
+            log.exception("writing failed")
+            return OSError(f"{type(error).__name__}: {error}")
         return None
 
     def _finish(self, group: _Group, error: OSError | None) -> None:
         for _, done in group.submissions:
-            done(error)
+            try:
+                done(error)
+            except Exception:  # a fault of ours: nobody else need wait for ever because of it
+                log.exception("telling of a write failed")
         if self._waiting:
             self._loop.call_soon(self._begin)
         else:

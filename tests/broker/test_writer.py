@@ -1,0 +1,70 @@
+"""The writer's thread and its callbacks go on whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from partage.broker.disk import RealDisk
+from partage.broker.writer import Writer
+from partage.log.outcomes import Write
+
+HELLO = [Write("file", 0, [b"hello"])]
+
+
+class Threadless(RealDisk):
+    """A disk that cannot start a thread, once."""
+
+    has_failed = False
+
+    def sync(self, *paths: str) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("can't start new thread")
+        super().sync(*paths)
+
+
+async def written(writer: Writer, writes: Sequence[Write]) -> OSError | None:
+    told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    writer.submit(writes, told.set_result)
+    return await asyncio.wait_for(told, 10)
+
+
+def test_one_callback_that_fails_keeps_nobody_else_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        writer = Writer(RealDisk(tmp_path), sync=True, inline=False)
+
+        def failing(error: OSError | None) -> None:
+            raise ValueError("a fault of ours")
+
+        writer.submit(HELLO, failing)
+        assert await written(writer, HELLO) is None  # in the same group
+        assert await written(writer, HELLO) is None  # in the next one
+        await asyncio.wait_for(writer.close(), 10)
+
+    asyncio.run(story())
+    (told,) = [r for r in caplog.records if r.exc_info]
+    assert told.getMessage() == "telling of a write failed"
+    caplog.clear()  # it was ordered, so the fixture that looks for faults need not see it
+
+
+def test_whatever_keeps_it_from_writing_is_told_and_it_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        writer = Writer(Threadless(tmp_path), sync=True, inline=False)
+        error = await written(writer, HELLO)
+        assert isinstance(error, OSError)
+        assert "can't start new thread" in str(error)
+        assert await written(writer, HELLO) is None
+        await asyncio.wait_for(writer.close(), 10)
+
+    asyncio.run(story())
+    (told,) = [r for r in caplog.records if r.exc_info]
+    assert told.getMessage() == "writing failed"
+    caplog.clear()

@@ -36,7 +36,7 @@ bench: setup  ## speed beside peers; prints ratios
 	$(BIN)/python -m bench
 
 fuzz: setup  ## damaged frames and record batches, until interrupted or SECONDS=n
-	$(BIN)/python -m tests.fuzz $(if $(SECONDS),--seconds $(SECONDS))
+	cd tests && ../$(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS))
 
 pin:  ## pin requirements anew
 	$(PYTHON) -m venv .pin && .pin/bin/pip install --quiet uv

@@ -1,0 +1,87 @@
+"""Fuzz until interrupted, or for some seconds: ``make fuzz SECONDS=60``.
+
+Every case has a number, and comes out of the seed, its target's name and that number alone: what
+was found is told with the command that tries it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections import Counter
+from contextlib import ExitStack
+from itertools import count
+from random import Random, SystemRandom
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from fuzz.targets import Batches, Frames, Messages, Stored, Target
+
+NAMES = ("messages", "batches", "stored", "frames")
+_SHOWN_EVERY_S = 0.5
+
+
+def opened(name: str, stack: ExitStack) -> Target:
+    """A target, ready; what it needs ends with the stack."""
+    if name == "frames":
+        return stack.enter_context(Frames.running())
+    return {"messages": Messages, "batches": Batches, "stored": Stored}[name]()
+
+
+def dice(seed: int, name: str, number: int) -> Random:
+    """What decides a case."""
+    return Random(f"{seed} {name} {number}")
+
+
+def _table(tried: dict[str, Counter[str]]) -> Table:
+    table = Table("target", "cases", "outcomes")
+    for name, outcomes in tried.items():
+        story = ", ".join(f"{what} {times:,}" for what, times in sorted(outcomes.items()))
+        table.add_row(name, f"{outcomes.total():,}", story)
+    return table
+
+
+def main() -> int:
+    """1 if something was found."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**9))
+    parser.add_argument("--target", choices=NAMES, help="this one only")
+    parser.add_argument("--case", type=int, help="this number only")
+    chosen = parser.parse_args()
+    names = [chosen.target] if chosen.target else NAMES
+    numbers = count() if chosen.case is None else iter([chosen.case])
+    console = Console()
+    console.print(f"seed {chosen.seed}")
+    tried: dict[str, Counter[str]] = {name: Counter() for name in names}
+    until, show_at = time.monotonic() + chosen.seconds, 0.0
+    with ExitStack() as stack:
+        targets = {name: opened(name, stack) for name in names}
+        live = stack.enter_context(Live(_table(tried), console=console, auto_refresh=False))
+        for number in numbers:
+            for name, target in targets.items():
+                try:
+                    tried[name][target.try_one(dice(chosen.seed, name, number))] += 1
+                except KeyboardInterrupt:
+                    return 0
+                except BaseException:
+                    live.update(_table(tried), refresh=True)
+                    traceback.print_exc()
+                    again = f"--seed {chosen.seed} --target {name} --case {number}"
+                    print(f"found; again with: python -m fuzz {again}", file=sys.stderr)
+                    return 1
+            if time.monotonic() >= show_at:
+                live.update(_table(tried), refresh=True)
+                show_at = time.monotonic() + _SHOWN_EVERY_S
+            if time.monotonic() >= until:
+                break
+        live.update(_table(tried), refresh=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+"""What is fuzzed: each target tries one case, and says what came of it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Protocol
+
+import psutil
+
+from broker.asking import batch, create, fetch, metadata, produce, producing, values
+from broker.raw import Raw
+from fuzz.damage import damaged, reframed
+from partage.coordinator.records import (
+    GroupRemoved,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetRemoved,
+    SavedMember,
+)
+from partage.store.formats import decode_record, encode_record
+from partage.testing import ThreadedBroker
+from partage.wire.apis.produce import PRODUCE
+from partage.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    TopicPartitions,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from partage.wire.frames import request_frame
+from partage.wire.primitives import Malformed
+from partage.wire.records import plain
+from wire.arbitrary import CASES, arbitrary
+from wire.records import damage as batches
+from wire.records.making import log, marker, sealed_log
+
+
+class Target(Protocol):
+    """Something that takes bytes from others."""
+
+    def try_one(self, rng: Random) -> str:
+        """Try a case; what came of it, in a word. Anything raised is a finding."""
+        ...
+
+
+class Messages:
+    """Requests and responses of all APIs in all versions: read, or `Malformed`."""
+
+    def try_one(self, rng: Random) -> str:
+        case = rng.choice(CASES)
+        content = damaged(rng, case.encode(arbitrary(case, rng)))
+        try:
+            case.decode(content)
+        except Malformed:
+            return "malformed"
+        return "read"
+
+
+class Batches:
+    """Logs of record batches: the compiled and the plain decoder say the same of them."""
+
+    def __init__(self) -> None:
+        from partage.wire.records import _native
+
+        self._both = [_native, plain]
+
+    def try_one(self, rng: Random) -> str:
+        blob = log(rng, rng.choice((1, 2, 3)), codecs=rng.choice(((0,), (0, 1, 2, 3, 4))))
+        if rng.random() < 0.2:
+            blob += marker(1, rng.randrange(2), 1000)
+        blob = batches.damaged(rng, blob)
+        if rng.random() < 0.9:
+            blob = sealed_log(blob)
+        found = batches.agree(self._both, blob, verify_crc=rng.random() < 0.5)
+        return "malformed" if found is Malformed else "read"
+
+
+class Stored:
+    """Keys and values of ``__consumer_offsets``, subscriptions and assignments."""
+
+    def try_one(self, rng: Random) -> str:
+        try:
+            if rng.random() < 0.5:
+                key, value = encode_record(_record(rng))
+                decode_record(damaged(rng, key), None if value is None else damaged(rng, value))
+            elif rng.random() < 0.5:
+                decode_subscription(damaged(rng, _subscription(rng)))
+            else:
+                decode_assignment(damaged(rng, _assignment(rng)))
+        except Malformed:
+            return "malformed"
+        return "read"
+
+
+def _record(rng: Random) -> GroupSaved | GroupRemoved | OffsetCommitted | OffsetRemoved:
+    match rng.randrange(5):
+        case 0:
+            return GroupRemoved(group_id="g")
+        case 1:
+            return OffsetRemoved(group_id="g", topic="t", partition=rng.randrange(9))
+        case 2:
+            return OffsetCommitted(
+                group_id="g", topic="t", partition=0, offset=7, metadata="m", commit_ms=9
+            )
+    members = tuple(
+        SavedMember(
+            member_id=f"m{n}",
+            instance_id=rng.choice((None, "i")),
+            client_id="c",
+            client_host="/h",
+            rebalance_timeout_ms=1,
+            session_timeout_ms=1,
+            subscription=_subscription(rng),
+            assignment=_assignment(rng),
+        )
+        for n in range(rng.randrange(3))
+    )
+    return GroupSaved(
+        group_id="g",
+        protocol_type="consumer",
+        generation=3,
+        protocol="range",
+        leader="m0",
+        since_ms=5,
+        awaiting_sync=rng.random() < 0.5,
+        members=members,
+    )
+
+
+def _subscription(rng: Random) -> bytes:
+    owned = [TopicPartitions(topic="t", partitions=[0, 1])]
+    return encode_subscription(
+        Subscription(topics=["t", "u"], user_data=b"x", owned_partitions=owned),
+        rng.randrange(4),
+    )
+
+
+def _assignment(rng: Random) -> bytes:
+    partitions = [TopicPartitions(topic="t", partitions=[0, 1])]
+    return encode_assignment(Assignment(assigned_partitions=partitions), rng.randrange(4))
+
+
+_CHECK_EVERY = 100
+_GROWTH_MAX_BYTES = 512 << 20
+
+
+class Frames:
+    """Requests to a broker that runs: it stays, loses nothing, runs into no fault of its own."""
+
+    def __init__(self, broker: ThreadedBroker) -> None:
+        self._servers = broker.bootstrap_servers
+        self._faults: list[str] = []
+        self._cases = 0
+        self._kept = [b"%d" % n for n in range(10)]
+        with Raw(self._servers) as raw:
+            create(raw, "kept")
+            create(raw, "topic-1", 2)
+            produce(raw, "kept", batch(*self._kept))
+        self._memory = psutil.Process().memory_info().rss
+
+    @classmethod
+    @contextmanager
+    def running(cls) -> Iterator[Frames]:
+        """With a broker of its own."""
+        with ThreadedBroker() as broker:
+            target = cls(broker)
+            watch = _Faults(target._faults)
+            logger = logging.getLogger("partage")
+            logger.addHandler(watch)
+            try:
+                yield target
+            finally:
+                logger.removeHandler(watch)
+
+    def try_one(self, rng: Random) -> str:
+        self._cases += 1
+        host, _, port = self._servers.rpartition(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.settimeout(0.01)  # some requests wait, and that is right
+            requests = [damaged(rng, _request(rng)) for _ in range(rng.choice((1, 1, 3)))]
+            outcome = self._exchanged(client, b"".join(reframed(rng, r) for r in requests))
+        if self._cases % _CHECK_EVERY == 0:
+            self._check()
+        assert not self._faults, self._faults
+        return outcome
+
+    @staticmethod
+    def _exchanged(client: socket.socket, content: bytes) -> str:
+        try:
+            client.sendall(content)
+            return "answered" if client.recv(1 << 16) else "closed"
+        except ConnectionError:
+            return "closed"
+        except TimeoutError:
+            return "waits"
+
+    def _check(self) -> None:
+        with Raw(self._servers, timeout_s=30) as raw:
+            assert metadata(raw, "kept").topics[0].error_code == 0
+            assert values(*fetch(raw, "kept")) == self._kept
+        growth = psutil.Process().memory_info().rss - self._memory
+        assert growth < _GROWTH_MAX_BYTES, f"the process has grown by {growth >> 20} MB"
+
+
+class _Faults(logging.Handler):
+    """Gathers exceptions that the broker had to log."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__()
+        self._faults = faults
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self._faults.append(logging.Formatter().format(record))
+
+
+_REQUESTS = [case for case in CASES if case.side == "request"]
+
+
+def _request(rng: Random) -> bytes:
+    """A sound request without its length; a quarter of them bring records."""
+    if rng.random() < 0.25:
+        case = rng.choice([c for c in _REQUESTS if c.api is PRODUCE])
+        blob = sealed_log(batches.damaged(rng, log(rng, rng.choice((1, 1, 2)))))
+        message = producing("topic-1", blob, partition=rng.randrange(3), acks=rng.choice((0, 1)))
+    else:
+        case = rng.choice(_REQUESTS)
+        message = arbitrary(case, rng)
+    body = case.api.encode_request(case.version, message)
+    return b"".join(request_frame(case.api, case.version, rng.randrange(9), "fuzz", body))[4:]

@@ -80,7 +80,7 @@ class Hosted:
         """Open everything there is, and make the coordinator's topic if it is missing.
 
         Raises:
-            DamagedCatalogue, DamagedLog: acknowledged bytes are missing or changed.
+            DamagedFile, DamagedLog: acknowledged bytes are missing or changed.
             OSError: the disk fails.
         """
         await asyncio.to_thread(self._load)
@@ -217,9 +217,7 @@ class Hosted:
             if isinstance(change, Refusal):
                 return change
             hosted = self._topics.pop(name)
-            for partition in hosted.partitions:
-                partition.retire()
-            await self._writer.barrier()
+            await asyncio.gather(*[partition.retire() for partition in hosted.partitions])
             await self._apply(change, ())
             for index in range(change.topic.partition_count):
                 self._markers.release(change.topic.topic_id, index)
@@ -277,7 +275,7 @@ class Hosted:
         """Open a partition again whose writing failed; what is on disk is what counts."""
         async with self._changing:
             hosted = self._topics[name]
-            await self._writer.barrier()
+            await hosted.partitions[index].retire(ErrorCode.KAFKA_STORAGE_ERROR, "opened again")
             (partition,) = await asyncio.to_thread(self._open_partitions, hosted.topic, [index])
             hosted.partitions[index] = partition
             return partition

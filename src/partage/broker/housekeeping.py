@@ -3,57 +3,86 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from partage.broker.clock import Clock
 from partage.broker.hosted import Hosted
 from partage.broker.partition import Partition
-from partage.log.compaction import Plan
 from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
-from partage.log.rewriting import compact
+from partage.log.rewriting import GivenUp, compact
 from partage.log.swapping import end_swap
 
 log = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Goes round all partitions, one after the other, so that it never asks much of the disk."""
+    """Goes round all partitions, one after the other, so that it never asks much of the disk.
+
+    Who deletes a partition or opens it anew waits until nothing is done to its files here: their
+    names may be another's afterwards.
+    """
 
     def __init__(self, hosted: Hosted, disk: Disk, clock: Clock) -> None:
         self._hosted = hosted
         self._disk = disk
         self._clock = clock
         self._interval_s = hosted.settings.retention_check_interval_ms / 1000
-        self._task: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Begin, with a first round after one interval."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._spawn(self._run())
 
     async def close(self) -> None:
-        """End, between two steps."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """End, between two steps; a compaction under way is given up."""
+        self._ending.set()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _pause(self, delay_s: float) -> None:
+        """Wait so long, or until the end."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ending.wait(), delay_s)
 
     async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._interval_s)
+        while not self._ending.is_set():
+            await self._pause(self._interval_s)
             await self.go_round()
 
     async def go_round(self) -> None:
         """One round; what fails is logged and tried again in the next."""
         for topic in self._hosted.topics():
             for partition in topic.partitions:
-                if partition.failure is None:
-                    try:
-                        await self._see_to(partition)
-                    except (OSError, DamagedLog) as error:
-                        log.error("%s: %s", partition.name, error)
+                async with partition.upkeep:
+                    await self._see_to(partition)
+
+    def _is_wanted(self, partition: Partition) -> bool:
+        """Whether to go on with a partition; the compaction's thread asks too."""
+        return partition.failure is None and not self._ending.is_set()
 
     async def _see_to(self, partition: Partition) -> None:
+        try:
+            if self._is_wanted(partition):
+                await self._expire(partition)
+            if self._is_wanted(partition):
+                await self._compact(partition)
+        except GivenUp:
+            pass
+        except (OSError, DamagedLog) as error:
+            log.error("%s: %s", partition.name, error)
+        except Exception:  # a fault of ours; the other partitions need to be seen to all the same
+            log.exception("seeing to %s failed", partition.name)
+
+    async def _expire(self, partition: Partition) -> None:
         if not self._hosted.settings.syncs:
             # Nothing was synced since the last round; a start after a crash begins from here.
             await self._hosted.perform_and_wait(partition.log.checkpoint())
@@ -61,14 +90,16 @@ class Housekeeping:
         if removal is not None:
             await self._hosted.perform_and_wait(removal)
             log.info("%s: retention removed %d files", partition.name, len(removal.removals))
-            self._remove_later(removal.removals, partition.log.config.file_delete_delay_ms)
-        plan = partition.log.plan_compaction(self._clock.now_ms())
-        if plan is not None:
-            await self._compact(partition, plan)
+            self._spawn(self._remove_later(partition, removal.removals))
 
-    async def _compact(self, partition: Partition, plan: Plan) -> None:
+    async def _compact(self, partition: Partition) -> None:
+        plan = partition.log.plan_compaction(self._clock.now_ms())
+        if plan is None:
+            return
         try:
-            compacted = await asyncio.to_thread(compact, self._disk, plan)
+            compacted = await asyncio.to_thread(
+                compact, self._disk, plan, is_wanted=lambda: self._is_wanted(partition)
+            )
         except BaseException:
             partition.log.abandon_compaction()
             raise
@@ -78,10 +109,14 @@ class Housekeeping:
         after = sum(size for _, size in compacted.segments)
         log.info("%s: compacted %d bytes to %d", partition.name, before, after)
 
-    def _remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
-        """Remove files once reads of them that have begun are over."""
-        loop = asyncio.get_running_loop()
-        loop.call_later(delay_ms / 1000, self._remove, paths)
+    async def _remove_later(self, partition: Partition, paths: Sequence[str]) -> None:
+        """Remove files once reads of them that have begun are over; the next start does it for a
+        broker that ends before.
+        """
+        await self._pause(partition.log.config.file_delete_delay_ms / 1000)
+        async with partition.upkeep:
+            if self._is_wanted(partition):
+                await asyncio.to_thread(self._remove, paths)
 
     def _remove(self, paths: Sequence[str]) -> None:
         for path in paths:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Protocol
@@ -30,6 +31,8 @@ class Partition:
     def __init__(self, name: str, log: PartitionLog, writer: Writer) -> None:
         self.name = name
         self.log = log
+        #: Held by housekeeping while it works on the files, and by who wants to take them away.
+        self.upkeep = asyncio.Lock()
         self._writer = writer
         self._watchers: dict[Watcher, None] = {}
         self.failure: OSError | None = None
@@ -102,8 +105,14 @@ class Partition:
         for watcher in list(self._watchers):
             watcher.grew(byte_count)
 
-    def retire(self) -> None:
-        """The partition is deleted: nobody need wait for it."""
-        self.failure = FileNotFoundError(f"{self.name} is deleted")
-        self.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    async def retire(
+        self, error: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why: str = "deleted"
+    ) -> None:
+        """The partition is deleted, or opened anew: nobody need wait for it, and once this
+        returns nobody has to do with its files.
+        """
+        self.failure, self.error = OSError(f"{self.name} is {why}"), error
         self._tell(0)
+        await self._writer.barrier()
+        async with self.upkeep:
+            pass  # housekeeping looks at `failure` before and during whatever it does

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from partage.log.compaction import ClosedSegment, Compacted, Plan
@@ -31,17 +32,33 @@ _GROUP_BYTES: Final = 1 << 30
 _WRITE_BYTES: Final = 1 << 20
 _SUFFIXES: Final = (LOG, INDEX, TIME_INDEX)
 
+_Read = Callable[[ClosedSegment], Iterator[BatchRead]]
 
-def compact(disk: Disk, plan: Plan, *, keys_max: int = KEYS_MAX) -> Compacted:
+
+class GivenUp(Exception):  # noqa: N818 - it is no error: somebody asked for it
+    """A compaction that was not wanted any more; nothing has changed."""
+
+
+def compact(
+    disk: Disk,
+    plan: Plan,
+    *,
+    keys_max: int = KEYS_MAX,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> Compacted:
     """Do a planned compaction up to the point where it only needs to be swapped in.
+
+    ``is_wanted`` is asked at every batch, so that nobody has to wait long for the end.
 
     Raises:
         DamagedLog: a segment is not what was written; nothing has changed.
+        GivenUp: it was not wanted any more.
     """
     perform_step(disk, plan.checkpoint)
-    latest, end_offset = _latest_offsets(disk, plan, keys_max)
+    read = partial(_batches, disk, plan, is_wanted)
+    latest, end_offset = _latest_offsets(plan, keys_max, read)
     choice = _Choice(plan, latest, end_offset)
-    outputs = [_rewrite(disk, plan, group, choice) for group in _groups(plan)]
+    outputs = [_rewrite(disk, plan, group, choice, read) for group in _groups(plan)]
     swap = _swap(plan, [base_offset for base_offset, _ in outputs], end_offset)
     begin_swap(disk, plan.directory, swap)
     return Compacted(plan=plan, segments=outputs, swap=swap)
@@ -76,7 +93,7 @@ class _Choice:
         return value is not None or offset >= self._tombstones_end
 
 
-def _latest_offsets(disk: Disk, plan: Plan, keys_max: int) -> tuple[dict[bytes, int], int]:
+def _latest_offsets(plan: Plan, keys_max: int, read: _Read) -> tuple[dict[bytes, int], int]:
     """The last offset of each key that came since the last compaction, and how far that goes.
 
     Before that each key stands there once, so only these can make another superfluous.
@@ -85,7 +102,7 @@ def _latest_offsets(disk: Disk, plan: Plan, keys_max: int) -> tuple[dict[bytes, 
     for segment in plan.segments:
         if segment.end_offset <= cleaned_to:
             continue
-        for batch in _batches(disk, plan, segment):
+        for batch in read(segment):
             header = batch.header
             if header.is_control or header.last_offset < cleaned_to:
                 continue
@@ -112,7 +129,7 @@ def _groups(plan: Plan) -> Iterator[list[ClosedSegment]]:
 
 
 def _rewrite(
-    disk: Disk, plan: Plan, group: Sequence[ClosedSegment], choice: _Choice
+    disk: Disk, plan: Plan, group: Sequence[ClosedSegment], choice: _Choice, read: _Read
 ) -> tuple[int, int]:
     """Write what stays of some segments to one, durably; its base offset and its size."""
     base_offset, size = group[0].base_offset, 0
@@ -120,7 +137,7 @@ def _rewrite(
     indexes = Indexes(base_offset, plan.config.index_interval_bytes)
     for suffix in _SUFFIXES:
         disk.remove(file_of(plan.directory, base_offset, suffix) + CLEANED)
-    for content in _joined(_kept(disk, plan, group, choice, indexes)):
+    for content in _joined(_kept(group, choice, indexes, read)):
         disk.write(path, size, [content])
         size += len(content)
     indexes.close()
@@ -132,16 +149,12 @@ def _rewrite(
 
 
 def _kept(
-    disk: Disk,
-    plan: Plan,
-    group: Sequence[ClosedSegment],
-    choice: _Choice,
-    indexes: Indexes,
+    group: Sequence[ClosedSegment], choice: _Choice, indexes: Indexes, read: _Read
 ) -> Iterator[bytes]:
     """The batches that stay, noted in ``indexes`` as they come."""
     position = 0
     for segment in group:
-        for batch in _batches(disk, plan, segment):
+        for batch in read(segment):
             if content := choice.rewritten(batch):
                 header = parse_header(content)
                 indexes.add(position, [0], [header.last_offset], [header.max_timestamp_ms])
@@ -197,5 +210,10 @@ def _swap(plan: Plan, outputs: Sequence[int], end_offset: int) -> Swap:
     )
 
 
-def _batches(disk: Disk, plan: Plan, segment: ClosedSegment) -> Iterator[BatchRead]:
-    return batches(disk, file_of(plan.directory, segment.base_offset, LOG), segment.size)
+def _batches(
+    disk: Disk, plan: Plan, is_wanted: Callable[[], bool], segment: ClosedSegment
+) -> Iterator[BatchRead]:
+    for batch in batches(disk, file_of(plan.directory, segment.base_offset, LOG), segment.size):
+        if not is_wanted():
+            raise GivenUp
+        yield batch

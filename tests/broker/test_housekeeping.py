@@ -1,0 +1,227 @@
+"""Retention and compaction beside everything else that is done to the same files."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partage.broker.broker import Broker
+from partage.broker.disk import RealDisk
+from partage.broker.partition import Partition
+from partage.log.disk import Buffer
+from partage.log.layout import CLEANED
+from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings
+from partage.wire.records.decode import decode_records
+from partage.wire.records.encode import Record, encode_batch
+
+SETTINGS = BrokerSettings(offsets_partitions=1)
+COMPACTED = {"cleanup_policy": "compact", "segment_ms": "1", "min_cleanable_dirty_ratio": "0"}
+FIRST = "t-0/00000000000000000000.log"
+
+
+class PausingDisk(RealDisk):
+    """Holds a compaction up until it is told to go on: where it reads the log, or where it has read
+    all and writes what stays.
+    """
+
+    def __init__(self, root: Path, *, in_reading: bool = False) -> None:
+        super().__init__(root)
+        self.has_paused = threading.Event()
+        self.may_go_on = threading.Event()
+        self._in_reading = in_reading
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        if self._in_reading and path == FIRST:
+            self._pause()
+        return super().read(path, position, length)
+
+    def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
+        if not self._in_reading and path.endswith(CLEANED):
+            self._pause()
+        super().write(path, position, chunks)
+
+    def _pause(self) -> None:
+        self.has_paused.set()
+        assert self.may_go_on.wait(20)
+
+
+class Running:
+    """A broker on a disk of its own, and short forms of what is done with it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.hosted = broker.hosted
+        self.at_ms = broker._clock.now_ms() - 1_000_000
+
+    async def create(self, **configs: str) -> None:
+        """The topic; configs with ``_`` for ``.``."""
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        await self.hosted.create("t", 1, named)
+
+    @property
+    def partition(self) -> Partition:
+        found = self.hosted.partition("t", 0)
+        assert found is not None
+        return found
+
+    async def produce(self, *values: bytes) -> None:
+        """One batch, and so one segment where they are closed after a millisecond, for each."""
+        for value in values:
+            self.at_ms += 10
+            told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+            batch = encode_batch([Record(b"key", value, timestamp_ms=self.at_ms)])
+            self.partition.append(batch, told.set_result, at_ms=self.at_ms)
+            assert await told is ErrorCode.NONE
+
+    def values(self) -> list[bytes | None]:
+        slices = self.partition.log.locate(0, 1 << 20)
+        assert isinstance(slices, list), slices
+        blobs = [self.broker._disk.read(p.path, p.position, p.length) for p in slices]
+        return [record[3] for blob in blobs for record in decode_records(blob)]
+
+    async def paused_round(self, disk: PausingDisk) -> asyncio.Task[None]:
+        """A round of housekeeping that has begun to compact."""
+        begun = asyncio.create_task(self.broker._housekeeping.go_round())
+        assert await asyncio.to_thread(disk.has_paused.wait, 20)
+        return begun
+
+
+async def running(disk: RealDisk) -> Running:
+    return Running(await Broker.start(disk, SETTINGS, host="127.0.0.1", port=0))
+
+
+async def stopped(disk: RealDisk, run: Running) -> None:
+    await run.broker.stop()
+    disk.close()
+
+
+async def while_paused(disk: PausingDisk, work: Coroutine[Any, Any, Any]) -> None:
+    """Begin something; a tenth of a second is enough for whoever doesn't wait for the pause."""
+    task = asyncio.create_task(work)
+    await asyncio.wait({task}, timeout=0.1)
+    disk.may_go_on.set()
+    await asyncio.wait_for(task, 20)
+
+
+def test_files_that_are_to_go_later_do_not_go_from_a_topic_made_anew(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = RealDisk(tmp_path)
+        run = await running(disk)
+        await run.create(retention_ms="0", file_delete_delay_ms="200")
+        await run.produce(b"old")
+        keeping = run.broker._housekeeping
+        before = set(keeping._tasks)
+        await keeping.go_round()
+        (removal,) = keeping._tasks - before
+        await run.hosted.delete("t")
+        await run.create()
+        await run.produce(b"new")
+        assert not removal.done()
+        await asyncio.wait_for(removal, 20)
+        assert run.values() == [b"new"]
+        await stopped(disk, run)
+
+    asyncio.run(story())
+
+
+def test_files_that_are_to_go_later_do_go(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = RealDisk(tmp_path)
+        run = await running(disk)
+        await run.create(retention_ms="0", file_delete_delay_ms="0")
+        await run.produce(b"old")
+        keeping = run.broker._housekeeping
+        before = set(keeping._tasks)
+        await keeping.go_round()
+        await asyncio.gather(*keeping._tasks - before)
+        assert not (tmp_path / FIRST).exists()
+        await stopped(disk, run)
+
+    asyncio.run(story())
+
+
+def test_a_topic_made_anew_is_not_compacted_with_the_old_ones_files(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = PausingDisk(tmp_path)
+        run = await running(disk)
+        await run.create(**COMPACTED)
+        await run.produce(b"old 0", b"old 1", b"old 2")
+        begun = await run.paused_round(disk)
+
+        async def made_anew() -> None:
+            await run.hosted.delete("t")
+            await run.create(**COMPACTED)
+            await run.produce(b"new")
+
+        await while_paused(disk, made_anew())
+        await asyncio.wait_for(begun, 20)
+        assert run.values() == [b"new"]
+        await stopped(disk, run)
+
+    asyncio.run(story())
+
+
+def test_a_partition_opened_again_is_not_compacted_by_who_had_it_before(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = PausingDisk(tmp_path)
+        run = await running(disk)
+        await run.create(**COMPACTED)
+        await run.produce(b"0", b"1", b"2")
+        begun = await run.paused_round(disk)
+        before = run.partition
+        await while_paused(disk, run.hosted.reopen("t", 0))
+        await asyncio.wait_for(begun, 20)
+        assert run.partition is not before
+        assert run.values() == [b"1", b"2"], (
+            "the last of the closed segments', and the active one's"
+        )
+        await stopped(disk, run)
+
+    asyncio.run(story())
+
+
+def test_a_broker_ends_without_the_compaction_that_it_has_begun(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = PausingDisk(tmp_path, in_reading=True)
+        run = await running(disk)
+        await run.create(**COMPACTED)
+        await run.produce(b"0", b"1", b"2")
+        begun = await run.paused_round(disk)
+        await while_paused(disk, run.broker.stop())
+        assert begun.done()
+        disk.close()
+        again = RealDisk(tmp_path)
+        run = await running(again)
+        assert run.values() == [b"0", b"1", b"2"]
+        await stopped(again, run)
+
+    asyncio.run(story())
+
+
+def test_a_fault_in_one_partition_keeps_no_other_from_being_seen_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        disk = RealDisk(tmp_path)
+        run = await running(disk)
+        await run.hosted.create("faulty", 1, {})
+        await run.create(retention_ms="0")
+        await run.produce(b"old")
+        faulty = run.hosted.partition("faulty", 0)
+        assert faulty is not None
+        faulty.log = None  # type: ignore[assignment]
+        await run.broker._housekeeping.go_round()
+        assert run.partition.log.log_start_offset == 1
+        (told,) = [r for r in caplog.records if r.exc_info]
+        assert told.getMessage() == "seeing to faulty-0 failed"
+        caplog.clear()
+        await run.hosted.delete("faulty")
+        await stopped(disk, run)
+
+    asyncio.run(story())

@@ -168,7 +168,9 @@ class Broker:
                 inbound, self.server.apis.values()
             ),
             CREATE_TOPICS.key: self._spawning(lambda i: topics.create_topics(i, hosted)),
-            DELETE_TOPICS.key: self._spawning(self._delete_topics),
+            DELETE_TOPICS.key: self._spawning(
+                lambda i: topics.delete_topics(i, hosted, self._forget)
+            ),
             CREATE_PARTITIONS.key: self._spawning(lambda i: topics.create_partitions(i, hosted)),
             DELETE_RECORDS.key: lambda inbound: offsets.delete_records(inbound, hosted),
             INIT_PRODUCER_ID.key: lambda inbound: producers.init_producer_id(
@@ -183,10 +185,11 @@ class Broker:
         }
         return handlers | group_handlers(self._coordinator, surroundings)
 
-    async def _delete_topics(self, inbound: Inbound) -> None:
-        gone = await topics.delete_topics(inbound, self.hosted)
-        if gone:
-            self._coordinator.topics_deleted(frozenset(gone), self._clock.now_ms())
+    async def _forget(self, gone: frozenset[str]) -> None:
+        """Have the groups forget the offsets of topics, so that no crash brings them back."""
+        self._coordinator.topics_deleted(gone, self._clock.now_ms())
+        await asyncio.sleep(0)  # shards store at the end of a turn what it has brought
+        await self._writer.barrier()
 
     def _spawning(self, handler: AsyncHandler) -> Handler:
         """A handler that runs as a task, for what has to wait."""

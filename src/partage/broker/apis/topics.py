@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.inbound import Inbound
@@ -30,6 +30,8 @@ from partage.wire.apis.delete_topics import (
     DeleteTopicsResult,
     DeleteTopicsTopic,
 )
+
+Forget = Callable[[frozenset[str]], Awaitable[None]]
 
 _THE_BROKERS_OWN = -1  # for a number that the broker is to choose
 _REPLICAS = 1
@@ -133,8 +135,8 @@ def _config(entry: ConfigEntry) -> CreatedTopicConfig:
     )
 
 
-async def delete_topics(inbound: Inbound, hosted: Hosted) -> list[str]:
-    """Delete topics; the names of those that are gone."""
+async def delete_topics(inbound: Inbound, hosted: Hosted, forget: Forget) -> None:
+    """Delete topics, and have the groups forget those that are gone before it is answered."""
     request: DeleteTopicsRequest = inbound.message
     asked = request.topics if inbound.version >= 6 else _by_name(request.topic_names)
     gone, results = [], []
@@ -143,8 +145,9 @@ async def delete_topics(inbound: Inbound, hosted: Hosted) -> list[str]:
         results.append(result)
         if not result.error_code and result.name is not None:
             gone.append(result.name)
+    if gone:
+        await forget(frozenset(gone))
     inbound.respond(DeleteTopicsResponse(responses=results))
-    return gone
 
 
 def _by_name(names: list[str]) -> list[DeleteTopicsTopic]:

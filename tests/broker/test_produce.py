@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import pytest
 
@@ -227,6 +228,12 @@ def test_times_out_of_bounds(raw):
     create(raw, "now", message_timestamp_after_max_ms="1000")
     later = encode_batch([Record(b"k", b"v", timestamp_ms=1 << 45)])
     assert refused(raw, later, topic="now") is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_times_are_held_to_the_wall_also_after_the_machine_slept(broker, raw, topic):
+    broker.broker._clock._offset_ns -= 2 * 3600 * 10**9  # a steady clock stood still meanwhile
+    now = encode_batch([Record(b"k", b"v", timestamp_ms=time.time_ns() // 1_000_000)])
+    assert produce(raw, topic, now).error_code == 0
 
 
 def test_one_bad_batch_keeps_the_good_one_before_it_out(raw, topic):

@@ -6,11 +6,15 @@ import time
 
 
 class Clock:
-    """Milliseconds since the epoch that never jump.
+    """Milliseconds since the epoch, of two kinds.
 
-    The wall is read once, at the start; from then on a steady clock counts. An administrator who
-    sets the time therefore expires nobody's session. Times drift from the wall's by what the two
-    clocks differ in until the next start, which is far below what any timeout or retention needs.
+    Sessions and everything else that is waited for go by `now_ms`, which never jumps: the wall is
+    read once, at the start, and from then on a steady clock counts. An administrator who sets the
+    time expires nobody's session, nor does a machine that slept.
+
+    Records and their retention go by `wall_ms`, as producers do: a steady clock stands still while
+    the machine sleeps, and a record's time must not be far ahead of the broker's
+    (``message.timestamp.after.max.ms``).
     """
 
     def __init__(self) -> None:
@@ -19,3 +23,8 @@ class Clock:
     def now_ms(self) -> int:
         """The time, as events carry it."""
         return (time.monotonic_ns() + self._offset_ns) // 1_000_000
+
+    @staticmethod
+    def wall_ms() -> int:
+        """The time, as records carry it."""
+        return time.time_ns() // 1_000_000

@@ -120,7 +120,7 @@ class Hosted:
             config,
             slot,
             marker,
-            now_ms=self._clock.now_ms(),
+            now_ms=self._clock.wall_ms(),
             cuts_nothing=marker is None and self._markers.damaged > 0,
             has_directory=name in there,
         )
@@ -163,6 +163,10 @@ class Hosted:
         if hosted is None or not 0 <= index < len(hosted.partitions):
             return None
         return hosted.partitions[index]
+
+    def wall_ms(self) -> int:
+        """The time that records are held to."""
+        return self._clock.wall_ms()
 
     def has_partition(self, name: str, index: int) -> bool:
         """Whether there is such a partition."""

@@ -86,14 +86,14 @@ class Housekeeping:
         if not self._hosted.settings.syncs:
             # Nothing was synced since the last round; a start after a crash begins from here.
             await self._hosted.perform_and_wait(partition.log.checkpoint())
-        removal = partition.log.expired(self._clock.now_ms())
+        removal = partition.log.expired(self._clock.wall_ms())
         if removal is not None:
             await self._hosted.perform_and_wait(removal)
             log.info("%s: retention removed %d files", partition.name, len(removal.removals))
             self._spawn(self._remove_later(partition, removal.removals))
 
     async def _compact(self, partition: Partition) -> None:
-        plan = partition.log.plan_compaction(self._clock.now_ms())
+        plan = partition.log.plan_compaction(self._clock.wall_ms())
         if plan is None:
             return
         try:

@@ -64,7 +64,7 @@ class Producing:
                 self._one_less()
 
             self._missing += 1
-            outcome = partition.append(wanted.records[0], done, at_ms=self._inbound.at_ms)
+            outcome = partition.append(wanted.records[0], done, at_ms=self._hosted.wall_ms())
             if isinstance(outcome, Refusal):
                 self._missing -= 1
         if isinstance(outcome, Refusal):

@@ -236,6 +236,19 @@ def test_a_client_that_stops_sending_still_gets_its_answers(raw):
     assert raw.receive().topics
 
 
+def test_a_large_request_that_fails_here_gives_its_room_back(broker, raw, caplog):
+    def failing(inbound):
+        raise RuntimeError("a fault of ours")
+
+    server = broker.broker.server
+    server.handlers[PRODUCE.key] = failing
+    free = server.budget.left
+    raw.send(PRODUCE, producing("t", batch(bytes(100_000))))
+    assert raw.is_closed()
+    assert server.budget.left == free
+    caplog.clear()
+
+
 def test_a_client_that_goes_away_in_the_middle(broker, raw):
     create(raw, "t")
     for cut in (1, 3, 4, 20, 70_000):

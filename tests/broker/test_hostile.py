@@ -29,7 +29,19 @@ from partage.wire.primitives import encode_uvarint
 from partage.wire.records.batch import Compression
 from partage.wire.records.compression import compress
 
-from .asking import batch, create, ends, fetch, metadata, produce, produced, producing, values
+from .asking import (
+    BY_NAME,
+    batch,
+    create,
+    ends,
+    fetch,
+    fetching,
+    metadata,
+    produce,
+    produced,
+    producing,
+    values,
+)
 from .grouping import joining
 from .raw import Raw
 
@@ -164,6 +176,28 @@ def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
         sender.join()
     assert ends(raw, "t") == (0, 48)
     assert soon(lambda: (budget.left, budget.is_short) == (8_000_000, False))
+
+
+@pytest.mark.partage_broker(
+    {
+        "connections.max.idle.ms": "300",
+        "queued.max.request.bytes": "2000000",
+        "socket.request.max.bytes": "2000000",
+    }
+)
+@pytest.mark.parametrize("sent", [1_500_000, 2_000_000])
+def test_who_waits_for_something_else_keeps_no_room_from_others(broker, raw, sent):
+    """The whole budget for a request behind a fetch that nothing ends, partly or wholly sent."""
+    create(raw, "t")
+    keeper = Raw(broker.bootstrap_servers)
+    keeper.send(FETCH, fetching("t", max_wait_ms=2**31 - 1, min_bytes=1 << 30), BY_NAME)
+    frame = struct.pack(">i", 2_000_000) + header(PRODUCE.key, PRODUCE.version_max)
+    keeper.send_bytes(frame + bytes(4 + sent - len(frame)))
+    assert soon(lambda: broker.broker.server.budget.left == 0)
+    with Raw(broker.bootstrap_servers) as other:
+        assert produce(other, "t", batch(b"x" * 100_000)).base_offset == 0
+    assert keeper.is_closed()
+    keeper.close()
 
 
 def soon(condition) -> bool:

@@ -126,12 +126,19 @@ class Connection(asyncio.BufferedProtocol):
             start = pos + LENGTH.size
             if size > end - start:
                 if size >= _LARGE:
-                    self._large = LargeFrame(size, data[start:], self._server.budget, self._pump)
+                    self._large = LargeFrame(
+                        size, data[start:], self._server.budget, self._got_room
+                    )
                     pos = end
                 break
             self._backlog.append(bytes(data[start : start + size]))
             pos = start + size
         self._tail = bytes(data[pos:])
+
+    def _got_room(self) -> None:
+        """A large request may go on that was held up; its client was not idle all that time."""
+        self.last_active_ms = self._server.clock.now_ms()
+        self._pump()
 
     def _pump(self) -> None:
         """Serve what may be served now, send what may be sent, read on or pause."""
@@ -216,6 +223,7 @@ class Connection(asyncio.BufferedProtocol):
             except Exception:  # a fault of ours: this client alone loses its connection
                 log.exception("serving %r failed", inbound.api)
                 self.close()
+                inbound = None  # nobody ends it, so nobody would give its room back
         if type(frame) is bytearray:
             self._served_large(len(frame), inbound)
 
@@ -280,10 +288,15 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the client waits for an answer."""
-        return bool(self._in_flight)
+        """Whether it is for us to go on: the client waits for an answer, or for room."""
+        return bool(self._in_flight) or (self._large is not None and self._large.is_held_up)
 
     @property
-    def is_halfway(self) -> bool:
-        """Whether a large request has begun to arrive, and it is for the client to go on."""
-        return self._large is not None and not self._large.is_held_up
+    def keeps_room(self) -> bool:
+        """Whether a large request has room and makes no use of it: the rest of it does not come,
+        or it stands behind something that takes its time, or behind answers that nobody reads.
+        """
+        if self._large is not None:
+            return not self._large.is_held_up
+        is_writing = bool(self._in_flight) and self._in_flight[0].api is PRODUCE
+        return not is_writing and any(type(frame) is bytearray for frame in self._backlog)

@@ -120,17 +120,18 @@ class Server:
     async def _close_idle(self) -> None:
         """Close connections that have not asked anything for long (connections.max.idle.ms).
 
-        Those that stop in the middle of a large request have less time if others wait for room.
+        Those that keep room for a large request which others wait for have less time, and even if
+        they wait for something else.
         """
         idle_max_ms = self.limits.idle_max_ms
         while True:
             await asyncio.sleep(min(_SWEEP_S, idle_max_ms / 2000))
             now_ms = self.clock.now_ms()
             for connection in list(self._connections):
-                is_stuck = self.budget.is_short and connection.is_halfway
+                is_stuck = self.budget.is_short and connection.keeps_room
                 allowed_ms = min(idle_max_ms, _STUCK_MAX_MS) if is_stuck else idle_max_ms
                 idle_ms = now_ms - connection.last_active_ms
-                if idle_ms > allowed_ms and not connection.is_waiting:
+                if idle_ms > allowed_ms and (is_stuck or not connection.is_waiting):
                     log.info("closing the connection of %s: idle", connection.client_host)
                     connection.abort()
 

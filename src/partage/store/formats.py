@@ -2,7 +2,7 @@
 
 Keys begin with the kind: 0 and 1 a committed offset, 2 a group. Values begin with their version:
 offsets are written in v3 (v1 where an old client asked for its own retention), groups in v4, which
-is the first with room for a tagged field. Kafka itself writes groups in v3 and reads v4. A key
+is the first with room for a tagged field. Kafka itself writes both in v3 and reads v4. A key
 without a value removes.
 """
 
@@ -39,8 +39,9 @@ OFFSET_KEY_VERSION: Final = 1
 GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 3
 OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
+OFFSET_VALUE_READ_MAX: Final = 4
 GROUP_VALUE_VERSION: Final = 4
-GROUP_VALUE_FLEXIBLE: Final = 4
+_FLEXIBLE: Final = 4  # of both values; keys never are
 #: Ours, far above those that Kafka counts up from 0.
 AWAITING_SYNC_TAG: Final = 10_001
 
@@ -56,7 +57,7 @@ class OffsetKey(Message):
 
 
 class OffsetValue(Message):
-    """OffsetCommitValue, v0 to v3."""
+    """OffsetCommitValue, v0 to v4."""
 
     offset: Int64
     leader_epoch: Annotated[Int32, Since(3)] = -1
@@ -201,9 +202,11 @@ def _decode_offset(key: bytes, value: bytes | None) -> OffsetCommitted | OffsetR
     if value is None:
         return OffsetRemoved(group_id=at.group, topic=at.topic, partition=at.partition)
     version = _version(value)
-    if version not in (0, 1, 2, 3):
-        raise Malformed(f"a committed offset in version {version}; 0 to 3 can be read")
-    held: OffsetValue = decoder(OffsetValue, version, False)(value, 2)[0]
+    if not 0 <= version <= OFFSET_VALUE_READ_MAX:
+        raise Malformed(
+            f"a committed offset in version {version}; 0 to {OFFSET_VALUE_READ_MAX} can be read"
+        )
+    held: OffsetValue = decoder(OffsetValue, version, version >= _FLEXIBLE)(value, 2)[0]
     return OffsetCommitted(
         group_id=at.group,
         topic=at.topic,
@@ -223,7 +226,7 @@ def _decode_group(key: bytes, value: bytes | None) -> GroupSaved | GroupRemoved:
     version = _version(value)
     if not 0 <= version <= GROUP_VALUE_VERSION:
         raise Malformed(f"a group in version {version}; 0 to {GROUP_VALUE_VERSION} can be read")
-    decode = decoder(GroupValue, version, version >= GROUP_VALUE_FLEXIBLE)
+    decode = decoder(GroupValue, version, version >= _FLEXIBLE)
     held: GroupValue = decode(value, 2)[0]
     return GroupSaved(
         group_id=group_id,

@@ -9,7 +9,8 @@ from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
 from partage.store.formats import decode_record, encode_record
-from partage.wire.consumer_protocol import decode_subscription
+from partage.wire.codec import decoder
+from partage.wire.consumer_protocol import Subscription
 from partage.wire.primitives import Malformed
 from partage.wire.records.decode import decode_pairs
 from partage.wire.records.encode import Record as StoredRecord
@@ -18,6 +19,7 @@ from partage.wire.types import Buffer
 
 TOPIC: Final = "__consumer_offsets"
 _BATCH_BYTES: Final = 512 * 1024  # begin another batch beyond this, as far as records allow
+_decode_topics = decoder(Subscription, 0, False)
 
 
 def shard_of(group_id: str, shard_count: int) -> int:
@@ -72,8 +74,12 @@ def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics in a consumer's subscription; None if it is not one."""
+    """The topics in a consumer's subscription; None if it is not one.
+
+    Read as version 0, which all others begin with, whatever version it says: there are clients
+    that say 1 and leave out what came with it. Kafka's coordinator reads it so too.
+    """
     try:
-        return frozenset(decode_subscription(metadata).topics)
+        return frozenset(_decode_topics(metadata, 2)[0].topics)
     except Malformed:
         return None

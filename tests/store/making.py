@@ -1,0 +1,78 @@
+"""Records of all kinds, the same for each test of a file, and whatever Hypothesis makes."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from partage.coordinator.records import (
+    GroupRemoved,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetRemoved,
+    SavedMember,
+)
+
+AT_MS = 1_700_000_000_123
+
+repeatable = settings(deadline=None, derandomize=True)
+
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+counts = st.integers(0, 2**31 - 1)
+texts = st.text(max_size=8)
+names = st.text(min_size=1, max_size=8)
+blobs = st.binary(max_size=20)
+#: Few, so that records meet.
+groups = st.sampled_from(("", "g", "größe"))
+topics = st.sampled_from(("t", "u"))
+partitions = st.integers(0, 2)
+
+saved_members = st.builds(
+    SavedMember,
+    member_id=texts,
+    instance_id=st.none() | texts,
+    client_id=texts,
+    client_host=texts,
+    rebalance_timeout_ms=counts,
+    session_timeout_ms=counts,
+    subscription=blobs,
+    assignment=blobs,
+)
+saved_groups = st.builds(
+    GroupSaved,
+    group_id=groups,
+    protocol_type=st.none() | names,
+    generation=int32,
+    protocol=st.none() | texts,
+    leader=st.none() | texts,
+    since_ms=int64,
+    awaiting_sync=st.booleans(),
+    members=st.lists(saved_members, max_size=3).map(tuple),
+)
+removed_groups = st.builds(GroupRemoved, group_id=groups)
+committed_offsets = st.builds(
+    OffsetCommitted,
+    group_id=groups,
+    topic=topics,
+    partition=partitions,
+    offset=int64,
+    leader_epoch=int32,
+    metadata=texts,
+    commit_ms=int64,
+)
+#: Of clients that are too old for leader epochs.
+expiring_offsets = st.builds(
+    OffsetCommitted,
+    group_id=groups,
+    topic=topics,
+    partition=partitions,
+    offset=int64,
+    metadata=texts,
+    commit_ms=int64,
+    expire_ms=st.integers(0, 2**63 - 1),
+)
+removed_offsets = st.builds(OffsetRemoved, group_id=groups, topic=topics, partition=partitions)
+records = st.one_of(
+    saved_groups, removed_groups, committed_offsets, expiring_offsets, removed_offsets
+)

@@ -1,0 +1,229 @@
+"""A shard and its log: batches out, batches in, and what stands in them between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.story import Story
+from coordinator.test_scenarios import SCENARIOS, played
+from partage.coordinator.invariants import durable_state
+from partage.coordinator.records import (
+    GroupRemoved,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetRemoved,
+    Record,
+)
+from partage.coordinator.shard import Shard
+from partage.model.settings import GroupSettings
+from partage.store.formats import encode_record
+from partage.store.shard_log import encode_records, replay, shard_of, subscribed_topics
+from partage.wire.consumer_protocol import Subscription, TopicPartitions, encode_subscription
+from partage.wire.primitives import Malformed
+from partage.wire.records.decode import decode_pairs, decode_records
+from partage.wire.records.encode import Record as StoredRecord
+from partage.wire.records.encode import encode_batch
+
+from .making import AT_MS, records, repeatable
+
+SETTINGS = GroupSettings()
+
+
+def offset(at: int, *, partition: int = 0, metadata: str = "") -> OffsetCommitted:
+    return OffsetCommitted(
+        group_id="g",
+        topic="t",
+        partition=partition,
+        offset=at,
+        metadata=metadata,
+        commit_ms=AT_MS,
+    )
+
+
+def live(history: Iterable[Record]) -> Shard:
+    shard = Shard(SETTINGS, subscribed_topics)
+    for record in history:
+        shard.apply(record)
+    return shard
+
+
+def blobs(*pairs: tuple[bytes | None, bytes | None]) -> list[bytes]:
+    return [encode_batch([StoredRecord(key, value) for key, value in pairs])]
+
+
+# Which shard.
+
+
+@pytest.mark.parametrize(
+    ("group_id", "of_50", "of_7"),
+    [
+        ("", 0, 0),
+        ("g", 3, 5),
+        ("my-group", 12, 1),
+        ("größe", 7, 6),
+        ("群組", 24, 1),
+        ("\N{GRINNING FACE}", 49, 2),
+        ("connect-cluster", 13, 5),
+        ("polygenelubricants", 0, 0),  # whose hash is the number that has no absolute value
+    ],
+)
+def test_groups_have_their_shards_where_kafka_has_them(
+    group_id: str, of_50: int, of_7: int
+) -> None:
+    assert shard_of(group_id, 50) == of_50
+    assert shard_of(group_id, 7) == of_7
+    assert shard_of(group_id, 1) == 0
+
+
+# Batches.
+
+
+def test_records_are_stored_in_order_with_their_time() -> None:
+    history = [offset(1), offset(2), GroupRemoved(group_id="g")]
+    (batch,) = encode_records(history, AT_MS)
+    expected = [(n, AT_MS, *encode_record(record), ()) for n, record in enumerate(history)]
+    assert decode_records(batch) == expected
+
+
+def test_much_is_stored_in_several_batches() -> None:
+    """Each begun below half a megabyte, none without a record."""
+    history = [offset(n, partition=n, metadata="x" * 4_000) for n in range(500)]
+    batches = encode_records(history, AT_MS)
+    assert len(batches) == 4
+    assert all(len(batch) < 600_000 for batch in batches)
+    assert durable_state(replay(batches, SETTINGS)) == durable_state(live(history))
+    assert encode_records([], AT_MS) == []
+
+
+# Replay.
+
+
+@repeatable
+@given(st.lists(records, max_size=12), st.lists(st.integers(1, 5), max_size=6))
+def test_a_replay_gives_what_was_live(history: list[Record], sizes: list[int]) -> None:
+    """However the records were gathered into batches."""
+    batches: list[bytes] = []
+    rest = list(history)
+    for size in sizes:
+        batches += encode_records(rest[:size], AT_MS)
+        del rest[:size]
+    batches += encode_records(rest, AT_MS)
+    assert durable_state(replay(batches, SETTINGS)) == durable_state(live(history))
+
+
+@repeatable
+@given(st.lists(records, max_size=12), st.integers(0, 12))
+def test_so_does_that_of_a_compacted_log(history: list[Record], clean_up_to: int) -> None:
+    """Of what is compacted only the last record of each key is left."""
+    last: dict[bytes, Record] = {}
+    for record in history[:clean_up_to]:
+        key, _ = encode_record(record)
+        last.pop(key, None)
+        last[key] = record
+    compacted = [*last.values(), *history[clean_up_to:]]
+    again = replay(encode_records(compacted, AT_MS), SETTINGS)
+    assert durable_state(again) == durable_state(live(history))
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_what_a_coordinator_stored_is_read_back(path: Path) -> None:
+    """All the stories that are told of it, up to their end."""
+    story = Story()
+    played(path.read_text(), story)
+    shard = story.harness.shard
+    again = replay(encode_records(story.harness.log.durable, AT_MS), story.harness.settings)
+    assert durable_state(again) == durable_state(shard)
+    again.resume(story.harness.now_ms)
+    for group in shard.groups.values():
+        if group.members and group.saved.members:
+            assert list(again.groups[group.id].members) == [
+                m.member_id for m in group.saved.members
+            ]
+
+
+def test_a_group_that_only_commits_is_one() -> None:
+    shard = replay(encode_records([offset(5)], AT_MS), SETTINGS)
+    assert shard.groups["g"].protocol_type is None
+    assert shard.offsets["g"]["t", 0].offset == 5
+
+
+def test_what_was_removed_last_is_not_there() -> None:
+    history = [
+        GroupSaved(group_id="g", generation=1),
+        offset(5),
+        OffsetRemoved(group_id="g", topic="t", partition=0),
+        GroupRemoved(group_id="g"),
+    ]
+    shard = replay(encode_records(history, AT_MS), SETTINGS)
+    assert (shard.groups, shard.offsets) == ({}, {})
+    shard = replay(encode_records([*history, offset(6)], AT_MS), SETTINGS)
+    assert shard.offsets["g"]["t", 0].offset == 6
+
+
+# What others may have left in the topic.
+
+
+def test_kinds_of_records_that_are_not_ours_are_left_alone() -> None:
+    """Nor is a record without a key one of ours; what is around them is."""
+    key, value = encode_record(offset(5))
+    foreign = (b"\x00\x03\x00\x01g", b"\x00\x00\x00\x00\x00\x07")
+    shard = replay(blobs(foreign, (key, value), (None, b"no key"), (None, None)), SETTINGS)
+    assert shard.offsets["g"]["t", 0].offset == 5
+    assert shard.groups.keys() == {"g"}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (b"", b"\x00\x03"),
+        (b"\x00", b"\x00\x03"),
+        (b"\x00\x01\x00\x09g", b"\x00\x03"),
+        (encode_record(offset(5))[0], b"\x00\x09"),
+        (encode_record(offset(5))[0], b""),
+    ],
+)
+def test_a_record_that_cannot_be_read_stops_the_load(pair: tuple[bytes, bytes]) -> None:
+    """Rather than that a group is forgotten; unless a later record stands in its place."""
+    with pytest.raises(Malformed):
+        replay(blobs(pair), SETTINGS)
+    mended = replay(blobs(pair, (pair[0], None)), SETTINGS)
+    assert (mended.groups, mended.offsets) == ({}, {})
+
+
+def test_a_damaged_batch_stops_the_load() -> None:
+    (batch,) = encode_records([offset(5)], AT_MS)
+    damaged = bytearray(batch)
+    damaged[-1] ^= 1
+    with pytest.raises(Malformed):
+        replay([bytes(damaged)], SETTINGS)
+    assert len(list(decode_pairs([batch]))) == 1
+
+
+# What a consumer subscribes to.
+
+OWNED = [TopicPartitions(topic="old", partitions=[0, 1])]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_subscription_says_its_topics(version: int) -> None:
+    subscription = Subscription(topics=["t", "u"], user_data=b"\x00", owned_partitions=OWNED)
+    encoded = encode_subscription(subscription, version)
+    assert subscribed_topics(encoded) == {"t", "u"}
+    assert subscribed_topics(encoded + b"of tomorrow") == {"t", "u"}
+
+
+@pytest.mark.parametrize("version", [-1, 1, 2, 3, 4, 32_767])
+def test_so_does_one_that_is_not_what_its_version_says(version: int) -> None:
+    """There are clients that write another version before the fields of the first."""
+    first = encode_subscription(Subscription(topics=["t"]), 0)
+    assert subscribed_topics(version.to_bytes(2, "big", signed=True) + first[2:]) == {"t"}
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\x00", b"\x00\x00", b"worker 7", b"\x00\x00\xff" * 9])
+def test_other_metadata_says_nothing(metadata: bytes) -> None:
+    assert subscribed_topics(metadata) is None

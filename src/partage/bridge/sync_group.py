@@ -5,12 +5,15 @@ from __future__ import annotations
 from partage.bridge.exchange import Call, Exchange
 from partage.coordinator.events import Sync
 from partage.coordinator.replies import SyncReply
+from partage.model.errors import ErrorCode
 from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupResponse
 
 
 def ask(call: Call[SyncGroupRequest]) -> list[Sync]:
-    """One event; the assignments by member."""
+    """One event; none if a client that has to name its protocol, from v5 on, does not (KIP-559)."""
     request = call.message
+    if call.version >= 5 and None in (request.protocol_type, request.protocol_name):
+        return []
     return [
         Sync(
             at_ms=call.at_ms,
@@ -29,7 +32,8 @@ def ask(call: Call[SyncGroupRequest]) -> list[Sync]:
 
 def answer(call: Call[SyncGroupRequest], replies: list[SyncReply]) -> SyncGroupResponse:
     """The member's own assignment."""
-    (reply,) = replies
+    unnamed = SyncReply(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    reply = replies[0] if replies else unnamed
     return SyncGroupResponse(
         error_code=reply.error,
         protocol_type=reply.protocol_type,

@@ -170,7 +170,8 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "empty group id: INVALID_GROUP_ID",
         "instance id, then member id, as above",
         "another generation: ILLEGAL_GENERATION",
-        "another protocol type or name, where the client says one: INCONSISTENT_GROUP_PROTOCOL",
+        "another protocol type or name, where the client says one (from v5 on it must): "
+        "INCONSISTENT_GROUP_PROTOCOL",
     ),
     "Heartbeat": (
         "empty group id: INVALID_GROUP_ID",

@@ -128,6 +128,15 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
         "Kafka goes by the last generation's.",
     ),
     (
+        "OffsetDelete also removes offsets of topics and partitions that are gone, and says "
+        "UNKNOWN_TOPIC_OR_PARTITION.",
+        "Kafka says the same, and leaves them until they expire.",
+    ),
+    (
+        "A group that DescribeGroups or OffsetFetch names more than once is answered once.",
+        "An id is small, what is answered to it is not. Kafka does so in DeleteGroups only.",
+    ),
+    (
         "DescribeGroups shows no assignments while the sync is awaited.",
         "Those of the last generation are void. Kafka shows them on until the new ones come.",
     ),

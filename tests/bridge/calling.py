@@ -1,0 +1,81 @@
+"""Requests that go through the bridge as they do in the broker: by their bytes, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from partage.bridge import EXCHANGES, Call, Exchange
+from partage.bridge.exchange import Asked, Surroundings, deliver
+from partage.coordinator.replies import Reply
+from partage.coordinator.shard import Shard
+from partage.model.settings import GroupSettings
+from partage.store.shard_log import subscribed_topics
+from partage.wire.api import AnyApi
+from partage.wire.types import Message
+
+NOW_MS = 1_000
+SHARDS = 3
+FRESH_ID = "fresh"
+#: The topics that there are, with the number of their partitions.
+TOPICS = {"t": 3, "u": 1}
+SURROUNDINGS = Surroundings(
+    shard_count=SHARDS,
+    has_partition=lambda topic, partition: 0 <= partition < TOPICS.get(topic, 0),
+)
+every_version = pytest.mark.parametrize(
+    ("api", "version"),
+    [
+        pytest.param(exchange.api, version, id=f"{exchange.api.name}-v{version}")
+        for exchange in EXCHANGES.values()
+        for version in range(exchange.api.version_min, exchange.api.version_max + 1)
+    ],
+)
+
+
+def versions(api: AnyApi) -> range:
+    return range(api.version_min, api.version_max + 1)
+
+
+def begun(api: AnyApi, version: int, request: Message) -> tuple[Call[Any], Sequence[Asked]]:
+    """The call that a client's bytes make, and the events that it asks."""
+    message = api.decode_request(version, b"".join(api.encode_request(version, request)))
+    exchange: Exchange[Any, Any] = EXCHANGES[api.key]
+    call = Call(version, message, "client", "/127.0.0.1", NOW_MS)
+    return call, call.begin(exchange, SURROUNDINGS, FRESH_ID)
+
+
+def asked(api: AnyApi, version: int, request: Message) -> Any:
+    """The one event that a request asks."""
+    (event,) = begun(api, version, request)[1]
+    return event
+
+
+def answered(call: Call[Any], events: Sequence[Asked], replies: Sequence[Reply]) -> Any:
+    """What the client reads once its events are answered, in whichever order."""
+    owed = list(zip(events, replies, strict=True))
+    complete = [deliver(event.reply_to, reply) for event, reply in reversed(owed)]
+    assert complete == [*[None] * (len(owed) - 1), call] if owed else not complete
+    api = call.exchange.api
+    return api.decode_response(call.version, b"".join(call.response()))
+
+
+def answer(api: AnyApi, version: int, request: Message, *replies: Reply) -> Any:
+    """What a client reads if the coordinator replies so."""
+    return answered(*begun(api, version, request), replies)
+
+
+def serve(shard: Shard, api: AnyApi, version: int, request: Message) -> Any:
+    """The same, if a shard that never has to wait replies."""
+    call, events = begun(api, version, request)
+    replies = [shard.handle(event).replies for event in events]
+    assert all(len(each) == 1 for each in replies), "somebody else is answered, or nobody"
+    return answered(call, events, [reply for ((_, reply),) in replies])
+
+
+def new_shard() -> Shard:
+    shard = Shard(GroupSettings(), subscribed_topics)
+    shard.resume(NOW_MS)
+    return shard

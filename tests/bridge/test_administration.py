@@ -1,0 +1,180 @@
+"""DescribeGroups, ListGroups and DeleteGroups: which version can say what, both ways."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from partage.coordinator.events import DeleteGroup, Describe, ListGroups
+from partage.coordinator.replies import (
+    DeleteReply,
+    DescribedMember,
+    DescribeReply,
+    ListedGroup,
+    ListReply,
+)
+from partage.coordinator.states import GroupState
+from partage.model.errors import ErrorCode
+from partage.wire.apis.common import OPERATIONS_OMITTED
+from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from partage.wire.apis.describe_groups import (
+    DESCRIBE_GROUPS,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+)
+from partage.wire.apis.list_groups import LIST_GROUPS, ListGroupsRequest
+
+from .calling import NOW_MS, SHARDS, answer, begun, new_shard, serve, versions
+
+every_describe = pytest.mark.parametrize("version", versions(DESCRIBE_GROUPS))
+every_list = pytest.mark.parametrize("version", versions(LIST_GROUPS))
+every_delete = pytest.mark.parametrize("version", versions(DELETE_GROUPS))
+
+
+# DescribeGroups.
+
+
+@every_describe
+def test_what_a_describe_asks(version: int) -> None:
+    """One event a group, each once, in the order of the request."""
+    _, events = begun(DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=["b", "a", "b", ""]))
+    assert [msgspec.structs.replace(event, reply_to=None) for event in events] == [
+        Describe(at_ms=NOW_MS, reply_to=None, group_id=group, knows_group_not_found=version >= 6)
+        for group in ("b", "a", "")
+    ]
+
+
+@every_describe
+def test_a_group_as_it_is_described(version: int) -> None:
+    reply = DescribeReply(
+        group_id="g",
+        state=GroupState.STABLE,
+        protocol_type="consumer",
+        protocol="range",
+        members=(
+            DescribedMember(
+                member_id="m",
+                instance_id="i",
+                client_id="c",
+                client_host="/127.0.0.1",
+                metadata=b"\x00m",
+                assignment=b"\x00a",
+            ),
+        ),
+    )
+    request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=True)
+    (group,) = answer(DESCRIBE_GROUPS, version, request, reply).groups
+    assert group == DescribedGroup(
+        error_code=0,
+        group_id="g",
+        group_state="Stable",
+        protocol_type="consumer",
+        protocol_data="range",
+        members=[
+            DescribedGroupMember(
+                member_id="m",
+                group_instance_id="i" if version >= 4 else None,
+                client_id="c",
+                client_host="/127.0.0.1",
+                member_metadata=b"\x00m",
+                member_assignment=b"\x00a",
+            )
+        ],
+        authorized_operations=OPERATIONS_OMITTED,
+    )
+
+
+@every_describe
+def test_a_missing_group_is_dead(version: int) -> None:
+    """Newer clients are told that there is none besides (KIP-1043)."""
+    request = DescribeGroupsRequest(groups=["g"])
+    (group,) = serve(new_shard(), DESCRIBE_GROUPS, version, request).groups
+    assert (group.group_id, group.group_state, group.members) == ("g", "Dead", [])
+    assert group.error_code == (69 if version >= 6 else 0)
+    assert group.error_message == ("Group g not found." if version >= 6 else None)
+
+
+@every_describe
+def test_a_group_that_cannot_be_described_has_no_state(version: int) -> None:
+    reply = DescribeReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id="g")
+    request = DescribeGroupsRequest(groups=["g"])
+    (group,) = answer(DESCRIBE_GROUPS, version, request, reply).groups
+    assert (group.error_code, group.group_state, group.error_message) == (14, "", None)
+
+
+@every_describe
+def test_nothing_asked_is_nothing_described(version: int) -> None:
+    call, events = begun(DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=[]))
+    assert events == []
+    assert DESCRIBE_GROUPS.decode_response(version, b"".join(call.response())).groups == []
+
+
+# ListGroups.
+
+LISTED = [
+    ListedGroup(group_id=f"g{n}", protocol_type="consumer", state=GroupState.EMPTY)
+    for n in range(3)
+]
+
+
+@every_list
+def test_every_shard_is_asked_for_its_groups(version: int) -> None:
+    """Filters are in any case of letters; who does not know them filters nothing."""
+    request = ListGroupsRequest(states_filter=["Stable", "EMPTY"], types_filter=["Classic"])
+    _, events = begun(LIST_GROUPS, version, request)
+    expected = ListGroups(
+        at_ms=NOW_MS,
+        reply_to=None,
+        states=frozenset({"stable", "empty"} if version >= 4 else ()),
+        types=frozenset({"classic"} if version >= 5 else ()),
+    )
+    assert [msgspec.structs.replace(e, reply_to=None) for e in events] == [expected] * SHARDS
+
+
+@every_list
+def test_the_groups_of_all_shards_are_one_list(version: int) -> None:
+    one, two, three = LISTED
+    replies = (ListReply(groups=(one, two)), ListReply(), ListReply(groups=(three,)))
+    response = answer(LIST_GROUPS, version, ListGroupsRequest(), *replies)
+    assert response.error_code == 0
+    assert [
+        (g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups
+    ] == [
+        (
+            group.group_id,
+            "consumer",
+            "Empty" if version >= 4 else "",
+            "classic" if version >= 5 else "",
+        )
+        for group in LISTED
+    ]
+
+
+@every_list
+def test_a_list_with_a_hole_in_it_is_none(version: int) -> None:
+    """A shard that is somewhere else is no hole: there, others list it."""
+    loading = ListReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    elsewhere = ListReply(error=ErrorCode.NOT_COORDINATOR)
+    full = ListReply(groups=(LISTED[0],))
+    response = answer(LIST_GROUPS, version, ListGroupsRequest(), full, loading, elsewhere)
+    assert (response.error_code, response.groups) == (14, [])
+    response = answer(LIST_GROUPS, version, ListGroupsRequest(), elsewhere, full, full)
+    assert (response.error_code, len(response.groups)) == (0, 2)
+
+
+# DeleteGroups.
+
+
+@every_delete
+def test_each_group_to_delete_has_its_answer(version: int) -> None:
+    """Each once: of a group named twice the second would be missing."""
+    request = DeleteGroupsRequest(groups_names=["b", "a", "b", ""])
+    _, events = begun(DELETE_GROUPS, version, request)
+    assert [msgspec.structs.replace(event, reply_to=None) for event in events] == [
+        DeleteGroup(at_ms=NOW_MS, reply_to=None, group_id=group) for group in ("b", "a", "")
+    ]
+    errors = (ErrorCode.NONE, ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND)
+    replies = [DeleteReply(error=error) for error in errors]
+    results = answer(DELETE_GROUPS, version, request, *replies).results
+    assert [(r.group_id, r.error_code) for r in results] == [("b", 0), ("a", 68), ("", 69)]

@@ -1,0 +1,203 @@
+"""What is the same for all APIs of the bridge, in every version that is spoken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from partage.bridge import EXCHANGES
+from partage.bridge.exchange import deliver
+from partage.coordinator.events import Heartbeat
+from partage.coordinator.replies import DeleteReply, DescribeReply, HeartbeatReply
+from partage.coordinator.unavailable import unavailable
+from partage.model.errors import ErrorCode
+from partage.wire.api import AnyApi
+from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from partage.wire.apis.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupRequest
+from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
+from partage.wire.apis.list_groups import LIST_GROUPS, ListGroupsRequest
+from partage.wire.apis.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+)
+from partage.wire.apis.offset_delete import (
+    OFFSET_DELETE,
+    OffsetDeletePartition,
+    OffsetDeleteRequest,
+    OffsetDeleteTopic,
+)
+from partage.wire.apis.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchGroup,
+    OffsetFetchRequest,
+    OffsetFetchTopic,
+)
+from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupRequest
+from partage.wire.types import Message
+from wire.arbitrary import Case, arbitrary, plain
+
+from .calling import answer, answered, asked, begun, every_version, new_shard, versions
+
+TOPICS = [OffsetFetchTopic(name="t", partition_indexes=[0, 1])]
+
+#: A request of each API that has something to be answered in every version.
+REQUESTS: dict[AnyApi, Message] = {
+    JOIN_GROUP: JoinGroupRequest(
+        group_id="g", session_timeout_ms=10_000, member_id="m", protocol_type="p", protocols=[]
+    ),
+    SYNC_GROUP: SyncGroupRequest(
+        group_id="g",
+        generation_id=1,
+        member_id="m",
+        protocol_type="p",
+        protocol_name="q",
+        assignments=[],
+    ),
+    HEARTBEAT: HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
+    LEAVE_GROUP: LeaveGroupRequest(
+        group_id="g", member_id="m", members=[LeaveGroupMember(member_id="m")]
+    ),
+    OFFSET_COMMIT: OffsetCommitRequest(
+        group_id="g",
+        member_id="m",
+        topics=[
+            OffsetCommitTopic(
+                name="t",
+                partitions=[
+                    OffsetCommitPartition(
+                        partition_index=p, committed_offset=1, committed_metadata=None
+                    )
+                    for p in (0, 1)
+                ],
+            )
+        ],
+    ),
+    OFFSET_FETCH: OffsetFetchRequest(
+        group_id="g",
+        topics=TOPICS,
+        groups=[OffsetFetchGroup(group_id=g, topics=TOPICS) for g in "gh"],
+    ),
+    DESCRIBE_GROUPS: DescribeGroupsRequest(groups=["g", "h"]),
+    LIST_GROUPS: ListGroupsRequest(),
+    DELETE_GROUPS: DeleteGroupsRequest(groups_names=["g", "h"]),
+    OFFSET_DELETE: OffsetDeleteRequest(
+        group_id="g",
+        topics=[OffsetDeleteTopic(name="t", partitions=[OffsetDeletePartition(partition_index=0)])],
+    ),
+}
+
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
+ELSEWHERE = ErrorCode.NOT_COORDINATOR
+
+#: Where a client is not told what there is to say.
+SAID_INSTEAD = {
+    (HEARTBEAT, LOADING): ErrorCode.NONE,
+    (OFFSET_FETCH, FAILED): ELSEWHERE,
+    (LIST_GROUPS, ELSEWHERE): ErrorCode.NONE,
+}
+
+
+def errors_in(values: Any) -> Iterator[int]:
+    """Every error code in what a client reads."""
+    if isinstance(values, dict):
+        for name, value in values.items():
+            if name == "error_code":
+                yield value
+            else:
+                yield from errors_in(value)
+    elif isinstance(values, list):
+        for item in values:
+            yield from errors_in(item)
+
+
+def test_there_is_an_example_of_every_api() -> None:
+    assert {api.key for api in REQUESTS} == EXCHANGES.keys()
+    assert all(exchange.api.key == key for key, exchange in EXCHANGES.items())
+
+
+@pytest.mark.parametrize("error", [LOADING, FAILED, ELSEWHERE])
+@every_version
+def test_who_cannot_be_served_is_told_so(api: AnyApi, version: int, error: ErrorCode) -> None:
+    """Wherever that version has room for an error; nothing else is said beside it."""
+    call, events = begun(api, version, REQUESTS[api])
+    response = answered(call, events, [unavailable(event, error) for event in events])
+    said = plain(response, version, api.is_flexible(version))
+    assert set(errors_in(said)) == {SAID_INSTEAD.get((api, error), error)}
+
+
+@every_version
+def test_whatever_is_asked_is_answered(api: AnyApi, version: int) -> None:
+    """Any numbers, any names, nulls and empty lists wherever they may be."""
+    case = Case(api, version, "request")
+    rng = case.rng("bridge")
+    shard = new_shard()
+    for _ in range(20):
+        call, events = begun(api, version, arbitrary(case, rng))
+        replies = [shard.handle(event).replies for event in events]
+        answered(call, events, [reply for ((_, reply),) in replies])
+
+
+@every_version
+def test_no_request_asks_the_same_reply_twice(api: AnyApi, version: int) -> None:
+    case = Case(api, version, "request")
+    rng = case.rng("tickets")
+    for _ in range(10):
+        _, events = begun(api, version, arbitrary(case, rng))
+        assert len({event.reply_to for event in events}) == len(events)
+
+
+def test_a_call_is_complete_with_its_last_reply() -> None:
+    call, events = begun(DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["a", "b"]))
+    first, second = (event.reply_to for event in events)
+    assert deliver(second, DescribeReply(group_id="b")) is None
+    with pytest.raises(AssertionError, match="answered before"):
+        call.response()
+    with pytest.raises(AssertionError, match="twice"):
+        deliver(second, DescribeReply(group_id="b"))
+    assert deliver(first, DescribeReply(group_id="a")) is call
+    groups = DESCRIBE_GROUPS.decode_response(5, b"".join(call.response())).groups
+    assert [group.group_id for group in groups] == ["a", "b"]
+
+
+def test_calls_are_equal_to_none_but_themselves() -> None:
+    """Tickets are, for they are kept in dictionaries: also those of requests that say the same."""
+    request = DeleteGroupsRequest(groups_names=["g"])
+    one, other = (begun(DELETE_GROUPS, 2, request)[1][0] for _ in range(2))
+    assert one.reply_to != other.reply_to
+    assert msgspec.structs.replace(one, reply_to=other.reply_to) == other
+    deliver(one.reply_to, DeleteReply(error=ErrorCode.NONE))
+    deliver(other.reply_to, DeleteReply(error=ErrorCode.NONE))
+
+
+# Heartbeat, whose responses are kept.
+
+
+@pytest.mark.parametrize("version", versions(HEARTBEAT))
+def test_what_a_heartbeat_says(version: int) -> None:
+    request = HeartbeatRequest(group_id="g", generation_id=7, member_id="m", group_instance_id="i")
+    event = asked(HEARTBEAT, version, request)
+    assert msgspec.structs.replace(event, reply_to=None) == Heartbeat(
+        at_ms=event.at_ms,
+        reply_to=None,
+        group_id="g",
+        generation=7,
+        member_id="m",
+        instance_id="i" if version >= 3 else None,
+    )
+
+
+def test_heartbeats_are_answered_each_in_its_version_with_its_error() -> None:
+    """Twice: the second answer is the first one's bytes."""
+    for _ in range(2):
+        for version in versions(HEARTBEAT):
+            for error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode(25)):
+                response = answer(HEARTBEAT, version, REQUESTS[HEARTBEAT], HeartbeatReply(error))
+                assert (response.error_code, response.throttle_time_ms) == (error, 0)

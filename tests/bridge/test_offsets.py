@@ -1,0 +1,342 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: which version can say what, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from partage.coordinator.events import Commit, DeleteOffsets, FetchOffsets, OffsetToCommit
+from partage.coordinator.records import OffsetCommitted
+from partage.coordinator.replies import CommitReply, DeleteOffsetsReply, OffsetsReply
+from partage.coordinator.shard import Shard
+from partage.model.errors import ErrorCode
+from partage.wire.apis.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+)
+from partage.wire.apis.offset_delete import (
+    OFFSET_DELETE,
+    OffsetDeletePartition,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteTopic,
+)
+from partage.wire.apis.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchGroup,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchTopic,
+)
+from partage.wire.primitives import Malformed
+
+from .calling import NOW_MS, answer, asked, begun, new_shard, serve, versions
+
+every_commit = pytest.mark.parametrize("version", versions(OFFSET_COMMIT))
+every_fetch = pytest.mark.parametrize("version", versions(OFFSET_FETCH))
+NONE = ErrorCode.NONE
+
+
+# OffsetCommit.
+
+
+def committing(offsets: Mapping[tuple[str, int], int], **options: Any) -> OffsetCommitRequest:
+    request = OffsetCommitRequest(
+        group_id="g",
+        member_id="",
+        topics=[
+            OffsetCommitTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitPartition(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=4,
+                        committed_metadata="note",
+                    )
+                ],
+            )
+            for (topic, partition), offset in offsets.items()
+        ],
+    )
+    return msgspec.structs.replace(request, **options)
+
+
+def errors_of(response: Any) -> list[int]:
+    return [p.error_code for topic in response.topics for p in topic.partitions]
+
+
+@every_commit
+def test_what_a_commit_says(version: int) -> None:
+    request = committing(
+        {("t", 2): 7},
+        generation_id_or_member_epoch=3,
+        member_id="m",
+        group_instance_id="i",
+        retention_time_ms=5_000,
+    )
+    event = asked(OFFSET_COMMIT, version, request)
+    assert msgspec.structs.replace(event, reply_to=None) == Commit(
+        at_ms=NOW_MS,
+        reply_to=None,
+        group_id="g",
+        generation=3,
+        member_id="m",
+        instance_id="i" if version >= 7 else None,
+        offsets=(
+            OffsetToCommit(
+                topic="t",
+                partition=2,
+                offset=7,
+                leader_epoch=4 if version >= 6 else -1,
+                metadata="note",
+            ),
+        ),
+        retention_ms=5_000 if version <= 4 else None,
+        knows_group_not_found=version >= 9,
+    )
+
+
+@every_commit
+def test_each_partition_of_a_commit_has_its_answer(version: int) -> None:
+    """Those that are not there have theirs at their place, and the coordinator hears the others."""
+    request = committing({("t", 0): 1, ("x", 0): 1, ("t", 3): 1, ("u", 0): 1, ("t", -1): 1})
+    _, (event,) = begun(OFFSET_COMMIT, version, request)
+    assert [(o.topic, o.partition) for o in event.offsets] == [("t", 0), ("u", 0)]
+    reply = CommitReply(errors=(ErrorCode.OFFSET_METADATA_TOO_LARGE, NONE))
+    response = answer(OFFSET_COMMIT, version, request, reply)
+    assert [topic.name for topic in response.topics] == ["t", "x", "t", "u", "t"]
+    assert errors_of(response) == [12, 3, 3, 0, 3]
+
+
+@every_commit
+def test_a_commit_of_nothing_that_is_there_asks_nobody(version: int) -> None:
+    call, events = begun(OFFSET_COMMIT, version, committing({("x", 0): 1, ("t", 9): 1}))
+    assert events == []
+    response = OFFSET_COMMIT.decode_response(version, b"".join(call.response()))
+    assert errors_of(response) == [3, 3]
+
+
+def test_a_commit_of_nothing_keeps_its_member_alive() -> None:
+    event = asked(OFFSET_COMMIT, 9, committing({}, member_id="m"))
+    assert (event.member_id, event.offsets) == ("m", ())
+    assert answer(OFFSET_COMMIT, 9, committing({}), CommitReply(errors=())).topics == []
+
+
+@every_commit
+def test_no_note_is_an_empty_one(version: int) -> None:
+    request = committing({("t", 0): 1})
+    request.topics[0].partitions[0].committed_metadata = None
+    assert asked(OFFSET_COMMIT, version, request).offsets[0].metadata == ""
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "retention_ms"),
+    [(-1, None), (-(2**63), None), (0, 0), (2**62, 2**62), (2**63 - 1, 2**62)],
+)
+def test_a_retention_can_be_added_to_the_time(asked_ms: int, retention_ms: int | None) -> None:
+    request = committing({("t", 0): 1}, retention_time_ms=asked_ms)
+    assert asked(OFFSET_COMMIT, 2, request).retention_ms == retention_ms
+
+
+@every_commit
+def test_a_generation_of_a_missing_group(version: int) -> None:
+    """Older clients do not know that a group can be missing."""
+    request = committing({("t", 0): 1}, generation_id_or_member_epoch=1, member_id="m")
+    response = serve(new_shard(), OFFSET_COMMIT, version, request)
+    assert errors_of(response) == [69 if version >= 9 else 22]
+
+
+# OffsetFetch.
+
+
+def with_offsets(**groups: Mapping[tuple[str, int], int]) -> Shard:
+    shard = new_shard()
+    for group, offsets in groups.items():
+        for (topic, partition), offset in offsets.items():
+            shard.apply(
+                OffsetCommitted(
+                    group_id=group,
+                    topic=topic,
+                    partition=partition,
+                    offset=offset,
+                    leader_epoch=6,
+                    metadata="note",
+                    commit_ms=NOW_MS,
+                )
+            )
+    return shard
+
+
+def fetching(
+    version: int, groups: Mapping[str, Mapping[str, Sequence[int]] | None]
+) -> OffsetFetchRequest:
+    """The same asked in the way of the version: one group at the top, or several."""
+    wanted = [
+        OffsetFetchGroup(
+            group_id=group,
+            topics=None
+            if topics is None
+            else [OffsetFetchTopic(name=t, partition_indexes=list(p)) for t, p in topics.items()],
+        )
+        for group, topics in groups.items()
+    ]
+    if version >= 8:
+        return OffsetFetchRequest(groups=wanted)
+    (group,) = wanted
+    return OffsetFetchRequest(group_id=group.group_id, topics=group.topics)
+
+
+def found(version: int, response: OffsetFetchResponse) -> list[dict[tuple[str, int], int]]:
+    """The offsets in an answer, group by group, wherever the version has them."""
+    if version >= 8:
+        assert (response.topics, response.error_code) == ([], 0)
+        topics_of = [group.topics for group in response.groups]
+    else:
+        assert response.groups == []
+        topics_of = [response.topics]
+    return [
+        {
+            (topic.name, p.partition_index): p.committed_offset
+            for topic in t
+            for p in topic.partitions
+        }
+        for t in topics_of
+    ]
+
+
+@every_fetch
+def test_what_a_group_has_committed(version: int) -> None:
+    shard = with_offsets(g={("t", 0): 5, ("u", 0): 7}, h={("t", 1): 9})
+    request = fetching(version, {"g": {"t": [0, 1], "x": [0]}})
+    response = serve(shard, OFFSET_FETCH, version, request)
+    assert found(version, response) == [{("t", 0): 5, ("t", 1): -1, ("x", 0): -1}]
+    topics = response.groups[0].topics if version >= 8 else response.topics
+    there, missing = topics[0].partitions
+    epoch = 6 if version >= 5 else -1
+    assert (there.committed_leader_epoch, there.metadata, there.error_code) == (epoch, "note", 0)
+    assert (missing.committed_leader_epoch, missing.metadata, missing.error_code) == (-1, "", 0)
+
+
+@every_fetch
+def test_everything_that_a_group_has_committed(version: int) -> None:
+    """No topics ask for all of them from v2 on; an empty list asks for nothing."""
+    shard = with_offsets(g={("t", 0): 5, ("u", 0): 7, ("t", 1): 9}, h={("t", 1): 9})
+    if version >= 2:
+        response = serve(shard, OFFSET_FETCH, version, fetching(version, {"g": None}))
+        assert found(version, response) == [{("t", 0): 5, ("t", 1): 9, ("u", 0): 7}]
+    response = serve(shard, OFFSET_FETCH, version, fetching(version, {"g": {}}))
+    assert found(version, response) == [{}]
+    response = serve(shard, OFFSET_FETCH, version, fetching(version, {"nobody": {"t": [0]}}))
+    assert found(version, response) == [{("t", 0): -1}]
+
+
+def test_the_first_version_must_name_topics() -> None:
+    nothing_named = b"\x00\x01g\xff\xff\xff\xff"
+    assert OFFSET_FETCH.decode_request(2, nothing_named).topics is None
+    with pytest.raises(Malformed):
+        OFFSET_FETCH.decode_request(1, nothing_named)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_several_groups_are_answered_in_their_order(version: int) -> None:
+    shard = with_offsets(g={("t", 0): 5}, h={("t", 0): 6, ("u", 0): 7})
+    request = fetching(version, {"h": None, "nobody": None, "g": {"t": [0]}})
+    response = serve(shard, OFFSET_FETCH, version, request)
+    assert [group.group_id for group in response.groups] == ["h", "nobody", "g"]
+    assert found(version, response) == [{("t", 0): 6, ("u", 0): 7}, {}, {("t", 0): 5}]
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_one_group_that_cannot_be_served_leaves_the_others(version: int) -> None:
+    request = fetching(version, {"g": {"t": [0]}, "h": {"t": [0]}})
+    replies = (
+        OffsetsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        OffsetsReply(offsets=(None,)),
+    )
+    response = answer(OFFSET_FETCH, version, request, *replies)
+    assert [group.error_code for group in response.groups] == [14, 0]
+    assert found(version, response) == [{}, {("t", 0): -1}]
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_group_asked_for_twice_is_answered_once(version: int) -> None:
+    group = OffsetFetchGroup(group_id="g", topics=None)
+    _, events = begun(OFFSET_FETCH, version, OffsetFetchRequest(groups=[group] * 100))
+    assert len(events) == 1
+    shard = with_offsets(g={("t", 0): 5})
+    response = serve(shard, OFFSET_FETCH, version, OffsetFetchRequest(groups=[group] * 100))
+    assert found(version, response) == [{("t", 0): 5}]
+
+
+@every_fetch
+def test_a_topic_named_twice_is_answered_in_one(version: int) -> None:
+    topics = [OffsetFetchTopic(name="t", partition_indexes=[p]) for p in (0, 1, 0)]
+    groups = [OffsetFetchGroup(group_id="g", topics=topics)]
+    request = OffsetFetchRequest(group_id="g", topics=topics, groups=groups)
+    response = serve(with_offsets(g={("t", 0): 5}), OFFSET_FETCH, version, request)
+    (topic,) = response.groups[0].topics if version >= 8 else response.topics
+    assert [(p.partition_index, p.committed_offset) for p in topic.partitions] == [
+        (0, 5),
+        (1, -1),
+        (0, 5),
+    ]
+
+
+@pytest.mark.parametrize("version", [7, 8, 9])
+def test_every_position_is_stable(version: int) -> None:
+    """There are no transactions whose outcome could be waited for."""
+    request = fetching(version, {"g": {"t": [0]}})
+    request.require_stable = True
+    event = asked(OFFSET_FETCH, version, request)
+    assert msgspec.structs.replace(event, reply_to=None) == FetchOffsets(
+        at_ms=NOW_MS, reply_to=None, group_id="g", partitions=(("t", 0),)
+    )
+
+
+# OffsetDelete.
+
+
+def deleting(*partitions: tuple[str, int]) -> OffsetDeleteRequest:
+    return OffsetDeleteRequest(
+        group_id="g",
+        topics=[
+            OffsetDeleteTopic(
+                name=topic, partitions=[OffsetDeletePartition(partition_index=partition)]
+            )
+            for topic, partition in partitions
+        ],
+    )
+
+
+def test_what_an_offset_delete_says() -> None:
+    event = asked(OFFSET_DELETE, 0, deleting(("t", 1), ("u", 0)))
+    assert msgspec.structs.replace(event, reply_to=None) == DeleteOffsets(
+        at_ms=NOW_MS, reply_to=None, group_id="g", partitions=(("t", 1), ("u", 0))
+    )
+
+
+def test_each_offset_to_delete_has_its_answer() -> None:
+    """Partitions that are not there say so, whatever became of their offsets."""
+    request = deleting(("t", 1), ("x", 0), ("u", 0))
+    in_use = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    response = answer(OFFSET_DELETE, 0, request, DeleteOffsetsReply(errors=(NONE, NONE, in_use)))
+    assert response.error_code == 0
+    assert [topic.name for topic in response.topics] == ["t", "x", "u"]
+    assert errors_of(response) == [0, 3, 86]
+
+
+def test_offsets_of_what_is_gone_are_deleted_too() -> None:
+    shard = with_offsets(g={("x", 0): 5, ("t", 0): 6})
+    assert errors_of(serve(shard, OFFSET_DELETE, 0, deleting(("x", 0)))) == [3]
+    assert shard.offsets["g"].keys() == {("t", 0)}
+
+
+def test_an_error_of_the_group_is_said_once() -> None:
+    response = serve(new_shard(), OFFSET_DELETE, 0, deleting(("t", 1), ("u", 0)))
+    assert response == OffsetDeleteResponse(error_code=69, topics=[])

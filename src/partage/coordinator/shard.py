@@ -133,22 +133,26 @@ class Shard:
         if is_missing and not group.members and not group.pending:
             del self.groups[event.group_id]  # made for somebody who was refused
 
+    def _with_members(self, group_id: str) -> Group | None:
+        """The group, if there is one that may have members: the one without a name only commits."""
+        return self.groups.get(group_id) if group_id else None
+
     def _sync(self, turn: Turn, event: Sync) -> None:
-        group = self.groups.get(event.group_id)
+        group = self._with_members(event.group_id)
         if group is not None:
             sync(turn, group, event)
         else:
             turn.reply(event.reply_to, SyncReply(error=_missing(event.group_id, Row.SYNC_LEADER)))
 
     def _heartbeat(self, turn: Turn, event: Heartbeat) -> None:
-        group = self.groups.get(event.group_id)
+        group = self._with_members(event.group_id)
         if group is not None:
             heartbeat(turn, group, event)
         else:
             turn.reply(event.reply_to, refused(_missing(event.group_id, Row.HEARTBEAT)))
 
     def _leave(self, turn: Turn, event: Leave) -> None:
-        group = self.groups.get(event.group_id)
+        group = self._with_members(event.group_id)
         if group is not None:
             leave(turn, group, event)
         else:

@@ -82,12 +82,13 @@ class ShardHost:
                     await self._store.open_again()
                 slices = self._store.slices()
                 shard = await self._loop.run_in_executor(None, self._replay, slices)
+                self._driver.activate(shard, self._clock.now_ms())
             except (OSError, DamagedLog, Malformed) as error:
                 log.error("loading %s failed, trying again: %s", self._name, error)
             except Exception:  # a fault of ours; somebody may see to it in the meantime
                 log.exception("loading %s failed, trying again", self._name)
+                self._driver.failed()  # for it may have taken over half a shard
             else:
-                self._driver.activate(shard, self._clock.now_ms())
                 self._settle()
                 return
             await asyncio.sleep(delay_s)

@@ -50,9 +50,9 @@ class Driver:
         assert self.shard is None, "a shard is loaded once"
         self.shard = shard
         self._take(shard.resume(at_ms))
-        postponed, self._postponed = self._postponed, []
-        for event in postponed:
+        for event in self._postponed:
             self.handle(event)
+        self._postponed.clear()  # all of them, or if one fails none: they are put to the next shard
 
     def failed(self) -> None:
         """An append failed: what was applied since may not be in the log.

@@ -1,0 +1,151 @@
+"""A shard's host, alone on a loop with a log in memory: loading, also where that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from partage.bridge import EXCHANGES, Call
+from partage.bridge.exchange import Surroundings
+from partage.broker import shard_host
+from partage.broker.clock import Clock
+from partage.broker.hosted import Hosted
+from partage.broker.shard_host import ShardHost
+from partage.broker.shard_store import ShardStore
+from partage.broker.writer import Writer
+from partage.coordinator.events import TopicsDeleted
+from partage.coordinator.records import (
+    GroupRemoved,
+    GroupSaved,
+    OffsetCommitted,
+    Record,
+    SavedMember,
+)
+from partage.log.memory import MemoryDisk
+from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings, GroupSettings
+from partage.store.shard_log import encode_records
+from partage.wire.apis.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchGroup,
+    OffsetFetchGroupResult,
+    OffsetFetchRequest,
+)
+
+SURROUNDINGS = Surroundings(shard_count=1, has_partition=lambda topic, partition: True)
+
+#: A generation whose protocol nobody chose: it can be read, but not lived in.
+IMPOSSIBLE = GroupSaved(
+    group_id="impossible",
+    protocol_type="consumer",
+    generation=1,
+    members=(
+        SavedMember(
+            member_id="m",
+            instance_id=None,
+            client_id="c",
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=60_000,
+            session_timeout_ms=10_000,
+            subscription=b"",
+        ),
+    ),
+)
+
+
+def committed(topic: str) -> OffsetCommitted:
+    return OffsetCommitted(group_id="g", topic=topic, partition=0, offset=5, commit_ms=0)
+
+
+class Asking(Call[Any]):
+    """A request whose answer is kept."""
+
+    __slots__ = ("answered",)
+
+    def respond_encoded(self, body: list[Any]) -> None:
+        self.answered.set_result(OFFSET_FETCH.decode_response(9, b"".join(body)).groups[0])
+
+
+class Alone:
+    """One shard with its log, and nothing else of a broker."""
+
+    async def open(self) -> Alone:
+        self.clock = Clock()
+        disk = MemoryDisk()
+        writer = Writer(disk, sync=False, inline=True)
+        settings = BrokerSettings(offsets_partitions=1)
+        hosted = Hosted(disk, writer, self.clock, settings, self.is_fatal)
+        await hosted.open()
+        self.store = ShardStore(hosted, disk, 0)
+        groups = GroupSettings()
+        self.host = ShardHost("the shard", self.store, groups, self.clock, lambda notice: None)
+        return self
+
+    def is_fatal(self, error: BaseException) -> None:
+        raise error
+
+    async def stored(self, *records: Record) -> None:
+        """Put records into the log behind the host's back."""
+        done = asyncio.get_running_loop().create_future()
+        now_ms = self.clock.now_ms()
+        for batch in encode_records(records, now_ms):
+            self.store.partition().append(batch, done.set_result, at_ms=now_ms, from_client=False)
+        assert await done is ErrorCode.NONE
+
+    async def offsets(self, group_id: str = "g") -> OffsetFetchGroupResult:
+        """What a client is told of a group's offsets."""
+        request = OffsetFetchRequest(groups=[OffsetFetchGroup(group_id=group_id, topics=None)])
+        call = Asking(9, request, "client", "/127.0.0.1", self.clock.now_ms())
+        call.answered = asyncio.get_running_loop().create_future()
+        for event in call.begin(EXCHANGES[OFFSET_FETCH.key], SURROUNDINGS):
+            self.host.handle(event)
+        result: OffsetFetchGroupResult = await call.answered
+        return result
+
+
+class Listening(logging.Handler):
+    """Waits for a line of the log."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self._heard = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._text in record.getMessage():
+            self._heard.set()
+
+    async def heard(self) -> None:
+        shard_host.log.addHandler(self)
+        try:
+            await asyncio.wait_for(self._heard.wait(), 10)
+        finally:
+            shard_host.log.removeHandler(self)
+
+
+def test_a_shard_that_cannot_be_lived_in_is_loaded_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is served by half of it, and what happened meanwhile is not forgotten."""
+    monkeypatch.setattr(shard_host, "_RELOAD_AFTER_S", 0.001)
+
+    async def scenario() -> None:
+        alone = await Alone().open()
+        await alone.stored(committed("t"), committed("gone"), IMPOSSIBLE)
+        alone.host.load()
+        alone.host.handle(TopicsDeleted(at_ms=0, topics=frozenset({"gone"})))
+        await Listening("loading the shard failed, trying again").heard()
+        loading = await alone.offsets()
+        assert loading.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await alone.stored(GroupRemoved(group_id="impossible"))
+        await asyncio.wait_for(alone.host.loaded(), 10)
+        loaded = await alone.offsets()
+        assert loaded.error_code == ErrorCode.NONE
+        assert [topic.name for topic in loaded.topics] == ["t"]
+        alone.host.close()
+
+    asyncio.run(scenario())
+    caplog.clear()  # it was ordered, so the fixture that looks for faults need not see it

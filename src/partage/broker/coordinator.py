@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Final
 
 from partage.bridge.exchange import Asked
 from partage.broker.inbound import Inbound
@@ -15,7 +16,9 @@ from partage.store.shard_log import shard_of
 
 log = logging.getLogger(__name__)
 
-_shard_of = lru_cache(maxsize=1 << 16)(shard_of)
+_known_shard_of = lru_cache(maxsize=1 << 16)(shard_of)
+#: Longer group ids are not kept: they may come from anybody, and in any number.
+_KEPT_LENGTH_MAX: Final = 256
 
 _LOUD = {
     Happening.REBALANCE_STARTED,
@@ -45,7 +48,8 @@ class Coordinator:
             inbound.respond_encoded(inbound.response())
 
     def _host_of(self, group_id: str) -> ShardHost:
-        return self._hosts[_shard_of(group_id, self.shard_count)]
+        place = _known_shard_of if len(group_id) <= _KEPT_LENGTH_MAX else shard_of
+        return self._hosts[place(group_id, self.shard_count)]
 
     def topics_deleted(self, names: frozenset[str], at_ms: int) -> None:
         """Forget the offsets of topics that are gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -60,6 +61,13 @@ class Broker(NamedTuple):
     def memory_bytes(self) -> int:
         """Resident memory."""
         return int(psutil.Process(self.pid).memory_info().rss)
+
+
+class Hold(NamedTuple):
+    """How long one callback held our broker's loop, and where it was."""
+
+    held_s: float
+    where: str
 
 
 class Host:
@@ -151,6 +159,26 @@ def without_core() -> Iterator[Broker]:
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def watched(holds: list[Hold]) -> Iterator[Broker]:
+    """``partage broker`` with `bench.watched`; once it has ended, ``holds`` are the longest."""
+    with directory() as path, (path / "told").open("w+") as told:
+        command = [sys.executable, "-m", "bench.watched", "broker", "--listen", "127.0.0.1:0"]
+        command += ["--data-dir", str(path / "data")]
+        for name, value in _OVERRIDES.items():
+            command += ["--override", f"{name}={value}"]
+        with pinned({BROKER_CORE}):
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=told, text=True)
+        try:
+            assert process.stdout is not None
+            yield Broker.at(OURS, process.stdout.readline().strip(), process.pid)
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+        told.seek(0)
+        holds += [Hold(**json.loads(line)) for line in told if line.startswith("{")]
 
 
 def starts(with_kafka: bool) -> list[Callable[..., AbstractContextManager[Broker]]]:

@@ -25,6 +25,9 @@ class Sync(NamedTuple):
     median_ms: float
     p99_ms: float
 
+    def __str__(self) -> str:
+        return f"fdatasync of 4 KB: median {self.median_ms:.2f} ms, p99 {self.p99_ms:.1f} ms"
+
 
 def fdatasync_time(count: int = 200) -> Sync:
     """The disk's own time: append 4 KB to a file and sync it, one after the other."""

@@ -1,0 +1,49 @@
+"""The tables of ``docs/benchmarks.md``; the prose around them is written by hand.
+
+A table stands between ``<!-- NAME -->`` and ``<!-- end of NAME -->``; a question that was not
+asked keeps the table it has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from bench.figures import Figure, number
+
+_HEAD = "| | unit | ours | peer's | ratio | wanted | |\n|---|---|--:|--:|--:|---|---|\n"
+
+
+def update(page: Path, machine: str, tables: dict[str, str]) -> None:
+    """Put the tables, by name, and the machine they were measured on, into the page."""
+    text = page.read_text()
+    for name, table in {"machine": machine, **tables}.items():
+        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+        if not pattern.search(text):
+            raise ValueError(f"{page} has no place for {name}: {begin} and {end}")
+        text = pattern.sub(lambda _, t=table, b=begin, e=end: f"{b}\n{t.strip()}\n{e}", text)
+    page.write_text(text)
+
+
+def table(figures: Iterable[Figure], story: str) -> str:
+    """The figures of one question, in Markdown, and how busy the machine was meanwhile."""
+    return f"{_HEAD}{''.join(map(_row, figures))}\n{story}\n"
+
+
+def _row(figure: Figure) -> str:
+    note = f"<br><small>{figure.note}</small>" if figure.note else ""
+    peer = "" if figure.peer is None else f"{number(figure.peer)} ({figure.peer_name})"
+    ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+    verdict = {None: "", True: "met", False: "**missed**"}[figure.is_met]
+    cells = (
+        f"{figure.what}{note}",
+        figure.unit,
+        number(figure.ours),
+        peer,
+        ratio,
+        figure.wish,
+        verdict,
+    )
+    return f"| {' | '.join(cells)} |\n"

@@ -72,6 +72,27 @@ def test_the_first_record_of_a_time_or_later(raw, topic, time_ms, offset):
     assert found.timestamp_ms == -1 if offset < 0 else found.timestamp_ms >= time_ms
 
 
+@pytest.mark.parametrize(
+    ("time_ms", "version"),
+    [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (-6, 9), (-(2**63), 9)],
+)
+def test_what_is_no_time_in_this_version(raw, topic, time_ms, version):
+    found = list_offset(raw, topic, time_ms, version=version)
+    assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+
+
+def test_a_partition_asked_for_twice(raw):
+    create(raw, "t", 2)
+    asked = [ListOffsetsPartition(partition_index=n, timestamp_ms=0) for n in (0, 1, 0)]
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=asked)])
+    (topic,) = raw.ask(LIST_OFFSETS, request).topics
+    assert [(p.partition_index, p.error_code) for p in topic.partitions] == [
+        (0, ErrorCode.INVALID_REQUEST),
+        (1, ErrorCode.NONE),
+        (0, ErrorCode.INVALID_REQUEST),
+    ]
+
+
 def test_an_empty_partition(raw):
     create(raw, "empty")
     assert ends(raw, "empty") == (0, 0)
@@ -81,15 +102,16 @@ def test_an_empty_partition(raw):
 
 
 def test_errors_are_each_partitions_own(raw, topic):
+    create(raw, "ahead")
     asked = [
-        ListOffsetsPartition(partition_index=0, timestamp_ms=LATEST, current_leader_epoch=3),
-        ListOffsetsPartition(partition_index=1, timestamp_ms=LATEST),
-        ListOffsetsPartition(partition_index=0, timestamp_ms=LATEST, current_leader_epoch=0),
+        ("ahead", ListOffsetsPartition(partition_index=0, timestamp_ms=0, current_leader_epoch=3)),
+        (topic, ListOffsetsPartition(partition_index=1, timestamp_ms=LATEST)),
+        (topic, ListOffsetsPartition(partition_index=0, timestamp_ms=-1, current_leader_epoch=0)),
     ]
-    topics = [ListOffsetsTopic(name=topic, partitions=asked)]
-    (answered,) = raw.ask(LIST_OFFSETS, ListOffsetsRequest(topics=topics)).topics
-    assert [p.error_code for p in answered.partitions] == [75, 3, 0]
-    assert [p.offset for p in answered.partitions] == [-1, -1, 5]
+    topics = [ListOffsetsTopic(name=name, partitions=[one]) for name, one in asked]
+    answered = raw.ask(LIST_OFFSETS, ListOffsetsRequest(topics=topics)).topics
+    assert [p.error_code for t in answered for p in t.partitions] == [75, 3, 0]
+    assert [p.offset for t in answered for p in t.partitions] == [-1, -1, 5]
 
 
 # OffsetForLeaderEpoch.
@@ -150,6 +172,17 @@ def test_everything_up_to_the_end(raw, topic):
 def test_it_never_begins_earlier_again(raw, topic):
     assert delete_records(raw, topic, 3) == (0, 3)
     assert delete_records(raw, topic, 1) == (0, 3)
+
+
+def test_of_a_partition_named_twice_the_last_offset_counts(raw, topic):
+    asked = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (4, 1, 2)]
+    topics = [DeleteRecordsTopic(name=topic, partitions=[one]) for one in asked]
+    (answered,) = raw.ask(
+        DELETE_RECORDS, DeleteRecordsRequest(topics=topics, timeout_ms=1000)
+    ).topics
+    ((code, low),) = [(p.error_code, p.low_watermark) for p in answered.partitions]
+    assert (code, low) == (0, 2)
+    assert ends(raw, topic) == (2, 5)
 
 
 @pytest.mark.parametrize("offset", [6, -2])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from partage.broker.apis.fetch import epoch_error
 from partage.broker.hosted import Hosted
@@ -43,6 +44,9 @@ from partage.wire.apis.offset_for_leader_epoch import (
 log = logging.getLogger(__name__)
 
 _LEADER_EPOCH = 0
+#: The version since which each value is known that is no time; others below zero mean nothing.
+_SINCE: Final = {EARLIEST: 1, LATEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_NEVER: Final = 1 << 15
 
 
 class _At(NamedTuple):
@@ -56,15 +60,23 @@ _NOTHING = _At(-1)
 def list_offsets(inbound: Inbound, hosted: Hosted) -> None:
     """Offsets by time, or one of the ends."""
     request: ListOffsetsRequest = inbound.message
+    places = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
+    times_asked = Counter(places)
+
+    def listed(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResult:
+        # As in Kafka, and a hundred thousand searches in one partition would hold up everybody.
+        if times_asked[topic, asked.partition_index] > 1:
+            return _listed(asked, ErrorCode.INVALID_REQUEST)
+        if asked.timestamp_ms < 0 and inbound.version < _SINCE.get(asked.timestamp_ms, _NEVER):
+            return _listed(asked, ErrorCode.UNSUPPORTED_VERSION)
+        return _found(hosted.partition(topic, asked.partition_index), asked)
+
     inbound.respond(
         ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResult(
                     name=topic.name,
-                    partitions=[
-                        _listed(hosted.partition(topic.name, p.partition_index), p)
-                        for p in topic.partitions
-                    ],
+                    partitions=[listed(topic.name, p) for p in topic.partitions],
                 )
                 for topic in request.topics
             ]
@@ -72,7 +84,7 @@ def list_offsets(inbound: Inbound, hosted: Hosted) -> None:
     )
 
 
-def _listed(partition: Partition | None, asked: ListOffsetsPartition) -> ListOffsetsPartitionResult:
+def _found(partition: Partition | None, asked: ListOffsetsPartition) -> ListOffsetsPartitionResult:
     error = _error(partition, asked.current_leader_epoch)
     at = _NOTHING
     if partition is not None and not error:
@@ -81,6 +93,12 @@ def _listed(partition: Partition | None, asked: ListOffsetsPartition) -> ListOff
         except (DamagedLog, OSError) as fault:
             log.error("%s: %s", partition.name, fault)
             error = ErrorCode.KAFKA_STORAGE_ERROR
+    return _listed(asked, error, at)
+
+
+def _listed(
+    asked: ListOffsetsPartition, error: ErrorCode, at: _At = _NOTHING
+) -> ListOffsetsPartitionResult:
     return ListOffsetsPartitionResult(
         partition_index=asked.partition_index,
         error_code=error,
@@ -155,13 +173,17 @@ class _Deleting:
 
     def run(self) -> None:
         request: DeleteRecordsRequest = self._inbound.message
+        # Each partition once, however often it is asked for: the last offset counts.
+        topics: dict[str, dict[int, DeleteRecordsPartition]] = {}
+        for topic in request.topics:
+            asked = {p.partition_index: p for p in topic.partitions}
+            topics.setdefault(topic.name, {}).update(asked)
         self._response = DeleteRecordsResponse(
             topics=[
                 DeleteRecordsTopicResult(
-                    name=topic.name,
-                    partitions=[self._delete(topic.name, p) for p in topic.partitions],
+                    name=name, partitions=[self._delete(name, p) for p in partitions.values()]
                 )
-                for topic in request.topics
+                for name, partitions in topics.items()
             ]
         )
         self._one_less()

@@ -6,10 +6,12 @@ import pytest
 
 from partage.log.cutting import CannotCut, cut_log
 from partage.log.damage import DamagedLog
+from partage.log.outcomes import Slice
+from partage.log.reading import fault_in_slice
 from partage.log.topics import Change, Topics, apply_change
 
 from .crash_disk import CrashDisk
-from .hosting import DIRECTORY, TOPIC_ID, Host, batch
+from .hosting import DIRECTORY, TOPIC_ID, Host, batch, offsets
 
 FIRST = f"{DIRECTORY}/00000000000000000000.log"
 SIZE = len(batch(b"0" * 40))
@@ -53,6 +55,27 @@ def test_later_segments_go_too_and_all_is_kept() -> None:
     host.open()
     assert host.values() == [b"0" * 40, b"1" * 40]
     assert cut_log(host.disk, FIRST, 2 * SIZE)[0].length == 0
+
+
+def test_a_compacted_log_keeps_what_stands_before_the_cut() -> None:
+    """Its batches need not follow each other, and each can be found all the same."""
+    host = damaged_host()
+    cut_log(host.disk, FIRST, 0)
+    host = Host(host.disk, segment_bytes=3 * SIZE, cleanup_policy="compact")
+    keys = [b"a", b"b", b"a", b"c", b"a", b"d", b"e", b"f"]
+    host.write(*(batch((key, b"%d" % n * 40)) for n, key in enumerate(keys)))
+    assert host.compact()
+    assert offsets(host.records()) == [1, 3, 4, 5, 6, 7]
+    third = host.log.locate(4, 1)[0]
+    assert isinstance(third, Slice)
+    cut_log(host.disk, third.path, third.position + third.length)
+    assert host.open().cuts == []
+    assert offsets(host.records()) == [1, 3, 4]
+    for offset in range(5):
+        (first, *_) = host.log.locate(offset, 1)
+        assert fault_in_slice(first, host.fetch(offset)) is None
+    host.write(batch((b"b", b"again")))
+    assert host.open().log.end_offset == 6
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from partage.log.disk import Disk
 from partage.log.layout import LOG, PROGRESS, name_of, offset_of, partition_directory
 from partage.log.leftovers import finish_what_was_begun, segment_bases
 from partage.log.markers import Marker, Markers
 from partage.log.outcomes import Step
-from partage.log.performing import perform_step
+from partage.log.performing import perform_step, replace_file
 from partage.log.producers import Producers
 from partage.log.scanning import scan_segment
 from partage.log.segment import ActiveSegment
+from partage.log.swapping import Progress, read_progress
 from partage.log.topics import Topics
 from partage.log.torn import Cut, cut_tail, set_aside
 
@@ -44,7 +47,9 @@ def cut_log(disk: Disk, path: str, position: int) -> list[Cut]:
     later = [base for base in segment_bases(disk, directory) if base > base_offset]
     cuts = [set_aside(disk, directory, base, _REASON) for base in reversed(later)]
     cuts.append(cut_tail(disk, path, position, _REASON))
-    disk.remove(f"{directory}/{PROGRESS}")  # offsets will be used again
+    # Offsets from the end on will be used again, and are not compacted then; before it are gaps.
+    cleaned_to = min(read_progress(disk, directory).cleaned_to, end_offset)
+    replace_file(disk, f"{directory}/{PROGRESS}", msgspec.json.encode(Progress(cleaned_to)))
     key = partitions[directory]
     markers = Markers.load(disk, partitions.values())
     found = markers.found(*key) or Marker()

@@ -34,6 +34,7 @@ from partage.log.performing import perform, read_file
 from partage.log.producers import Producers
 from partage.log.scanning import Fault, replay_producers, scan_segment
 from partage.log.segment import ActiveSegment, Segment
+from partage.log.swapping import read_progress
 from partage.log.torn import Cut, cut_tail, set_aside
 
 
@@ -183,9 +184,13 @@ class _Opening:
         """Scan one segment; raises `DamagedLog` if what is wrong with it was acknowledged."""
         marker, size = self._marker, self._size(segment.path)
         acknowledged = marker.position if marker.base_offset == segment.base_offset else 0
+        cleaned_to = read_progress(self._disk, self._directory).cleaned_to
+        dense = not self._cuts_nothing and segment.base_offset >= cleaned_to
         end_offset, fault = scan_segment(
-            self._disk, segment, size, producers, self._now_ms, dense=not self._cuts_nothing
+            self._disk, segment, size, producers, self._now_ms, dense=dense
         )
+        if not dense:
+            segment.forget_recent()
         self._scanned_bytes += size
         if fault and (self._cuts_nothing or fault.position < acknowledged):
             raise DamagedLog(segment.path, *fault)

@@ -175,6 +175,12 @@ class ActiveSegment(Segment):
         closed._indexes, closed._largest = self._growing, self._growing.largest
         return closed
 
+    def forget_recent(self) -> None:
+        """Look each batch up in the file: they do not all begin where the one before them ended."""
+        if self._recent_offsets:
+            self._before_recent = self._recent_offsets[-1] + self.base_offset
+            self._drop_recent(0)
+
     def _note_recent(self, positions: Sequence[int], last_offsets: Sequence[int]) -> None:
         if len(positions) > RECENT_MAX:
             self._before_recent = last_offsets[-RECENT_MAX - 1]

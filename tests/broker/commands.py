@@ -47,15 +47,23 @@ class Serving:
 
 @contextmanager
 def serving(
-    data_dir: Path, *args: str, listen: str = "127.0.0.1:0", descriptors: int | None = None
+    data_dir: Path,
+    *args: str,
+    listen: str = "127.0.0.1:0",
+    descriptors: int | None = None,
+    file_bytes_max: int | None = None,
 ) -> Iterator[Serving]:
-    """A broker on ``data_dir``; ``descriptors`` is the most files and sockets it may have."""
+    """A broker on ``data_dir``; ``descriptors`` is the most files and sockets it may have,
+    ``file_bytes_max`` the size beyond which the system lets no file of it grow.
+    """
     command: Sequence[str] = [*PARTAGE, "broker", "--listen", listen, "--data-dir", str(data_dir)]
     command = [*command, *args]
     for name, value in TEST_OVERRIDES.items():
         command += ["--override", f"{name}={value}"]
     if descriptors is not None:
         command = ["sh", "-c", f'ulimit -n {descriptors} && exec "$0" "$@"', *command]
+    if file_bytes_max is not None:
+        command = ["sh", "-c", f'ulimit -f {file_bytes_max // 512} && exec "$0" "$@"', *command]
     log = data_dir.parent / f"{data_dir.name}.log"
     with log.open("a") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)

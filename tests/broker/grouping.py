@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from partage.model.errors import ErrorCode
 from partage.wire.apis.describe_groups import (
     DESCRIBE_GROUPS,
     DescribedGroup,
@@ -166,3 +167,10 @@ def offsets(
 def described(raw: Raw, group: str) -> DescribedGroup:
     (answer,) = raw.ask(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=[group])).groups
     return answer
+
+
+def once_loaded(raw: Raw, group: str) -> DescribedGroup:
+    """The group's description as soon as its coordinator has loaded it, after a start."""
+    while (found := described(raw, group)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        pass
+    return found

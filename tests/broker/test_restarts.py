@@ -25,7 +25,7 @@ from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdR
 
 from .asking import batch, create, delete, ends, fetch, metadata, produce, values
 from .commands import run, serving
-from .grouping import beat, commit, described, join, offsets, stable, sync
+from .grouping import beat, commit, described, join, offsets, once_loaded, stable, sync
 from .raw import Raw
 
 FIRST_SEGMENT = "t-0/00000000000000000000.log"
@@ -58,9 +58,9 @@ def test_a_stable_group_goes_on_without_a_rebalance(process):
         before = described(raw, "g")
     restart(process)
     with connected(process) as raw:
+        assert once_loaded(raw, "g") == before
         assert beat(raw, "g", joined) == 0
         assert offsets(raw, "g") == {("t", 0): 42}
-        assert described(raw, "g") == before
         assert before.group_state == "Stable"
         assert commit(raw, "g", "t", 43, joined=joined) == 0
 
@@ -70,7 +70,7 @@ def test_a_group_that_awaited_its_sync_still_does(process):
         joined = join(raw, "g")
     restart(process)
     with connected(process) as raw:
-        assert described(raw, "g").group_state == "CompletingRebalance"
+        assert once_loaded(raw, "g").group_state == "CompletingRebalance"
         assert sync(raw, "g", joined, {joined.member_id: b"all"}) == b"all"
         assert beat(raw, "g", joined) == 0
 
@@ -80,6 +80,7 @@ def test_a_static_member_comes_back_to_its_place(process):
         joined = stable(raw, "g", group_instance_id="one")
     restart(process)
     with connected(process) as raw:
+        assert once_loaded(raw, "g").group_state == "Stable"
         again = join(raw, "g", group_instance_id="one")
         assert again.generation_id == joined.generation_id
         assert again.member_id != joined.member_id
@@ -100,6 +101,7 @@ def test_deleted_topics_and_their_offsets_stay_away(process):
         (topic,) = [t for t in metadata(raw).topics if not t.is_internal]
         assert (topic.name, topic.topic_id, len(topic.partitions)) == ("t", topic_id, 3)
         assert config(raw, "t", "retention.ms") == "7000"
+        assert once_loaded(raw, "left").group_state == "Empty"
         assert offsets(raw, "left") == {("t", 0): 7}
         create(raw, "other")
         assert ends(raw, "other") == (0, 0)

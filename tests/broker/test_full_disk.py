@@ -1,0 +1,73 @@
+"""A disk that takes no more: clients are told, groups load again, nothing acknowledged is lost.
+
+The disk is full by a limit on the size of files (``ulimit -f``): writes beyond it fail with EFBIG.
+"""
+
+from __future__ import annotations
+
+from partage.model.errors import ErrorCode
+from partage.wire.apis.offset_commit import OFFSET_COMMIT
+
+from .asking import batch, create, ends, fetch, list_offset, produce, values
+from .commands import serving
+from .grouping import (
+    beat,
+    commit,
+    committed_errors,
+    committing,
+    described,
+    offsets,
+    once_loaded,
+    stable,
+)
+from .raw import Raw
+
+FILE_BYTES_MAX = 4 << 20
+
+
+def test_producers_are_told_and_what_they_were_promised_is_kept(tmp_path):
+    data = tmp_path / "data"
+    value, acked = b"x" * 300_000, 0
+    with serving(data, file_bytes_max=FILE_BYTES_MAX) as broker, Raw(broker.servers) as raw:
+        create(raw, "t", 2)
+        while (answer := produce(raw, "t", batch(value))).error_code == 0:
+            acked += 1
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert acked > 5
+        for result in (produce(raw, "t", batch(b"y")), *fetch(raw, "t"), list_offset(raw, "t")):
+            assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert produce(raw, "t", batch(b"elsewhere"), partition=1).error_code == 0
+        assert "t-0 is offline, writing it failed" in broker.story()
+        assert broker.end() == 0
+    with serving(data) as broker, Raw(broker.servers) as raw:
+        assert ends(raw, "t")[1] >= acked
+        assert values(*fetch(raw, "t"))[:acked] == [value] * acked
+        assert produce(raw, "t", batch(b"y")).error_code == 0
+
+
+def test_a_group_whose_commit_does_not_fit_is_loaded_again(tmp_path):
+    data, note = tmp_path / "data", "m" * 4096
+    with serving(data, file_bytes_max=FILE_BYTES_MAX) as broker, Raw(broker.servers) as raw:
+        create(raw, "t", 100)
+        joined = stable(raw, "g")
+        before = described(raw, "g")
+
+        def commit_all(offset: int) -> set[int]:
+            everywhere = dict.fromkeys(range(100), offset)
+            request = committing("g", "t", everywhere, joined, metadata=note)
+            return set(committed_errors(raw.ask(OFFSET_COMMIT, request)))
+
+        acked = 0
+        while (codes := commit_all(acked + 1)) == {0}:
+            acked += 1
+        assert acked > 2
+        assert codes == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert "is loaded again" in broker.story()
+        assert once_loaded(raw, "g") == before
+        assert beat(raw, "g", joined) == 0
+        assert offsets(raw, "g") == dict.fromkeys((("t", n) for n in range(100)), acked)
+        assert broker.end() == 0
+    with serving(data) as broker, Raw(broker.servers) as raw:
+        assert once_loaded(raw, "g") == before
+        assert offsets(raw, "g")["t", 99] == acked
+        assert commit(raw, "g", "t", 7, joined=joined) == 0

@@ -6,7 +6,6 @@ import pytest
 
 from partage.log.cutting import CannotCut, cut_log
 from partage.log.damage import DamagedLog
-from partage.log.outcomes import Slice
 from partage.log.reading import fault_in_slice
 from partage.log.topics import Change, Topics, apply_change
 
@@ -61,21 +60,20 @@ def test_a_compacted_log_keeps_what_stands_before_the_cut() -> None:
     """Its batches need not follow each other, and each can be found all the same."""
     host = damaged_host()
     cut_log(host.disk, FIRST, 0)
-    host = Host(host.disk, segment_bytes=3 * SIZE, cleanup_policy="compact")
-    keys = [b"a", b"b", b"a", b"c", b"a", b"d", b"e", b"f"]
+    host = Host(host.disk, segment_bytes=4 * SIZE, cleanup_policy="compact")
+    keys = [b"a", b"b", b"c", b"b", b"d", b"e", b"f"]
     host.write(*(batch((key, b"%d" % n * 40)) for n, key in enumerate(keys)))
     assert host.compact()
-    assert offsets(host.records()) == [1, 3, 4, 5, 6, 7]
-    third = host.log.locate(4, 1)[0]
-    assert isinstance(third, Slice)
-    cut_log(host.disk, third.path, third.position + third.length)
+    assert offsets(host.records()) == [0, 2, 3, 4, 5, 6]
+    cut_log(host.disk, FIRST, host.disk.size(FIRST))
     assert host.open().cuts == []
-    assert offsets(host.records()) == [1, 3, 4]
-    for offset in range(5):
-        (first, *_) = host.log.locate(offset, 1)
-        assert fault_in_slice(first, host.fetch(offset)) is None
+    assert offsets(host.records()) == [0, 2]
+    for offset in range(3):
+        (found,) = host.log.locate(offset, 1)
+        assert fault_in_slice(found, host.fetch(offset)) is None
     host.write(batch((b"b", b"again")))
-    assert host.open().log.end_offset == 6
+    assert host.open().log.end_offset == 4
+    assert offsets(host.records()) == [0, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ from typing import Final
 
 from partage.broker.hosted import Hosted
 from partage.broker.partition import Partition
+from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
 from partage.log.outcomes import Refusal, Slice
+from partage.log.scanning import first_fault
 from partage.store.shard_log import TOPIC
 from partage.wire.types import Buffer
 
@@ -43,8 +45,14 @@ class ShardStore:
         return slices
 
     def read(self, slices: list[Slice]) -> list[Buffer]:
-        """The content; in a thread. Raises `OSError`."""
-        return [self._disk.read(part.path, part.position, part.length) for part in slices]
+        """The content; in a thread. Raises `OSError`, and `DamagedLog` with the place."""
+        return [self._read(part) for part in slices]
+
+    def _read(self, part: Slice) -> Buffer:
+        content = self._disk.read(part.path, part.position, part.length)
+        if fault := first_fault(content):
+            raise DamagedLog(part.path, part.position + fault.position, fault.reason)
+        return content
 
     async def open_again(self) -> None:
         """Open the partition anew after a failure. Raises `OSError` and `DamagedLog`."""

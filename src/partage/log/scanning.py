@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from partage.log.disk import Disk
+from partage.log.disk import Buffer, Disk
 from partage.log.producers import Producers
 from partage.log.reading import FAR_BYTES, headers
 from partage.log.segment import ActiveSegment, Segment
@@ -32,6 +32,12 @@ class Fault(NamedTuple):
 
     position: int
     reason: str
+
+
+def first_fault(batches: Buffer) -> Fault | None:
+    """Where whole batches, read from a log, are not what was written; `None` if they are."""
+    found = scan(batches)
+    return None if found.reason == "end" else Fault(found.stop, _FAULTS[found.reason])
 
 
 def scan_segment(

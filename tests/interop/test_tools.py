@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 import pytest
 
@@ -95,3 +97,40 @@ def lags(bootstrap: str, group: str) -> dict[int, tuple[int, int]]:
     described = tool("consumer-groups", bootstrap, "--describe", "--group", group)
     rows = re.findall(rf"{group}\s+\S+\s+(\d+)\s+(\d+)\s+\d+\s+(\d+)", described)
     return {int(partition): (int(offset), int(lag)) for partition, offset, lag in rows}
+
+
+def test_what_groups_leave_in_consumer_offsets_is_read_by_kafka(
+    broker: BrokerProcess, topic: str
+) -> None:
+    """Kafka's own formatters know the records of the coordinator's log."""
+    at, produced = broker.bootstrap, produce("confluent", broker.bootstrap, topic, 24)
+    with Team(at, topic) as team:
+        team.join("confluent", "m0")
+        team.wait_until_consumed(produced)
+        group = team.group
+        team.end()
+    committed = _stored(at, "Offsets", group)
+    assert {key["topic"] for key, _ in committed} == {topic}
+    latest = {key["partition"]: value["offset"] for key, value in committed}
+    assert sum(latest.values()) == 24
+    generations = [value for _, value in _stored(at, "GroupMetadata", group) if value]
+    assert {value["protocol"] for value in generations if value["members"]} == {"range"}
+    assert generations[-1]["members"] == []
+
+
+def _stored(at: str, kind: str, group: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Key and value, as Kafka prints them, of the records of one kind."""
+    formatter = f"org.apache.kafka.tools.consumer.{kind}MessageFormatter"
+    printed = tool(
+        *("console-consumer", at, "--topic", "__consumer_offsets", "--from-beginning"),
+        *("--formatter", formatter, "--timeout-ms", "3000"),
+    ).strip()
+    records, end = [], 0
+    while end < len(printed):  # one after the other, with nothing in between
+        record, end = json.JSONDecoder().raw_decode(printed, end)
+        records.append(record)
+    return [
+        (record["key"]["data"], (record["value"] or {}).get("data"))
+        for record in records
+        if record["key"]["data"]["group"] == group
+    ]

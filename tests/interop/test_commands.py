@@ -1,0 +1,28 @@
+"""The tests of our commands, all of them, against Apache Kafka."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from interop.peers.kafka import ApacheKafka
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(600)
+def test_they_do_the_same_there(peers: None) -> None:
+    with ApacheKafka(overrides={"auto.create.topics.enable": "false"}) as kafka:
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "console"],
+            cwd=TESTS,
+            env={**os.environ, "PARTAGE_TEST_BOOTSTRAP_SERVER": kafka.bootstrap},
+            capture_output=True,
+            text=True,
+        )
+    assert ran.returncode == 0, ran.stdout[-8000:]

@@ -1,6 +1,9 @@
 """The demo's group of processes, on a small topic."""
 
+from collections import Counter
+
 import pytest
+from kafka.partitioner.default import murmur2
 
 from partage.demo.flights import PARTITIONS, FlightRecord
 from partage.demo.group import Group, GroupTrouble
@@ -68,3 +71,11 @@ def test_a_group_that_does_not_settle_is_told(partage_broker):
         group.start("a")
         with pytest.raises(GroupTrouble, match="after 1 s the group has not settled"):
             group.settle(within_s=1)
+
+
+def test_keys_are_placed_as_java_places_them(partage_broker):
+    servers = partage_broker.bootstrap_servers
+    create_topics(servers, ["t"])
+    load(servers, "t", rows(0, 300), lambda handed: None)
+    wanted = Counter((murmur2(b"%d" % n) & 0x7FFFFFFF) % PARTITIONS for n in range(300))
+    assert ends(servers) == wanted

@@ -1,0 +1,26 @@
+"""The broker's time."""
+
+from __future__ import annotations
+
+import time
+
+from partage.broker.clock import Clock
+
+HOUR_NS = 3_600 * 10**9
+
+
+def test_setting_the_machines_time_expires_nobody(monkeypatch):
+    clock = Clock()
+    before, wall = clock.now_ms(), time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: wall() + HOUR_NS)
+    assert 0 <= clock.now_ms() - before < 10_000
+    assert clock.wall_ms() - before >= 3_600_000
+    monkeypatch.setattr(time, "time_ns", lambda: wall() - HOUR_NS)
+    assert 0 <= clock.now_ms() - before < 10_000
+
+
+def test_it_goes_on_steadily(monkeypatch):
+    clock = Clock()
+    before, steady = clock.now_ms(), time.monotonic_ns
+    monkeypatch.setattr(time, "monotonic_ns", lambda: steady() + HOUR_NS)
+    assert 3_600_000 <= clock.now_ms() - before < 3_610_000

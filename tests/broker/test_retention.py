@@ -1,0 +1,33 @@
+"""Retention, seen to by a broker that runs; what goes and when is in ``tests/log``."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from .asking import batch, create, ends, fetch, produce, values
+
+pytestmark = pytest.mark.partage_broker({"log.retention.check.interval.ms": "10"})
+
+
+def until_begins_at(raw, topic, offset):
+    give_up = time.monotonic() + 20
+    while ends(raw, topic)[0] != offset:
+        assert time.monotonic() < give_up, ends(raw, topic)
+
+
+def test_records_too_old_go(raw):
+    create(raw, "t", retention_ms="1000")  # those of the test are of last year
+    produce(raw, "t", batch(b"old"))
+    until_begins_at(raw, "t", 1)
+    assert ends(raw, "t") == (1, 1)
+    assert produce(raw, "t", batch(b"next")).base_offset == 1
+
+
+def test_records_too_many_go(raw):
+    create(raw, "t", retention_ms="-1", retention_bytes="20000", segment_bytes="1048576")
+    for n in range(5):
+        assert produce(raw, "t", batch(b"%d" % n * 500_000)).base_offset == n
+    until_begins_at(raw, "t", 4)
+    assert values(*fetch(raw, "t", [4])) == [b"4" * 500_000]

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from kafka.partitioner.default import murmur2
+from aiokafka.partitioner import murmur2
 
 from partage.demo.flights import PARTITIONS, FlightRecord
 from partage.demo.group import Group, GroupTrouble

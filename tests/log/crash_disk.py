@@ -8,6 +8,8 @@ next start finds; `fail_after` lets the power go out in the middle of something.
 from __future__ import annotations
 
 import copy
+import errno
+import os
 from collections.abc import Sequence
 from posixpath import basename, dirname
 from random import Random
@@ -36,7 +38,16 @@ class File:
         _cut(self.content, length)
 
     def sync(self) -> None:
-        self.synced, self.unsynced = bytearray(self.content), []
+        for position, data in self.unsynced:
+            if data is None:
+                _cut(self.synced, position)
+            else:
+                _put(self.synced, position, data)
+        self.unsynced = []
+
+    def fail(self) -> None:
+        """As Linux does when the device fails: what was to be synced passes for it from now on."""
+        self.unsynced = []
 
     def crash(self, rng: Random) -> None:
         survives = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
@@ -77,6 +88,7 @@ class CrashDisk:
         self.root = Directory()
         self.operations = 0
         self.fail_after: int | None = None
+        self.failing: str | None = None  # whose next sync fails
 
     def copy(self) -> CrashDisk:
         return copy.deepcopy(self)
@@ -109,6 +121,10 @@ class CrashDisk:
     def sync(self, *paths: str) -> None:
         for path in paths:
             self._operate()
+            if path == self.failing:
+                self.failing = None
+                self._file(path).fail()
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
             self._file(path).sync()
 
     def truncate(self, path: str, length: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -106,6 +107,22 @@ def test_a_batch_that_was_written_but_not_acknowledged_stays(disk: Disk) -> None
     assert host.open().cuts == []
     assert host.values() == values(2)
     assert host.log.high_watermark == 2
+
+
+def test_what_a_failed_sync_left_in_memory_only_is_written_again() -> None:
+    """Linux takes it for clean after that, and shows it to whoever opens the log again."""
+    disk = CrashDisk()
+    host = host_of(disk, 1)
+    host.append(batch(b"in doubt"))
+    disk.failing = FIRST
+    with pytest.raises(OSError, match="Input/output error"):
+        host.flush()
+    host.open()
+    host.append(batch(b"acknowledged"))
+    host.flush(sync_marker=True)
+    disk.crash(Random(1))
+    host.open()
+    assert host.values() == [*values(1), b"in doubt", b"acknowledged"]
 
 
 def test_what_comes_after_a_hole_is_cut_even_if_it_is_sound(disk: Disk) -> None:

@@ -3,7 +3,7 @@
 The marker says what was acknowledged. Anything wrong before it is damage, and the log is not
 opened (`DamagedLog`). After it, the first batch that is not right begins a torn tail, which no
 one was told of: it is cut, and kept beside the file unless it is all zeros. What is left is
-synced, and from then on it is what the marker says.
+written once more and synced, and from then on it is what the marker says.
 
 A crash in here changes nothing: each step leaves files from which the next attempt comes to the
 same result. That is why later segments are set aside before an earlier one is cut.
@@ -12,6 +12,7 @@ same result. That is why later segments are set aside before an earlier one is c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -36,6 +37,9 @@ from partage.log.scanning import Fault, replay_producers, scan_segment
 from partage.log.segment import ActiveSegment, Segment
 from partage.log.swapping import read_progress
 from partage.log.torn import Cut, cut_tail, set_aside
+
+_CHUNK_BYTES: Final = 1 << 20
+_WRITTEN_AGAIN_MAX: Final = 256 << 20  # more than what one group can hold; beyond it nobody synced
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +124,8 @@ class _Opening:
         producers = self._producers_at(first)
         scanned, end_offset, writes = self._scan(first, producers)
         self._forget_indexes(scanned)
+        for segment in scanned:
+            self._write_again(segment)
         written = [Write(segment.path, 0, []) for segment in scanned if segment.size]
         perform(self._disk, [*writes, *written])
         closed = [segment.closed() for segment in scanned[:-1]]
@@ -182,8 +188,7 @@ class _Opening:
 
     def _scan_one(self, segment: ActiveSegment, producers: Producers) -> tuple[int, Fault | None]:
         """Scan one segment; raises `DamagedLog` if what is wrong with it was acknowledged."""
-        marker, size = self._marker, self._size(segment.path)
-        acknowledged = marker.position if marker.base_offset == segment.base_offset else 0
+        size, acknowledged = self._size(segment.path), self._acknowledged(segment)
         cleaned_to = read_progress(self._disk, self._directory).cleaned_to
         dense = not self._cuts_nothing and segment.base_offset >= cleaned_to
         end_offset, fault = scan_segment(
@@ -198,6 +203,24 @@ class _Opening:
             reason = f"the file ends here, and {acknowledged} bytes were acknowledged"
             raise DamagedLog(segment.path, segment.size, reason)
         return end_offset, fault
+
+    def _acknowledged(self, segment: ActiveSegment) -> int:
+        """The byte before which all is known to be durable."""
+        marker = self._marker
+        return marker.position if marker.base_offset == segment.base_offset else 0
+
+    def _write_again(self, segment: ActiveSegment) -> None:
+        """Make the next sync do something: after one that failed the system takes bytes for clean
+        which only its memory has, and would lose them with all that is acknowledged after them.
+        """
+        position = self._acknowledged(segment)
+        if self._cuts_nothing or segment.size - position > _WRITTEN_AGAIN_MAX:
+            return
+        while position < segment.size:
+            length = min(_CHUNK_BYTES, segment.size - position)
+            chunk = self._disk.read(segment.path, position, length)
+            self._disk.write(segment.path, position, [chunk])
+            position += length
 
     def _set_aside(self, first: int, reason: str) -> None:
         """Take segments out of the log, the last one first."""

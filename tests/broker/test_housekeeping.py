@@ -204,6 +204,32 @@ def test_a_broker_ends_without_the_compaction_that_it_has_begun(tmp_path: Path) 
     asyncio.run(story())
 
 
+def test_where_nothing_is_synced_a_round_syncs_what_came_since_the_last(tmp_path: Path) -> None:
+    class Counting(RealDisk):
+        synced = 0
+
+        def sync(self, *paths: str) -> None:
+            self.synced += sum(path.endswith(".log") for path in paths)
+            super().sync(*paths)
+
+    async def story() -> None:
+        disk = Counting(tmp_path)
+        settings = BrokerSettings(offsets_partitions=1, syncs=False)
+        run = Running(await Broker.start(disk, settings, host="127.0.0.1", port=0))
+        await run.create(segment_ms="1")
+        await run.produce(*[b"%d" % n for n in range(10)])
+        counts = []
+        for _ in range(3):
+            disk.synced = 0
+            await run.broker._housekeeping.go_round()
+            counts.append(disk.synced)
+            await run.produce(b"one more")
+        assert counts == [10, 2, 2], "the one that was open, and the one that came"
+        await stopped(disk, run)
+
+    asyncio.run(story())
+
+
 def test_a_fault_in_one_partition_keeps_no_other_from_being_seen_to(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from partage.broker.disk import RealDisk
 from partage.broker.writer import Writer
+from partage.log.disk import Buffer
+from partage.log.layout import MARKERS
 from partage.log.outcomes import Write
 
 HELLO = [Write("file", 0, [b"hello"])]
@@ -68,3 +70,28 @@ def test_whatever_keeps_it_from_writing_is_told_and_it_goes_on(
     (told,) = [r for r in caplog.records if r.exc_info]
     assert told.getMessage() == "writing failed"
     caplog.clear()
+
+
+def test_of_markers_for_one_place_the_latest_is_written(tmp_path: Path) -> None:
+    """An older one after a newer one would not be wrong for long, and would be for nothing."""
+
+    class Recording(RealDisk):
+        def __init__(self, root: Path) -> None:
+            super().__init__(root)
+            self.marked: list[tuple[int, bytes]] = []
+
+        def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
+            if path == MARKERS:
+                self.marked.append((position, b"".join(chunks)))
+            super().write(path, position, chunks)
+
+    async def story() -> None:
+        disk = Recording(tmp_path)
+        writer = Writer(disk, sync=True, inline=False)
+        for position, content in [(0, b"old"), (64, b"another"), (0, b"new")]:
+            writer.note(Write(MARKERS, position, [content]))
+        assert await written(writer, HELLO) is None
+        assert sorted(disk.marked) == [(0, b"new"), (64, b"another")]
+        await writer.close()
+
+    asyncio.run(story())

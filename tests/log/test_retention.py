@@ -45,7 +45,7 @@ def test_a_young_segment_keeps_the_older_ones_behind_it() -> None:
 def test_when_all_is_old_an_empty_segment_stays() -> None:
     host = host_of(5, retention_ms=10_000)
     host.perform(host.log.expired(NOW_MS + 100_000))
-    assert (host.log.log_start_offset, host.log.end_offset, host.log.size) == (5, 5, 0)
+    assert (host.log.log_start_offset, host.log.end_offset, host.fetch(5)) == (5, 5, b"")
     assert logs(host) == [5]
     assert host.log.expired(NOW_MS + 200_000) is None
     host.open()

@@ -85,7 +85,10 @@ class Housekeeping:
     async def _expire(self, partition: Partition) -> None:
         if not self._hosted.settings.syncs:
             # Nothing was synced since the last round; a start after a crash begins from here.
-            await self._hosted.perform_and_wait(partition.log.checkpoint())
+            end, checkpoint = partition.log.durable, partition.log.checkpoint()
+            if checkpoint.writes:
+                await self._hosted.perform_and_wait(checkpoint)
+                partition.log.mark_synced(end)
         removal = partition.log.expired(self._clock.wall_ms())
         if removal is not None:
             await self._hosted.perform_and_wait(removal)

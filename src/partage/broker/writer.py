@@ -48,7 +48,7 @@ class Writer:
         self._inline = inline
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Submission] = []
-        self._notes: list[Write] = []
+        self._notes: dict[int, Write] = {}  # by their place: the latest of each counts
         self._is_begun = False
         self._markers_due_s = 0.0
         self._idle = asyncio.Event()
@@ -73,7 +73,7 @@ class Writer:
         """Write a marker along with the next group. It need not be synced with it: an older one
         says less, and nothing that is wrong. So all markers are synced together, once a second.
         """
-        self._notes.append(marker)
+        self._notes[marker.position] = marker
 
     async def barrier(self) -> None:
         """Return once all that was submitted before is done, or has failed."""
@@ -93,8 +93,8 @@ class Writer:
             await self._loop.run_in_executor(None, self._thread.join)
 
     def _begin(self) -> None:
-        group = _Group(self._waiting, self._notes)
-        self._waiting, self._notes = [], []
+        group = _Group(self._waiting, list(self._notes.values()))
+        self._waiting, self._notes = [], {}
         if self._inline:
             self._finish(group, self._perform(group))
         else:

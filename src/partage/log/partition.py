@@ -81,9 +81,9 @@ class PartitionLog:
         return self._segments.durable.offset
 
     @property
-    def size(self) -> int:
-        """All segments together, in bytes."""
-        return self._segments.size
+    def durable(self) -> End:
+        """The end of what is durable, for `mark_synced`."""
+        return self._segments.durable
 
     # Writing
 
@@ -131,6 +131,12 @@ class PartitionLog:
     def checkpoint(self) -> Step:
         """Sync what has been written, and say so; now and then where writes are not synced."""
         return self._step()
+
+    def mark_synced(self, end: End) -> None:
+        """A checkpoint was performed that was made with this end of what is ``durable``: the next
+        one need not sync the same files again.
+        """
+        self._segments.synced = end
 
     def close(self) -> Step:
         """What makes the next start quick; nothing may be appended any more.

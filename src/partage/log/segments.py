@@ -70,11 +70,6 @@ class Segments:
         return len(self._segments)
 
     @property
-    def size(self) -> int:
-        """All segments together, in bytes."""
-        return sum(segment.size for segment in self._segments)
-
-    @property
     def is_durable(self) -> bool:
         """Whether everything is."""
         return not self._pending

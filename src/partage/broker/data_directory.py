@@ -37,13 +37,16 @@ class DirectoryLock:
         self._fd = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
             os.close(self._fd)
             raise DirectoryHeld(
                 f"{root} is in use by another broker (process {holder or 'unknown'}); stop it, or "
                 "give this one a directory of its own with --data-dir"
             ) from None
+        except OSError:  # such as a file system that knows no locks
+            os.close(self._fd)
+            raise
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 

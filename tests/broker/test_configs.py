@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from partage.model.errors import ErrorCode
@@ -22,6 +24,7 @@ from partage.wire.apis.incremental_alter_configs import (
 )
 
 from .asking import batch, create, produce
+from .raw import Raw
 
 TOPIC, BROKER = 2, 4
 
@@ -117,6 +120,27 @@ def test_a_change_holds_at_once(raw, version):
     assert config(raw, "max.message.bytes").config_source == 5
     assert produce(raw, "t", batch(b"x" * 200)).error_code == 0
     assert config(raw, "retention.ms").value == "1000"
+
+
+def test_changes_at_the_same_time_all_hold(broker, raw):
+    keys = [
+        "retention.ms",
+        "segment.ms",
+        "retention.bytes",
+        "segment.bytes",
+        "file.delete.delay.ms",
+    ]
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Raw(broker.bootstrap_servers)) for _ in keys]
+        for client, key in zip(clients, keys, strict=True):
+            change = AlterableConfig(name=key, config_operation=SET, value="12345")
+            resource = AlterConfigsResource(
+                resource_type=TOPIC, resource_name="t", configs=[change]
+            )
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+            client.send(INCREMENTAL_ALTER_CONFIGS, request)
+        assert [client.receive().responses[0].error_code for client in clients] == [0] * len(keys)
+    assert {config(raw, key).value for key in keys} == {"12345"}
 
 
 def test_lists_are_added_to_and_taken_from(raw):

@@ -244,23 +244,26 @@ class Hosted:
         """Why a topic cannot grow to so many partitions; None if it can."""
         return self._catalogue.check_partitions(name, partition_count)
 
-    async def set_configs(self, name: str, configs: Mapping[str, str]) -> HostedTopic | Refusal:
-        """Give a topic these configs of its own, and no others."""
+    async def alter_configs(
+        self, name: str, edit: Callable[[dict[str, str]], Refusal | None], *, validate_only: bool
+    ) -> Refusal | None:
+        """Have ``edit`` change a topic's own configs, while nobody else changes them."""
         async with self._changing:
+            hosted = self._topics.get(name)
+            if hosted is None:
+                return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+            configs = dict(hosted.topic.configs)
+            refusal = edit(configs) or check_configs(configs)
+            if refusal is not None or validate_only:
+                return refusal
             change = self._catalogue.set_configs(name, configs)
             if isinstance(change, Refusal):
                 return change
             await self._apply(change, ())
-            hosted = self._topics[name]
             hosted.topic = change.topic
             for partition in hosted.partitions:
                 partition.log.config = self._config(change.topic)
-            return hosted
-
-    @staticmethod
-    def check_configs(configs: Mapping[str, str | None]) -> Refusal | None:
-        """What is wrong with a topic's own configs; None if nothing is."""
-        return check_configs(configs)
+            return None
 
     async def _apply(self, change: Change, new_partitions: Iterable[int]) -> list[Partition]:
         """Make a change durable, then open the partitions that came with it."""

@@ -160,19 +160,12 @@ async def _alter(
             ErrorCode.INVALID_REQUEST,
             "only topics' configs can be changed; a broker's are given when it starts",
         )
-    topic = hosted.topic(asked.resource_name)
-    if topic is None:
-        return _NO_SUCH_TOPIC
-    configs = dict(topic.topic.configs)
-    for change in asked.configs:
-        refusal = _apply(change, configs)
-        if refusal is not None:
-            return refusal
-    refusal = hosted.check_configs(configs)
-    if refusal is None and not validate_only:
-        outcome = await hosted.set_configs(asked.resource_name, configs)
-        return outcome if isinstance(outcome, Refusal) else None
-    return refusal
+
+    def edit(configs: dict[str, str]) -> Refusal | None:
+        refusals = (_apply(change, configs) for change in asked.configs)
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    return await hosted.alter_configs(asked.resource_name, edit, validate_only=validate_only)
 
 
 def _apply(change: AlterableConfig, configs: dict[str, str]) -> Refusal | None:

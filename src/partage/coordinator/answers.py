@@ -163,6 +163,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "group is full: GROUP_MAX_SIZE_REACHED, and the member is not, or no longer, in the group; "
         "static members hold their places while they are away",
         "another protocol type, or no protocol in common: INCONSISTENT_GROUP_PROTOCOL",
+        "more metadata than the group's record has room for: GROUP_MAX_SIZE_REACHED",
         "instance id unknown: UNKNOWN_MEMBER_ID; held by another member: FENCED_INSTANCE_ID",
         "member id unknown: UNKNOWN_MEMBER_ID",
     ),

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import msgspec
 
 from partage.coordinator.events import Protocol
-from partage.coordinator.member import Member
+from partage.coordinator.member import Member, size
 from partage.coordinator.records import GroupSaved, SavedMember
 from partage.coordinator.states import PREDECESSORS, GroupState
 from partage.model.errors import ErrorCode
@@ -41,6 +41,7 @@ class Group:
         "pending",
         "protocol_type",
         "saved",
+        "size",
         "state",
         "static",
         "support",
@@ -62,6 +63,7 @@ class Group:
         self.support: dict[str, int] = {}  # protocol name -> members that list it
         self.joined = 0
         self.joined_static = 0
+        self.size = 0  # of all members together
         self.leader: str | None = None
         self.protocol_type: str | None = None
         self.initial_delay: InitialDelay | None = None
@@ -186,6 +188,7 @@ class Group:
         )
         del self.members[member.id]
         self.members[member_id] = renamed
+        self.size += renamed.size - member.size
         self.static[member.instance_id] = member_id
         if member.id in self.unsynced:
             del self.unsynced[member.id]
@@ -198,9 +201,11 @@ class Group:
         """The member now lists these protocols."""
         self._count(member, -1)
         member.protocols = protocols
+        member.size = size(member.id, member.instance_id, member.client_id, protocols)
         self._count(member, +1)
 
     def _count(self, member: Member, by: int) -> None:
+        self.size += by * member.size
         for name in member.protocol_names():
             count = self.support.get(name, 0) + by
             if count:

@@ -2,7 +2,7 @@
 
 Tests and the laboratory call `check` after each event they feed to a core; the broker does not.
 
-1. A group counts right: the joined, the supporters of each protocol, the static members.
+1. A group counts right: the joined, the supporters of each protocol, the static members, bytes.
 2. The leader is a member, exactly while there are members.
 3. Only a group that prepares a rebalance has members parked in Join, only one that completes it
    members parked in Sync.
@@ -80,6 +80,7 @@ def counts_are_right(group: Group) -> None:
     assert group.support == support, f"{group.id}: support is {support}, not {group.support}"
     static = {m.instance_id: m.id for m in members if m.instance_id is not None}
     assert group.static == static, f"{group.id}: static members are {static}, not {group.static}"
+    assert group.size == sum(m.size for m in members), f"{group.id} counts {group.size} bytes"
     assert not group.pending.keys() & group.members.keys(), f"{group.id}: pending and a member"
 
 

@@ -8,7 +8,7 @@ from partage.coordinator import rebalance
 from partage.coordinator.answers import ANSWERS, ERRORS, Answer, Row
 from partage.coordinator.events import Join
 from partage.coordinator.group import Group
-from partage.coordinator.member import Member
+from partage.coordinator.member import Member, size
 from partage.coordinator.outcome import Happening
 from partage.coordinator.replies import JoinReply
 from partage.coordinator.states import GroupState
@@ -38,6 +38,8 @@ def join(turn: Turn, group: Group, event: Join) -> None:
         _turn_away(turn, group, event, holder)
     elif not group.supports(event.protocol_type, event.protocols):
         _refuse(turn, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    elif not _can_be_stored(turn, group, event, holder):
+        _refuse(turn, event, ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif not event.member_id:
         _join_new(turn, group, event)
     elif event.member_id in group.pending and event.instance_id is None:
@@ -86,6 +88,17 @@ def _turn_away(turn: Turn, group: Group, event: Join, holder: Member | None) -> 
     elif event.member_id in group.pending:
         rebalance.forget_pending(turn, group, event.member_id)
     rebalance.end_join_if_complete(turn, group)
+
+
+def _can_be_stored(turn: Turn, group: Group, event: Join, holder: Member | None) -> bool:
+    """Whether the group's record has room for what the member brings.
+
+    A record that the log refuses would cost all groups of the shard what they are doing.
+    """
+    member_id = event.member_id or event.fresh_member_id
+    held = 0 if holder is None else holder.size
+    brought = size(member_id, event.instance_id, event.client_id, event.protocols)
+    return group.size - held + brought <= turn.settings.group_bytes_max
 
 
 def _join_new(turn: Turn, group: Group, event: Join) -> None:

@@ -7,6 +7,14 @@ from partage.coordinator.records import SavedMember
 from partage.coordinator.timers import SessionTimer
 
 
+def size(
+    member_id: str, instance_id: str | None, client_id: str, protocols: tuple[Protocol, ...]
+) -> int:
+    """The bytes that a member takes in its group's record, or a few more."""
+    names = (member_id, instance_id or "", client_id, *(p.name for p in protocols))
+    return sum(len(name.encode()) for name in names) + sum(len(p.metadata) for p in protocols)
+
+
 class Member:
     """One member, and the replies it is waiting for.
 
@@ -25,6 +33,7 @@ class Member:
         "rebalance_timeout_ms",
         "session_timeout_ms",
         "session_timer",
+        "size",
         "sync_ticket",
     )
 
@@ -48,6 +57,7 @@ class Member:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.protocols = protocols
         self.session_timer = self.timer_for(group_id, member_id)
+        self.size = size(member_id, instance_id, client_id, protocols)
         self.join_ticket: Ticket | None = None
         self.sync_ticket: Ticket | None = None
         self.is_new = False  # never answered yet

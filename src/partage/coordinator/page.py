@@ -82,6 +82,11 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
         "They stay in the group; in Kafka it can outgrow its size by them.",
     ),
     (
+        "A member whose metadata the group's record has no room for is told "
+        "GROUP_MAX_SIZE_REACHED.",
+        "In Kafka nobody in the group gets an assignment: UNKNOWN_SERVER_ERROR.",
+    ),
+    (
         "A request that a member repeats while it waits voids the older one, which is answered "
         "REBALANCE_IN_PROGRESS. Whoever waits in the name of a member that leaves or is dropped is "
         "told UNKNOWN_MEMBER_ID.",

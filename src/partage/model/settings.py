@@ -16,6 +16,9 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: How long a member that has never been answered may stay parked (KAFKA-7610).
     new_member_join_timeout_ms: int = 5 * MINUTE_MS
     members_max: int = 2_147_483_647
+    #: What the members of a group may bring together: with their assignments, which take no more
+    #: than a request, it must fit into a segment of 100 MiB.
+    group_bytes_max: int = 64 * 1024 * 1024
     offset_metadata_bytes_max: int = 4096
     offsets_retention_ms: int = 10_080 * MINUTE_MS
     offsets_retention_check_interval_ms: int = 10 * MINUTE_MS

@@ -107,3 +107,12 @@ def test_what_the_broker_writes_itself_may_be_a_control_batch() -> None:
     damaged = changed(70, b"\1")
     refusal = host.log.append(damaged, at_ms=NOW_MS, from_client=False)
     assert getattr(refusal, "code", None) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_what_the_broker_writes_itself_may_be_larger_than_what_clients_may_send() -> None:
+    """No config of its topic may stop the coordinator, which sees to the size of its records."""
+    host = Host(max_message_bytes=100)
+    large = encode_batch([Record(b"k", bytes(1_000))])
+    refusal = host.log.append(large, at_ms=NOW_MS)
+    assert getattr(refusal, "code", None) is ErrorCode.MESSAGE_TOO_LARGE
+    host.append(large, from_client=False)

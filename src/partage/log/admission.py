@@ -92,7 +92,7 @@ def stamped(
 def _check(
     header: BatchHeader, content: memoryview, config: LogConfig, now_ms: int, from_client: bool
 ) -> Refusal | None:
-    if header.size > config.max_message_bytes:
+    if from_client and header.size > config.max_message_bytes:
         return Refusal(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a record batch of {header.size} bytes is above the limit of "

@@ -93,10 +93,11 @@ class PartitionLog:
         """Take the batches of one partition in a Produce request.
 
         ``payload`` is one or more whole v2 batches; the writes hold views of it, so it must not
-        change until they are done. What does not come from a client may be a control batch and
-        is not held to sequence numbers. Refused with CORRUPT_MESSAGE, INVALID_RECORD,
-        MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_TXN_STATE,
-        OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH.
+        change until they are done. What does not come from a client may be a control batch, and
+        is held neither to sequence numbers nor to ``max.message.bytes``. Refused with
+        CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
+        INVALID_TIMESTAMP, INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER or
+        INVALID_PRODUCER_EPOCH.
         """
         batches = admit(payload, self.config, at_ms, from_client=from_client)
         if isinstance(batches, Refusal):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -26,8 +27,8 @@ def shard_of(group_id: str, shard_count: int) -> int:
     """The shard that a group belongs to, as Kafka places it: Java's string hash, modulo."""
     utf16 = group_id.encode("utf-16-be")
     code = 0
-    for high, low in zip(utf16[::2], utf16[1::2], strict=True):
-        code = (31 * code + (high << 8 | low)) & 0xFFFF_FFFF
+    for unit in struct.unpack(f">{len(utf16) // 2}H", utf16):
+        code = (31 * code + unit) & 0xFFFF_FFFF
     signed = code - (1 << 32) if code >> 31 else code
     magnitude = 0 if signed == -(1 << 31) else abs(signed)  # Java has no such absolute value
     return magnitude % shard_count

@@ -236,10 +236,11 @@ def test_any_offset(raw, topic, offset):
     assert offsets(raw, "g", {"t": [0]}) == {("t", 0): offset}
 
 
-@pytest.mark.partage_broker({"group.max.size": "2"})
+@pytest.mark.partage_broker({"group.max.size": "1"})
 def test_a_full_group(raw, other):
-    stable(raw, "g")
-    second = other.ask(JOIN_GROUP, joining("g"))
-    assert second.error_code == ErrorCode.MEMBER_ID_REQUIRED
-    with_room = raw.ask(JOIN_GROUP, joining("g2"))
-    assert with_room.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    joined = stable(raw, "g")
+    assert other.ask(JOIN_GROUP, joining("g")).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert beat(raw, "g", joined) == 0
+    stable(other, "g2")
+    assert leave(raw, "g", joined.member_id) == 0
+    stable(other, "g")

@@ -219,7 +219,7 @@ def _start_generation(turn: Turn, group: Group) -> None:
 
 
 def sync_time_is_up(turn: Turn, group: Group) -> None:
-    """Members that never asked for their assignment are gone (KAFKA-10847)."""
+    """Members that never asked for their assignment are gone (KAFKA-12890)."""
     silent = list(group.unsynced)
     for member_id in silent:
         dismiss(turn, group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID)

@@ -1,4 +1,4 @@
-"""The examples of docs/spark.md, each run as it stands there."""
+"""The examples of docs/spark.md, and Spark's in README.md, each run as it stands there."""
 
 import re
 from pathlib import Path
@@ -7,10 +7,17 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-#: The rows that each of them shows.
-ROWS = (10, 1, 2 + 10, 6)
+ROOT = Path(__file__).parents[2]
+
+
+def examples(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+EXAMPLES = examples("docs/spark.md")
+(README,) = (code for code in examples("README.md") if "spark.read" in code)
+#: The rows that each of them shows, the README's being the last.
+ROWS = (10, 1, 2 + 10, 6, 10)
 FIRST_MS = 1357020000000
 
 
@@ -28,12 +35,12 @@ def page(spark, kafka):
 
 @pytest.mark.parametrize("number", range(len(ROWS)))
 def test_it_runs(page, kafka, number, capsys):
-    code = EXAMPLES[number].replace("localhost:9092", kafka.servers)
+    code = re.sub(r"(localhost|127\.0\.0\.1):9092", kafka.servers, [*EXAMPLES, README][number])
     # A session is there already, with the tests' settings; getOrCreate finds it.
-    exec(compile(code, f"docs/spark.md, example {number + 1}", "exec"), page)
+    exec(compile(code, f"example {number + 1}", "exec"), page)
     shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len(shown) - 1 == ROWS[number]
 
 
 def test_all_are_run():
-    assert len(EXAMPLES) == len(ROWS)
+    assert len(EXAMPLES) + 1 == len(ROWS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 from partage.bridge.exchange import Surroundings
 from partage.broker.apis import cluster, configs, metadata, offsets, producers, topics
@@ -47,6 +48,8 @@ from partage.wire.apis.produce import PRODUCE
 
 log = logging.getLogger(__name__)
 
+_LOADED_AT_A_TIME: Final = 4
+
 AsyncHandler = Callable[[Inbound], Coroutine[Any, Any, None]]
 
 
@@ -68,6 +71,9 @@ class Broker:
         self.hosted = Hosted(disk, self._writer, self._clock, settings, self._is_fatal)
         self._housekeeping = Housekeeping(self.hosted, disk, self._clock)
         self._tasks: set[asyncio.Task[None]] = set()
+        # In the loop's own pool a fetch that has to wait for the device, or a new topic, would wait
+        # until the last of many shards is loaded.
+        self._loaders = ThreadPoolExecutor(_LOADED_AT_A_TIME, "partage-load")
 
     @classmethod
     async def start(
@@ -90,6 +96,7 @@ class Broker:
             await broker._open()
             await broker._listen(host, port, advertised)
         except BaseException:
+            broker._loaders.shutdown(wait=False, cancel_futures=True)
             await broker._writer.close()
             raise
         return broker
@@ -105,7 +112,7 @@ class Broker:
     def _host_shard(self, index: int) -> ShardHost:
         store = ShardStore(self.hosted, self._disk, index)
         name = f"{OFFSETS_TOPIC}-{index}"
-        host = ShardHost(name, store, self._settings.groups, self._clock, log_notice)
+        host = ShardHost(name, store, self._settings.groups, self._clock, log_notice, self._loaders)
         if store.is_empty:
             host.start_empty()
         else:
@@ -146,6 +153,7 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._coordinator.close()
+        self._loaders.shutdown(wait=False, cancel_futures=True)
         await self._writer.close()
         if not self._fatal.done():
             await self.hosted.close()

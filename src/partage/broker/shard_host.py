@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import Executor
 from typing import Final, Protocol, cast
 
 from partage.bridge.exchange import deliver
@@ -38,7 +39,10 @@ class Listener(Protocol):
 
 
 class ShardHost:
-    """One shard, from loading to the end, through failures of its log."""
+    """One shard, from loading to the end, through failures of its log.
+
+    It is loaded in a thread of ``loaders``, the loop's own pool where there is none.
+    """
 
     def __init__(
         self,
@@ -47,12 +51,14 @@ class ShardHost:
         settings: GroupSettings,
         clock: Clock,
         listener: Listener,
+        loaders: Executor | None = None,
     ) -> None:
         self._name = name
         self._store = store
         self._settings = settings
         self._clock = clock
         self._listener = listener
+        self._loaders = loaders
         self._loop = asyncio.get_running_loop()
         self._driver = Driver()
         self._life = 0  # counts up when the log fails: what was under way before counts no more
@@ -81,7 +87,7 @@ class ShardHost:
                 if self._life:
                     await self._store.open_again()
                 slices = self._store.slices()
-                shard = await self._loop.run_in_executor(None, self._replay, slices)
+                shard = await self._loop.run_in_executor(self._loaders, self._replay, slices)
                 self._driver.activate(shard, self._clock.now_ms())
             except (OSError, DamagedLog, Malformed) as error:
                 log.error("loading %s failed, trying again: %s", self._name, error)

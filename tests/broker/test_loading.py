@@ -1,0 +1,56 @@
+"""A broker whose groups are being loaded serves everything else meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from partage.broker.broker import Broker
+from partage.broker.disk import RealDisk
+from partage.broker.hosted import HostedTopic
+from partage.broker.shard_store import ShardStore
+from partage.coordinator.records import OffsetCommitted
+from partage.log.outcomes import Slice
+from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings
+from partage.store.shard_log import encode_records
+from partage.wire.types import Buffer
+
+SETTINGS = BrokerSettings(offsets_partitions=40)  # more than any pool has threads
+
+
+def test_whatever_needs_a_thread_does_not_wait_for_the_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_load = threading.Event()
+    read = ShardStore.read
+
+    def slow(self: ShardStore, slices: list[Slice]) -> list[Buffer]:
+        assert may_load.wait(20)
+        return read(self, slices)
+
+    async def story() -> None:
+        disk = RealDisk(tmp_path)
+        broker = await Broker.start(disk, SETTINGS, host="127.0.0.1", port=0)
+        offsets = broker.hosted.topic("__consumer_offsets")
+        assert offsets is not None
+        commit = OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=1)
+        (batch,) = encode_records([commit], at_ms=1)
+        for partition in offsets.partitions:
+            told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+            partition.append(batch, told.set_result, at_ms=1, from_client=False)
+            assert await told is ErrorCode.NONE
+        await broker.stop()
+        monkeypatch.setattr(ShardStore, "read", slow)
+        broker = await Broker.start(disk, SETTINGS, host="127.0.0.1", port=0)
+        made = await asyncio.wait_for(broker.hosted.create("t", 1, {}), 10)
+        assert isinstance(made, HostedTopic)
+        may_load.set()
+        await asyncio.wait_for(broker.loaded(), 20)
+        await broker.stop()
+        disk.close()
+
+    asyncio.run(story())

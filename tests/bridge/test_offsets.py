@@ -252,6 +252,20 @@ def test_several_groups_are_answered_in_their_order(version: int) -> None:
     assert found(version, response) == [{("t", 0): 6, ("u", 0): 7}, {}, {("t", 0): 5}]
 
 
+@every_fetch
+def test_a_group_that_cannot_be_served_is_told_once(version: int) -> None:
+    """But for the first version, whose only errors are those of partitions."""
+    request = fetching(version, {"g": {"t": [0, 1], "u": [0]}})
+    reply = OffsetsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    response = answer(OFFSET_FETCH, version, request, reply)
+    if version == 1:
+        assert errors_of(response) == [14, 14, 14]
+        assert found(version, response) == [{("t", 0): -1, ("t", 1): -1, ("u", 0): -1}]
+    else:
+        (group,) = response.groups if version >= 8 else [response]
+        assert (group.error_code, group.topics) == (14, [])
+
+
 @pytest.mark.parametrize("version", [8, 9])
 def test_one_group_that_cannot_be_served_leaves_the_others(version: int) -> None:
     request = fetching(version, {"g": {"t": [0]}, "h": {"t": [0]}})

@@ -54,16 +54,13 @@ def encode_records(records: Iterable[Record], at_ms: int) -> list[bytes]:
 def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
     """The shard whose log consists of these record batches.
 
-    Only the last value of each key counts, so the others are not decoded.
+    Only the last value of each key counts, so the others are not decoded; and as these say what is,
+    each of something else, their order does not matter.
 
     Raises:
         Malformed: a batch, or a record in it, is not what it claims to be.
     """
-    last: dict[bytes, bytes | None] = {}
-    for key, value in decode_pairs(blobs):
-        if key is not None:
-            last.pop(key, None)  # the order of the last writes is the order that counts
-            last[key] = value
+    last = {key: value for key, value in decode_pairs(blobs) if key is not None}
     shard = Shard(settings, subscribed_topics)
     for key, value in last.items():
         if value is None:

@@ -278,3 +278,5 @@ def test_of_a_missing_group_every_member_is_unknown(version: int) -> None:
 def test_nobody_may_leave(version: int) -> None:
     request = msgspec.structs.replace(LEAVING, members=[])
     assert serve(new_shard(), LEAVE_GROUP, version, request) == LeaveGroupResponse(error_code=0)
+    nameless = msgspec.structs.replace(request, group_id="")
+    assert serve(new_shard(), LEAVE_GROUP, version, nameless) == LeaveGroupResponse(error_code=24)

@@ -154,9 +154,9 @@ def told_reply(asked: Asked, reply: Reply) -> list[str]:
             return [f"{reply.error.name}, assignment error: {why}"]
         case SyncReply() | HeartbeatReply() | DeleteReply():
             return [_error(reply.error)]
-        case LeaveReply() | CommitReply():
+        case CommitReply():
             return [_errors(reply.errors)]
-        case DeleteOffsetsReply():
+        case LeaveReply() | DeleteOffsetsReply():
             return [reply.error.name if reply.error else _errors(reply.errors)]
         case OffsetsReply():
             assert isinstance(asked, FetchOffsets)

@@ -108,8 +108,8 @@ FAULTS: dict[str, tuple[Row, Faults]] = {
 def errors_of(stage: Stage, event: Asked) -> set[ErrorCode]:
     reply = stage.harness.answer_to(event)
     assert reply is not None
-    error = getattr(reply, "error", None)
-    return {*getattr(reply, "errors", ()), *([] if error is None else [error])}
+    error = getattr(reply, "error", ErrorCode.NONE)
+    return {error} if error else set(getattr(reply, "errors", (error,)))
 
 
 @pytest.mark.parametrize("request_name", CHECKS)

@@ -17,48 +17,37 @@ from partage.wire.apis.leave_group import (
 
 def ask(call: Call[LeaveGroupRequest]) -> list[Leave]:
     """One event for all who leave; before v3 that is one."""
-    leavers = tuple(
-        Leaver(member_id=m.member_id, instance_id=m.group_instance_id, reason=m.reason)
-        for m in _members(call)
-    )
+    request = call.message
+    members = request.members
+    if call.version < 3:
+        members = [LeaveGroupMember(member_id=request.member_id)]
     return [
         Leave(
             at_ms=call.at_ms,
             reply_to=call.ticket,
-            group_id=call.message.group_id,
-            leavers=leavers,
+            group_id=request.group_id,
+            leavers=tuple(
+                Leaver(member_id=m.member_id, instance_id=m.group_instance_id, reason=m.reason)
+                for m in members
+            ),
         )
     ]
 
 
-def _members(call: Call[LeaveGroupRequest]) -> list[LeaveGroupMember]:
-    if call.version >= 3:
-        return call.message.members
-    return [LeaveGroupMember(member_id=call.message.member_id)]
-
-
-#: Errors that speak of the group or its coordinator, not of one member.
-_OF_THE_GROUP = {
-    ErrorCode.INVALID_GROUP_ID,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-}
-
-
 def answer(call: Call[LeaveGroupRequest], replies: list[LeaveReply]) -> LeaveGroupResponse:
-    """An error for each member, or one for all."""
-    errors = replies[0].errors
-    first = errors[0] if errors else ErrorCode.NONE
-    if call.version < 3 or first in _OF_THE_GROUP:
-        return LeaveGroupResponse(error_code=first)
+    """An error for each member, or one for all; before v3 they are the same."""
+    (reply,) = replies
+    if reply.error:
+        return LeaveGroupResponse(error_code=reply.error)
+    if call.version < 3:
+        return LeaveGroupResponse(error_code=reply.errors[0])
     return LeaveGroupResponse(
         error_code=ErrorCode.NONE,
         members=[
             LeaveGroupMemberResult(
                 member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=error
             )
-            for m, error in zip(_members(call), errors, strict=True)
+            for m, error in zip(call.message.members, reply.errors, strict=True)
         ],
     )
 

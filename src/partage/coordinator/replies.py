@@ -47,9 +47,10 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaveReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """To a Leave: one error for each leaver, in their order."""
+    """To a Leave: an error for all, or one for each leaver in their order."""
 
-    errors: tuple[ErrorCode, ...]
+    error: ErrorCode = ErrorCode.NONE
+    errors: tuple[ErrorCode, ...] = ()
 
 
 class CommitReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -155,9 +155,11 @@ class Shard:
         group = self._with_members(event.group_id)
         if group is not None:
             leave(turn, group, event)
-        else:
-            error = _missing(event.group_id, Row.LEAVE)
+        elif event.group_id:
+            error = ERRORS[ANSWERS[Row.LEAVE][None]]
             turn.reply(event.reply_to, LeaveReply(errors=(error,) * len(event.leavers)))
+        else:
+            turn.reply(event.reply_to, LeaveReply(error=ErrorCode.INVALID_GROUP_ID))
 
     def _commit(self, turn: Turn, event: Commit) -> None:
         commit(turn, self.groups.get(event.group_id), event)

@@ -47,7 +47,7 @@ def unavailable(event: Request | ListGroups, error: ErrorCode) -> Reply:
         case Sync():
             return SyncReply(error=error)
         case Leave():
-            return LeaveReply(errors=(error,) * len(event.leavers))
+            return LeaveReply(error=error)
         case Commit():
             return CommitReply(errors=(error,) * len(event.offsets))
         case FetchOffsets() if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:

@@ -132,6 +132,18 @@ def test_an_unknown_partition():
     run(main)
 
 
+def test_a_partition_that_is_new():
+    async def main(cluster, broker):
+        await cluster.topics(["t"])
+        broker.topics = {"t": 3}
+        await cluster.leader(TopicPartition("t", 2))
+        with pytest.raises(UnknownPartition, match="'t' has 3, numbered from 0 to 2"):
+            await cluster.leader(TopicPartition("t", 3))
+        return sum(asked.api.name == "Metadata" for asked in broker.asked)
+
+    assert run(main) == 3
+
+
 def test_a_partition_without_a_leader():
     async def main(cluster, broker):
         broker.leader_id = -1

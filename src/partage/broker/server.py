@@ -110,7 +110,9 @@ class Server:
         if sum(map(len, parts)) <= _JOIN_MAX:
             transport.write(b"".join(parts))
         else:
-            transport.writelines(parts)
+            # writelines of asyncio in Python 3.12.1 and 3.13.0 never calls pause_writing; write does.
+            transport.writelines(parts[:-1])
+            transport.write(parts[-1])
 
     @property
     def sendable_bytes(self) -> int:

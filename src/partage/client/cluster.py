@@ -118,10 +118,7 @@ class Cluster:
             CannotConnect: the leader cannot be reached where it says it is.
             ClientError: as `topics`.
         """
-        topic = (await self._known([partition.topic]))[partition.topic]
-        leadership = topic.partitions.get(partition.partition)
-        if leadership is None:
-            raise UnknownPartition(partition, len(topic.partitions))
+        leadership = await self._leadership(partition)
         address = self._brokers.get(leadership.leader_id)
         if address is None:
             self.forget(partition.topic)
@@ -166,6 +163,16 @@ class Cluster:
                 await retries.after(error)
 
     # Inside.
+
+    async def _leadership(self, partition: TopicPartition) -> Leadership:
+        name, was_known = partition.topic, self._is_fresh(partition.topic)
+        topic = (await self._known([name]))[name]
+        if partition.partition not in topic.partitions and was_known:
+            self.forget(name)  # it may have got more partitions since it was asked for
+            topic = (await self._known([name]))[name]
+        if partition.partition not in topic.partitions:
+            raise UnknownPartition(partition, len(topic.partitions))
+        return topic.partitions[partition.partition]
 
     async def _connection(self, address: Address) -> Connection:
         async with self._locks.setdefault(address, asyncio.Lock()):

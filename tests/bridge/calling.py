@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from partage.bridge import EXCHANGES, Call, Exchange
-from partage.bridge.exchange import Asked, Surroundings, deliver
+from partage.bridge.exchange import Surroundings, deliver
+from partage.coordinator.events import Asked
 from partage.coordinator.replies import Reply
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from partage.coordinator.events import Event, ListGroups, Request
+from partage.coordinator.events import Asked, Event
 from partage.coordinator.outcome import Notice
 from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import TimerKey
-
-Asked = Request | ListGroups
 
 
 @dataclass(frozen=True)

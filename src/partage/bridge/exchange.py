@@ -7,14 +7,13 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from partage.coordinator.events import ListGroups, Request, Ticket
+from partage.coordinator.events import Asked, Ticket
 from partage.coordinator.replies import Reply
 from partage.wire.api import Api
 from partage.wire.types import Buffer, Message
 
 Req = TypeVar("Req", bound=Message)
 Res = TypeVar("Res", bound=Message)
-Asked = Request | ListGroups
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from partage.bridge.exchange import Asked
 from partage.broker.inbound import Inbound
 from partage.broker.shard_host import ShardHost
-from partage.coordinator.events import Event, ListGroups, TopicsDeleted
+from partage.coordinator.events import Asked, Event, ListGroups, TopicsDeleted
 from partage.coordinator.outcome import Happening, Notice
 from partage.store.shard_log import shard_of
 

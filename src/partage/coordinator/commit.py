@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: what a group has read, fenced by its generation."""
+"""OffsetCommit and OffsetDelete: what a group has read, fenced by its generation."""
 
 from __future__ import annotations
 

@@ -149,3 +149,7 @@ class ListGroups(Event, frozen=True, gc=False, kw_only=True):
     reply_to: Ticket
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
+
+
+#: What is answered; anything else just happens.
+Asked = Request | ListGroups

@@ -2,7 +2,7 @@
 
 Life of a rebalance: `start` (somebody came, went or changed) -> members park in Join ->
 `finish_join` (all are there, or the time is up) -> members park in Sync -> the leader's assignment
-is stored (`sync.assign`) -> stable.
+is stored (`sync.sync`) -> stable.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from partage.coordinator.events import (
+    Asked,
     Commit,
     DeleteGroup,
     DeleteOffsets,
@@ -12,7 +13,6 @@ from partage.coordinator.events import (
     Join,
     Leave,
     ListGroups,
-    Request,
     Sync,
 )
 from partage.coordinator.replies import (
@@ -31,7 +31,7 @@ from partage.coordinator.replies import (
 from partage.model.errors import ErrorCode
 
 
-def unavailable(event: Request | ListGroups, error: ErrorCode) -> Reply:
+def unavailable(event: Asked, error: ErrorCode) -> Reply:
     """The reply that says ``error`` to any request.
 
     While its shard loads a heartbeat is told all is well, as Kafka does it: the member's session

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 
-from partage.coordinator.events import Event, ListGroups, Request, Ticket, TimerFired
+from partage.coordinator.events import Asked, Event, Ticket, TimerFired
 from partage.coordinator.outcome import Notice, Outcome
 from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
@@ -19,8 +19,6 @@ from partage.coordinator.timers import TimerKey
 from partage.coordinator.unavailable import unavailable
 from partage.model.errors import ErrorCode
 from partage.runtime.timers import Timers
-
-Asked = Request | ListGroups
 
 
 class Driver:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from partage.broker import writer
 from partage.broker.disk import RealDisk
 from partage.broker.writer import Writer
 from partage.log.disk import Buffer
@@ -72,18 +74,27 @@ def test_whatever_keeps_it_from_writing_is_told_and_it_goes_on(
     caplog.clear()
 
 
+class Recording(RealDisk):
+    """Notes what happens to the markers."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.marked: list[tuple[int, bytes]] = []
+        self.is_synced = threading.Event()
+
+    def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
+        if path == MARKERS:
+            self.marked.append((position, b"".join(chunks)))
+        super().write(path, position, chunks)
+
+    def sync(self, *paths: str) -> None:
+        super().sync(*paths)
+        if self.marked and MARKERS in paths:
+            self.is_synced.set()
+
+
 def test_of_markers_for_one_place_the_latest_is_written(tmp_path: Path) -> None:
     """An older one after a newer one would not be wrong for long, and would be for nothing."""
-
-    class Recording(RealDisk):
-        def __init__(self, root: Path) -> None:
-            super().__init__(root)
-            self.marked: list[tuple[int, bytes]] = []
-
-        def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
-            if path == MARKERS:
-                self.marked.append((position, b"".join(chunks)))
-            super().write(path, position, chunks)
 
     async def story() -> None:
         disk = Recording(tmp_path)
@@ -93,5 +104,22 @@ def test_of_markers_for_one_place_the_latest_is_written(tmp_path: Path) -> None:
         assert await written(writer, HELLO) is None
         assert sorted(disk.marked) == [(0, b"new"), (64, b"another")]
         await writer.close()
+
+    asyncio.run(story())
+
+
+def test_a_marker_is_written_soon_even_if_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or damage to the last records before a long silence would pass for a torn tail."""
+    monkeypatch.setattr(writer, "MARKERS_EVERY_S", 0.01)
+
+    async def story() -> None:
+        disk = Recording(tmp_path)
+        writing = Writer(disk, sync=True, inline=False)
+        writing.note(Write(MARKERS, 64, [b"marker"]))
+        assert await asyncio.to_thread(disk.is_synced.wait, 10)
+        assert disk.marked == [(64, b"marker")]
+        await writing.close()
 
     asyncio.run(story())

@@ -22,7 +22,7 @@ from partage.log.performing import perform
 
 log = logging.getLogger(__name__)
 
-_MARKERS_EVERY_S: Final = 1.0
+MARKERS_EVERY_S: Final = 1.0
 
 Done = Callable[[OSError | None], None]
 Submission = tuple[Sequence[Write], Done]
@@ -49,6 +49,7 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Submission] = []
         self._notes: dict[int, Write] = {}  # by their place: the latest of each counts
+        self._alone: asyncio.TimerHandle | None = None
         self._is_begun = False
         self._markers_due_s = 0.0
         self._idle = asyncio.Event()
@@ -70,10 +71,18 @@ class Writer:
             self._loop.call_soon(self._begin)
 
     def note(self, marker: Write) -> None:
-        """Write a marker along with the next group. It need not be synced with it: an older one
-        says less, and nothing that is wrong. So all markers are synced together, once a second.
+        """Write a marker along with the next group, or alone if there is none within a second. It
+        need not be synced with it: an older one says less, and nothing that is wrong. So all
+        markers are synced together, once a second.
         """
         self._notes[marker.position] = marker
+        if self._alone is None:
+            self._alone = self._loop.call_later(MARKERS_EVERY_S, self._write_notes)
+
+    def _write_notes(self) -> None:
+        self._alone = None
+        if self._notes:
+            self.submit([], lambda error: None)
 
     async def barrier(self) -> None:
         """Return once all that was submitted before is done, or has failed."""
@@ -88,6 +97,8 @@ class Writer:
     async def close(self) -> None:
         """Drain, and end the thread."""
         await self.drain()
+        if self._alone is not None:
+            self._alone.cancel()
         if not self._inline:
             self._groups.put(None)
             await self._loop.run_in_executor(None, self._thread.join)
@@ -112,7 +123,7 @@ class Writer:
             perform(self._disk, writes, sync=self.syncs)
             if group.notes and time.monotonic() >= self._markers_due_s:
                 self._disk.sync(MARKERS)
-                self._markers_due_s = time.monotonic() + _MARKERS_EVERY_S
+                self._markers_due_s = time.monotonic() + MARKERS_EVERY_S
         except OSError as error:
             return error
         except Exception as error:  # no memory, no thread: who waits has to be told all the same

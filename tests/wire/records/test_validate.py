@@ -162,3 +162,13 @@ def test_a_bomb_in_a_produced_batch() -> None:
     validate(batch)
     with pytest.raises(Malformed, match="more than 65536 bytes"):
         validate(batch, deep=True, decompressed_max=1 << 16)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_no_more_records_are_claimed_than_any_batch_can_hold(codec: int) -> None:
+    """Unpacked or not: each claimed record would take an offset."""
+    count = 2**31 - 1
+    fields = {"record_count": count, "last_offset_delta": count - 1, "attributes": codec}
+    batch = raw_batch(compress(codec, raw_record()), **fields)
+    with pytest.raises(Malformed, match=f"cannot hold {count} records"):
+        validate(batch)

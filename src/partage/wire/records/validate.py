@@ -1,13 +1,16 @@
 """What a broker makes sure of before it stores a batch that a producer sent.
 
-The rules are those of Kafka's log validator, with one difference: Kafka renumbers records whose
-offset deltas are out of order inside a batch, here they are refused. No current client sends such.
+The rules are those of Kafka's log validator, with two differences. Kafka renumbers records whose
+offset deltas are out of order inside a batch, here they are refused; no current client sends such.
+And Kafka unpacks every batch, here that is left to ``deep``: without it a producer can store a
+compressed batch that no consumer can read.
 """
 
 from __future__ import annotations
 
 from partage.wire.primitives import Malformed
 from partage.wire.records.batch import HEADER_SIZE, BatchHeader, Compression, checksum
+from partage.wire.records.columns import RECORD_SIZE_MIN
 from partage.wire.records.compression import DECOMPRESSED_MAX, decompress
 from partage.wire.records.decode import check_records
 from partage.wire.types import Buffer
@@ -43,6 +46,8 @@ def validate_batch(
     compression = header.compression
     if compression > Compression.ZSTD:
         raise Malformed(f"unknown compression codec {compression}")
+    if header.record_count > decompressed_max // RECORD_SIZE_MIN:
+        raise Malformed(f"a batch cannot hold {header.record_count} records")
     if compression and not deep:
         return
     payload: Buffer = memoryview(buf)[pos + HEADER_SIZE : pos + size]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from partage.model.errors import ErrorCode
@@ -194,6 +196,21 @@ def test_a_topic_made_anew_is_empty(raw):
     made = batch(b"new", producer_id=1, producer_epoch=0, base_sequence=0)
     assert produce(raw, "t", made).base_offset == 0
     assert values(*fetch(raw, "t")) == [b"new"]
+
+
+def test_a_commit_to_a_topic_made_anew_stays(broker, raw):
+    """The groups forget the old one before there can be a new one, however many go with it."""
+    going = [f"t{n}" for n in range(60)]
+    assert not any(t.error_code for t in ask_to_create(raw, *map(creating, going)))
+    wanted = [DeleteTopicsTopic(name=name) for name in going]
+    raw.send(DELETE_TOPICS, DeleteTopicsRequest(topics=wanted, timeout_ms=30_000))
+    with Raw(broker.bootstrap_servers) as other:
+        deadline = time.monotonic() + 10
+        while ask_to_create(other, creating("t0"))[0].error_code:
+            assert time.monotonic() < deadline
+        assert commit(other, "g", "t0", 5) == 0
+        assert {t.error_code for t in raw.receive().responses} == {0}
+        assert offsets(other, "g") == {("t0", 0): 5}
 
 
 def test_deleted_while_somebody_produces(broker, raw):

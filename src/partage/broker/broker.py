@@ -177,7 +177,7 @@ class Broker:
             ),
             CREATE_TOPICS.key: self._spawning(lambda i: topics.create_topics(i, hosted)),
             DELETE_TOPICS.key: self._spawning(
-                lambda i: topics.delete_topics(i, hosted, self._forget)
+                lambda i: topics.delete_topics(i, hosted, self._forget, self._forgotten)
             ),
             CREATE_PARTITIONS.key: self._spawning(lambda i: topics.create_partitions(i, hosted)),
             DELETE_RECORDS.key: lambda inbound: offsets.delete_records(inbound, hosted),
@@ -193,9 +193,12 @@ class Broker:
         }
         return handlers | group_handlers(self._coordinator, surroundings)
 
-    async def _forget(self, gone: frozenset[str]) -> None:
-        """Have the groups forget the offsets of topics, so that no crash brings them back."""
-        self._coordinator.topics_deleted(gone, self._clock.now_ms())
+    def _forget(self, topic: str) -> None:
+        """Have the groups forget what they committed of a topic that is gone."""
+        self._coordinator.topics_deleted(frozenset({topic}), self._clock.now_ms())
+
+    async def _forgotten(self) -> None:
+        """Return once no crash can bring back what was forgotten."""
         await asyncio.sleep(0)  # shards store at the end of a turn what it has brought
         await self._writer.barrier()
 

@@ -31,7 +31,9 @@ from partage.wire.apis.delete_topics import (
     DeleteTopicsTopic,
 )
 
-Forget = Callable[[frozenset[str]], Awaitable[None]]
+#: Has the groups forget what they committed of a topic; and waits until no crash can undo that.
+Forget = Callable[[str], None]
+Forgotten = Callable[[], Awaitable[None]]
 
 _THE_BROKERS_OWN = -1  # for a number that the broker is to choose
 _REPLICAS = 1
@@ -135,18 +137,23 @@ def _config(entry: ConfigEntry) -> CreatedTopicConfig:
     )
 
 
-async def delete_topics(inbound: Inbound, hosted: Hosted, forget: Forget) -> None:
-    """Delete topics, and have the groups forget those that are gone before it is answered."""
+async def delete_topics(
+    inbound: Inbound, hosted: Hosted, forget: Forget, forgotten: Forgotten
+) -> None:
+    """Delete topics, and have the groups forget those that are gone before it is answered.
+
+    Each as soon as it is gone: the next client may make it anew, and commit, while others of the
+    request are still there.
+    """
     request: DeleteTopicsRequest = inbound.message
     asked = request.topics if inbound.version >= 6 else _by_name(request.topic_names)
-    gone, results = [], []
+    results = []
     for topic in asked:
         result = await _delete(topic, hosted)
         results.append(result)
         if not result.error_code and result.name is not None:
-            gone.append(result.name)
-    if gone:
-        await forget(frozenset(gone))
+            forget(result.name)
+    await forgotten()
     inbound.respond(DeleteTopicsResponse(responses=results))
 
 

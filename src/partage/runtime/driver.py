@@ -38,7 +38,8 @@ class Driver:
         self._sent = 0  # of them, those that the log was given
         self._durable = 0  # of them, those that are durable
         self.unsent: list[Record] = []
-        self._postponed: list[Event] = []  # what happened while loading, requests apart
+        self._postponed: deque[Event] = deque()  # what happened while loading, requests apart
+        self._unsettled: deque[tuple[int, Event]] = deque()  # and what is not durable, as `_held`
         self.notices: list[Notice] = []
 
     # Loading and failing.
@@ -48,17 +49,20 @@ class Driver:
         assert self.shard is None, "a shard is loaded once"
         self.shard = shard
         self._take(shard.resume(at_ms))
-        for event in self._postponed:
-            self.handle(event)
-        self._postponed.clear()  # all of them, or if one fails none: they are put to the next shard
+        while self._postponed:
+            self.handle(self._postponed[0])
+            self._postponed.popleft()
 
     def failed(self) -> None:
         """An append failed: what was applied since may not be in the log.
 
         The core is dropped, every open request told that the coordinator is not available, and
-        the driver waits for a shard that is loaded anew.
+        the driver waits for a shard that is loaded anew. What happened without being asked for
+        will not happen again, so that shard is told.
         """
         self.shard = None
+        self._postponed.extendleft(event for _, event in reversed(self._unsettled))
+        self._unsettled.clear()
         self.timers = Timers()
         self._held.clear()
         self.unsent.clear()
@@ -84,8 +88,11 @@ class Driver:
                 self._open[event.reply_to] = event
             raise
         self._take(outcome)
-        if isinstance(event, Asked) and not self._is_answered(event, outcome):
-            self._open[event.reply_to] = event
+        if isinstance(event, Asked):
+            if not self._is_answered(event, outcome):
+                self._open[event.reply_to] = event
+        elif outcome.records and not isinstance(event, TimerFired):
+            self._unsettled.append((self._applied, event))
 
     def _put_off(self, event: Event) -> None:
         """While loading: a request is told so, anything else waits."""
@@ -134,6 +141,8 @@ class Driver:
         while self._held and self._held[0][0] <= mark:
             _, ticket, reply = self._held.popleft()
             self.ready.append((ticket, reply))
+        while self._unsettled and self._unsettled[0][0] <= mark:
+            self._unsettled.popleft()
 
     # Replies.
 

@@ -14,7 +14,9 @@ from partage.broker.broker import Broker
 from partage.broker.disk import RealDisk
 from partage.broker.partition import Partition
 from partage.log.disk import Buffer
-from partage.log.layout import CLEANED
+from partage.log.layout import CLEANED, MARKERS
+from partage.log.markers import Markers
+from partage.log.outcomes import Step
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
 from partage.wire.records.decode import decode_records
@@ -200,6 +202,48 @@ def test_a_broker_ends_without_the_compaction_that_it_has_begun(tmp_path: Path) 
         run = await running(again)
         assert run.values() == [b"0", b"1", b"2"]
         await stopped(again, run)
+
+    asyncio.run(story())
+
+
+def test_of_two_deletions_of_records_the_later_one_stays(tmp_path: Path) -> None:
+    class Slow(RealDisk):
+        """Holds up the first step's marker."""
+
+        is_next = False
+        has_paused, may_go_on = threading.Event(), threading.Event()
+
+        def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
+            in_writer = threading.current_thread().name == "partage-writer"
+            if path == MARKERS and self.is_next and not in_writer:
+                self.is_next = False
+                self.has_paused.set()
+                assert self.may_go_on.wait(20)
+            super().write(path, position, chunks)
+
+    async def story() -> None:
+        disk = Slow(tmp_path)
+        run = await running(disk)
+        await run.create()
+        await run.produce(b"0", b"1", b"2", b"3")
+        disk.is_next = True
+        told: list[asyncio.Future[OSError | None]] = []
+        for offset in (1, 3):
+            step = run.partition.log.delete_records(offset)
+            assert isinstance(step, Step)
+            told.append(asyncio.get_running_loop().create_future())
+            run.hosted.perform(step, told[-1].set_result)
+        assert await asyncio.to_thread(disk.has_paused.wait, 20)
+        await asyncio.wait(told, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+        disk.may_go_on.set()
+        assert await asyncio.wait_for(asyncio.gather(*told), 20) == [None, None]
+        topic = run.hosted.topic("t")
+        assert topic is not None
+        key = topic.topic.topic_id, 0
+        found = Markers.load(disk, [key]).found(*key)
+        assert found is not None
+        assert found.log_start_offset == 3
+        await stopped(disk, run)
 
     asyncio.run(story())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping
+from weakref import WeakValueDictionary
 
 from partage.broker.clock import Clock
 from partage.broker.ids import fresh_topic_id
@@ -69,6 +70,7 @@ class Hosted:
         self._clock = clock
         self._on_fatal = on_fatal
         self._changing = asyncio.Lock()
+        self._stepping = WeakValueDictionary[int, asyncio.Lock]()  # by the place of the marker
         self._catalogue = Topics()
         self._markers = Markers()
         self._topics: dict[str, HostedTopic] = {}
@@ -290,12 +292,15 @@ class Hosted:
     # The disk.
 
     async def perform_and_wait(self, step: Step) -> None:
-        """Do a step in a thread, after the writes submitted so far; its removals are the caller's.
+        """Do a step in a thread, after the writes submitted so far and the steps of the same
+        partition that were begun before; its removals are the caller's.
 
         Raises `OSError`.
         """
-        await self._writer.barrier()
-        await asyncio.to_thread(perform_step, self._disk, step)
+        # The marker that was made last has to be the one that stays.
+        async with self._stepping.setdefault(step.marker.position, asyncio.Lock()):
+            await self._writer.barrier()
+            await asyncio.to_thread(perform_step, self._disk, step)
 
     def perform(self, step: Step, done: Callable[[OSError | None], None]) -> None:
         """The same for callers that cannot wait."""

@@ -1,0 +1,119 @@
+"""Range: topic by topic, each member a stretch of neighbouring partitions.
+
+Topics with the same number of partitions and the same subscribers are divided alike, so that one
+member gets the same partition numbers of all of them. Where members name their racks and replicas
+are not in all of these, members get partitions of their own rack first, as far as even stretches
+and equal division of like topics allow (KIP-881). The results are those of Kafka's own
+RangeAssignor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from partage.assignors.base import Assignment, Assignor, Member, Topic
+from partage.assignors.racks import are_worth_matching
+
+
+class Range(Assignor):
+    """Kafka's ``range``."""
+
+    name: ClassVar[str] = "range"
+
+    def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
+        shares: dict[str, dict[str, list[int]]] = {m.member_id: {} for m in members}
+        subscribers: dict[str, list[Member]] = {name: [] for name in sorted(topics)}
+        for member in sorted(members, key=lambda member: member.order):
+            for name in dict.fromkeys(member.topics):
+                if name in subscribers:
+                    subscribers[name].append(member)
+        divisions = [
+            _Division(topics[name], wanting)
+            for name, wanting in subscribers.items()
+            if wanting and topics[name].partition_count
+        ]
+        if any(division.is_matching for division in divisions):
+            for alike in _alike(divisions):
+                _match_racks(alike)
+        for division in divisions:
+            division.fill()
+            for member_id, partitions in division.given.items():
+                if partitions:
+                    shares[member_id][division.name] = sorted(partitions)
+        return shares
+
+
+class _Division:
+    """One topic while it is being divided."""
+
+    def __init__(self, topic: Topic, subscribers: Sequence[Member]) -> None:
+        self.name = topic.name
+        self.racks = topic.racks
+        self.member_racks = {m.member_id: m.rack or None for m in subscribers}
+        self.partition_count = topic.partition_count
+        self.unassigned = list(range(topic.partition_count))
+        self.given: dict[str, list[int]] = {m.member_id: [] for m in subscribers}
+        self.quota, self.extras = divmod(topic.partition_count, len(subscribers))
+        self.is_matching = are_worth_matching(
+            {rack for rack in self.member_racks.values() if rack}, topic.racks
+        )
+
+    def room(self, member_id: str) -> int:
+        """How many more it may get: the quota, and one of the extras while there are any."""
+        return max(0, self.quota + (self.extras > 0) - len(self.given[member_id]))
+
+    def suits(self, member_id: str, partition: int) -> bool:
+        """Whether a replica is in the member's rack; any suits a member without one."""
+        rack = self.member_racks[member_id]
+        return rack is None or (partition < len(self.racks) and rack in self.racks[partition])
+
+    def give(self, member_id: str, partitions: Sequence[int]) -> None:
+        """Note that it gets them; they are no longer to be among ``unassigned``."""
+        self.given[member_id] += partitions
+        self.extras -= len(self.given[member_id]) > self.quota
+
+    def fill(self) -> None:
+        """Give each member in turn a stretch of what is left."""
+        begin = 0
+        for member_id in self.given:
+            if room := self.room(member_id):
+                self.give(member_id, self.unassigned[begin : begin + room])
+                begin += room
+
+    def fill_in_racks(self) -> None:
+        """The same, but only of what suits the member."""
+        for member_id in self.given:
+            suiting = [p for p in self.unassigned if self.suits(member_id, p)]
+            if stretch := suiting[: self.room(member_id)]:
+                self.give(member_id, stretch)
+                taken = frozenset(stretch)
+                self.unassigned = [p for p in self.unassigned if p not in taken]
+
+
+def _alike(divisions: Sequence[_Division]) -> list[list[_Division]]:
+    """Topics that are divided alike, together."""
+    groups: dict[object, list[_Division]] = {}
+    for division in divisions:
+        key = division.partition_count, tuple(division.member_racks.items())
+        groups.setdefault(key, []).append(division)
+    return list(groups.values())
+
+
+def _match_racks(alike: Sequence[_Division]) -> None:
+    if len(alike) == 1:
+        if alike[0].is_matching:
+            alike[0].fill_in_racks()
+        return
+    if not any(alike[0].member_racks.values()):
+        return  # nobody has a rack: plain ranges are alike by themselves
+    remaining = dict.fromkeys(alike[0].given)
+    for partition in range(alike[0].partition_count):
+        for member_id in remaining:
+            if all(d.suits(member_id, partition) and d.room(member_id) for d in alike):
+                for division in alike:
+                    division.give(member_id, [partition])
+                    division.unassigned.remove(partition)
+                if not any(division.room(member_id) for division in alike):
+                    del remaining[member_id]
+                break

@@ -1,0 +1,158 @@
+"""Bringing partitions back to their owners where nobody's load changes by it.
+
+Levelling decides by the counts of whole classes, so a member may end up without a partition that
+it owned and with another instead that it did not. If that other one can go to whoever has the
+first, directly or through a chain of members that each pass on something they did not own either,
+one partition less has moved and all loads are as they were. The same where two members whose loads
+differ by one change places.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from partage.assignors.claims import Holders
+
+Share: TypeAlias = dict[str, list[int]]
+
+#: The search stops once it has looked at so many times as many steps as there are partitions and
+#: subscriptions. What is then left undone moves more than it had to, nothing worse.
+_EFFORT = 4
+_NOBODY: Mapping[int, int] = {}
+
+
+def bring_back(
+    shares: Sequence[Share],
+    holders: Holders,
+    subscriptions: Sequence[Iterable[str]],
+    weights: Sequence[float] | None = None,
+) -> None:
+    """Change shares in place, for as long as it helps."""
+    exchange = _Exchange(shares, holders, subscriptions, weights)
+    for may_swap_loads in False, True:
+        for holder, topic, partition, owner in exchange.lost():
+            if partition in exchange.borrowed[holder].get(topic, ()):
+                exchange.bring_back(holder, topic, partition, owner, may_swap_loads=may_swap_loads)
+
+
+class _Exchange:
+    """Who could pass on what to whom."""
+
+    def __init__(
+        self,
+        shares: Sequence[Share],
+        holders: Holders,
+        subscriptions: Sequence[Iterable[str]],
+        weights: Sequence[float] | None,
+    ) -> None:
+        self.shares = shares
+        self.holders = holders
+        self.weights = weights
+        self.wants = [frozenset(topics) for topics in subscriptions]
+        self.loads = [sum(map(len, share.values())) for share in shares]
+        self.borrowed = [self._borrowed(member, share) for member, share in enumerate(shares)]
+        self.takers: dict[str, list[int]] = {}
+        for member, wanted in enumerate(self.wants):
+            for topic in sorted(wanted):
+                self.takers.setdefault(topic, []).append(member)
+        self.effort = _EFFORT * (sum(self.loads) + sum(map(len, self.takers.values())))
+
+    def _borrowed(self, member: int, share: Share) -> Share:
+        """What a member has and did not own."""
+        borrowed: Share = {}
+        for topic, partitions in share.items():
+            of_topic = self.holders.get(topic, _NOBODY)
+            if others := [p for p in partitions if of_topic.get(p) != member]:
+                borrowed[topic] = others
+        return borrowed
+
+    def lost(self) -> list[tuple[int, str, int, int]]:
+        """What is no longer with an owner that could have it: holder, topic, partition, owner."""
+        return [
+            (holder, topic, partition, owner)
+            for holder, borrowed in enumerate(self.borrowed)
+            for topic, partitions in borrowed.items()
+            if topic in self.holders
+            for partition in partitions
+            if (owner := self.holders[topic].get(partition, -1)) >= 0 and topic in self.wants[owner]
+        ]
+
+    def bring_back(
+        self, holder: int, topic: str, partition: int, owner: int, *, may_swap_loads: bool
+    ) -> None:
+        """Return one partition, if a chain makes up for it.
+
+        It leads from the owner to the holder. If loads may be swapped, it may as well begin at a
+        member with one partition more than the owner, or end at one with one less than the holder.
+        """
+        sources, targets = [owner], {holder}
+        if may_swap_loads and self.effort > 0:
+            self.effort -= len(self.shares)
+            sources += self._with_load(self.loads[owner] + 1, owner)
+            if holder in sources:
+                self._pass(holder, owner, topic, partition)
+                return
+            targets.update(self._with_load(self.loads[holder] - 1, holder))
+            targets.difference_update(sources)
+        came: dict[int, tuple[int, str]] = {}
+        target = self._search(sources, targets, came)
+        if target is None:
+            return
+        self._pass(holder, owner, topic, partition)
+        while target in came:
+            giver, passed = came[target]
+            self._pass(giver, target, passed, self._choose(giver, target, passed))
+            target = giver
+
+    def _with_load(self, load: int, like: int) -> list[int]:
+        weights = self.weights
+        return [
+            member
+            for member, its in enumerate(self.loads)
+            if its == load and (weights is None or weights[member] == weights[like])
+        ]
+
+    def _search(
+        self, sources: Sequence[int], targets: set[int], came: dict[int, tuple[int, str]]
+    ) -> int | None:
+        """The nearest target that can be reached by passing on what givers do not own."""
+        seen: set[str] = set()
+        waiting = deque(sources)
+        known = set(sources)
+        while waiting and self.effort > 0:
+            giver = waiting.popleft()
+            for passed in self.borrowed[giver]:
+                if passed in seen:
+                    continue
+                seen.add(passed)
+                takers = self.takers.get(passed, ())
+                self.effort -= 1 + len(takers)
+                for taker in takers:
+                    if taker in known:
+                        continue
+                    known.add(taker)
+                    came[taker] = giver, passed
+                    if taker in targets:
+                        return taker
+                    if self.borrowed[taker]:
+                        waiting.append(taker)
+        return None
+
+    def _choose(self, giver: int, taker: int, topic: str) -> int:
+        """What the taker owned, if there is such a one."""
+        of_topic = self.holders.get(topic, _NOBODY)
+        choice = self.borrowed[giver][topic]
+        return next((p for p in choice if of_topic.get(p) == taker), choice[-1])
+
+    def _pass(self, giver: int, taker: int, topic: str, partition: int) -> None:
+        for share in self.borrowed[giver], self.shares[giver]:
+            share[topic].remove(partition)
+            if not share[topic]:
+                del share[topic]
+        self.shares[taker].setdefault(topic, []).append(partition)
+        if self.holders.get(topic, _NOBODY).get(partition) != taker:
+            self.borrowed[taker].setdefault(topic, []).append(partition)
+        self.loads[giver] -= 1
+        self.loads[taker] += 1

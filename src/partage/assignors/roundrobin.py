@@ -1,0 +1,35 @@
+"""Round-robin: all partitions of all topics in a row, dealt to the members like cards.
+
+Even where all subscribe to the same topics; where they don't, a member that is the only one for
+many partitions also gets its turn at the others. The results are those of Kafka's own
+RoundRobinAssignor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from partage.assignors.base import Assignment, Assignor, Member, Topic
+
+
+class RoundRobin(Assignor):
+    """Kafka's ``roundrobin``."""
+
+    name: ClassVar[str] = "roundrobin"
+
+    def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
+        shares: dict[str, dict[str, list[int]]] = {m.member_id: {} for m in members}
+        ordered = sorted(members, key=lambda member: member.order)
+        wanted = [frozenset(member.topics) for member in ordered]
+        subscribed = frozenset[str]().union(*wanted)
+        turn = 0
+        for name in sorted(topics):
+            if name not in subscribed:
+                continue
+            for partition in range(topics[name].partition_count):
+                while name not in wanted[turn]:
+                    turn = (turn + 1) % len(ordered)
+                shares[ordered[turn].member_id].setdefault(name, []).append(partition)
+                turn = (turn + 1) % len(ordered)
+        return shares

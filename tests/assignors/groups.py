@@ -1,0 +1,184 @@
+"""Groups to try assignors on: strategies, what happens to a group, and what to measure."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+from hypothesis import strategies as st
+
+from partage.assignors import Assignment, Member, Topic
+
+TOPICS = ("a", "b", "c", "d", "e")
+
+
+def topic(name: str, count: int, racks: Sequence[str] = (), lags: Sequence[int] = ()) -> Topic:
+    """``racks`` as words of letters, a letter a rack: "ab" is a partition in racks a and b."""
+    return Topic(
+        name=name,
+        partition_count=count,
+        racks=tuple(frozenset(word) for word in racks),
+        lags=tuple(lags),
+    )
+
+
+def named(*topics: Topic) -> dict[str, Topic]:
+    return {its.name: its for its in topics}
+
+
+def members_of(subscriptions: Mapping[str, str], **more: object) -> list[Member]:
+    """``{"m1": "a b"}``: members by what they subscribe to."""
+    return [
+        Member(member_id=member_id, topics=tuple(names.split()), **more)
+        for member_id, names in subscriptions.items()
+    ]
+
+
+@st.composite
+def topics(draw: st.DrawFn, count_max: int = 8) -> dict[str, Topic]:
+    names = draw(st.lists(st.sampled_from(TOPICS), unique=True, min_size=1))
+    return {name: topic(name, draw(st.integers(0, count_max))) for name in names}
+
+
+@st.composite
+def subscriptions(draw: st.DrawFn) -> tuple[str, ...]:
+    return tuple(draw(st.lists(st.sampled_from(TOPICS), unique=True, min_size=1)))
+
+
+@st.composite
+def fresh_groups(
+    draw: st.DrawFn, *, members_max: int = 6, alike: bool | None = None
+) -> tuple[list[Member], dict[str, Topic]]:
+    """Members that own nothing yet, of equal or different subscriptions."""
+    its_topics = draw(topics())
+    count = draw(st.integers(1, members_max))
+    same = draw(st.booleans()) if alike is None else alike
+    wanted = (
+        [draw(subscriptions())] * count if same else [draw(subscriptions()) for _ in range(count)]
+    )
+    ids = draw(st.permutations([f"m{number}" for number in range(count)]))
+    members = [
+        Member(
+            member_id=member_id,
+            topics=names,
+            instance_id=draw(st.sampled_from([None, f"i-{member_id}"])),
+        )
+        for member_id, names in zip(ids, wanted, strict=True)
+    ]
+    return members, its_topics
+
+
+@st.composite
+def claiming_groups(
+    draw: st.DrawFn, *, alike: bool | None = None
+) -> tuple[list[Member], dict[str, Topic]]:
+    """Members that claim to own all sorts of things: what others do, and what is gone, too."""
+    members, its_topics = draw(fresh_groups(alike=alike))
+    claims = st.dictionaries(
+        st.sampled_from(TOPICS),
+        st.lists(st.integers(0, 9), unique=True, max_size=5).map(tuple),
+        max_size=3,
+    )
+    claiming = [
+        msgspec.structs.replace(m, owned=draw(claims), generation=draw(st.integers(-1, 3)))
+        for m in members
+    ]
+    return claiming, its_topics
+
+
+def owning(members: Sequence[Member], assignment: Assignment, generation: int = 1) -> list[Member]:
+    """The members once they have what they were given (and still subscribe to)."""
+    return [
+        msgspec.structs.replace(
+            member,
+            owned={
+                name: tuple(partitions)
+                for name, partitions in assignment.get(member.member_id, {}).items()
+                if name in member.topics
+            },
+            generation=generation,
+        )
+        for member in members
+    ]
+
+
+@st.composite
+def changes(
+    draw: st.DrawFn, members: Sequence[Member], its_topics: Mapping[str, Topic]
+) -> tuple[list[Member], dict[str, Topic]]:
+    """What may happen to a group: members leave, join, want something else; topics grow."""
+    left = [member for member in members if draw(st.integers(0, 3)) > 0]
+    if draw(st.integers(0, 3)) == 0:
+        changed = [msgspec.structs.replace(m, topics=draw(subscriptions())) for m in left]
+        left = owning(changed, {member.member_id: member.owned for member in left})
+    joined = [
+        Member(member_id=f"n{number}", topics=draw(subscriptions()))
+        for number in range(draw(st.integers(0 if left else 1, 2)))
+    ]
+    grown = {
+        name: topic(name, its.partition_count + draw(st.sampled_from([0, 0, 0, 1, 3])))
+        for name, its in its_topics.items()
+    }
+    return [*left, *joined], grown
+
+
+def history(
+    chance: random.Random,
+    assign: Callable[[Sequence[Member], Mapping[str, Topic]], Assignment],
+) -> tuple[list[Member], dict[str, Topic]]:
+    """A group that was assigned once by somebody, and to which things have happened since."""
+
+    def wanted() -> tuple[str, ...]:
+        return tuple(chance.sample(TOPICS, chance.randint(1, len(TOPICS))))
+
+    its_topics = {name: topic(name, chance.randint(1, 8)) for name in wanted()}
+    common = wanted() if chance.random() < 0.3 else None
+    members = [
+        Member(member_id=f"m{number}", topics=common or wanted())
+        for number in range(chance.randint(1, 6))
+    ]
+    members = owning(members, assign(members, its_topics))
+    left = [member for member in members if chance.random() < 0.75]
+    if chance.random() < 0.25:
+        changed = [msgspec.structs.replace(member, topics=wanted()) for member in left]
+        left = owning(changed, {member.member_id: member.owned for member in left})
+    joined = [
+        Member(member_id=f"n{number}", topics=wanted())
+        for number in range(chance.randint(0 if left else 1, 2))
+    ]
+    grown = {
+        name: topic(name, its.partition_count + chance.choice([0, 0, 0, 1, 3]))
+        for name, its in its_topics.items()
+    }
+    return [*left, *joined], grown
+
+
+# What is measured.
+
+
+def loads(members: Sequence[Member], assignment: Assignment) -> list[int]:
+    return [sum(map(len, assignment.get(m.member_id, {}).values())) for m in members]
+
+
+def unevenness(members: Sequence[Member], assignment: Assignment) -> int:
+    """Kafka's balance score: the differences of all pairs, added up."""
+    return sum(abs(a - b) for a, b in itertools.combinations(loads(members, assignment), 2))
+
+
+def kept(members: Sequence[Member], assignment: Assignment) -> int:
+    """How many partitions stay with their owner."""
+    return sum(
+        len(set(partitions) & set(assignment.get(member.member_id, {}).get(name, ())))
+        for member in members
+        for name, partitions in member.owned.items()
+    )
+
+
+def flat(assignment: Assignment) -> dict[str, dict[str, list[int]]]:
+    """The same in one form, without empty parts, to be compared."""
+    return {
+        member_id: {name: sorted(partitions) for name, partitions in mine.items() if partitions}
+        for member_id, mine in assignment.items()
+    }

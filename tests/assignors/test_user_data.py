@@ -1,0 +1,80 @@
+"""User data is Kafka's, byte for byte: the same bytes out of other people's code, and into it."""
+
+from __future__ import annotations
+
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyAssignorUserDataV1
+from aiokafka.structs import TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assignors import peers
+from partage.assignors import CooperativeSticky
+from partage.assignors.user_data import (
+    decode_generation,
+    decode_sticky,
+    encode_generation,
+    encode_sticky,
+)
+
+partitions = st.lists(st.integers(0, 2**31 - 1), unique=True, min_size=1, max_size=4)
+owned = st.dictionaries(st.text(min_size=1, max_size=5), partitions, max_size=4)
+generations = st.integers(-1, 2**31 - 1)
+
+#: Written out by Java's schema: an array of (string, array of int32), then an int32.
+BYTES = (
+    b"\0\0\0\2"
+    b"\0\1a" + b"\0\0\0\2" + b"\0\0\0\0" + b"\0\0\0\5"
+    b"\0\2bb" + b"\0\0\0\1" + b"\0\0\0\3"
+)  # fmt: skip
+
+
+def test_version_1_has_the_generation():
+    assert encode_sticky({"a": [0, 5], "bb": [3]}, 9) == BYTES + b"\0\0\0\x09"
+    assert decode_sticky(BYTES + b"\0\0\0\x09") == (9, {"a": [0, 5], "bb": [3]})
+
+
+def test_version_0_has_none():
+    assert decode_sticky(BYTES) == (-1, {"a": [0, 5], "bb": [3]})
+
+
+@given(st.binary(max_size=40))
+def test_anything_else_is_ignored(data):
+    generation, claimed = decode_sticky(data)
+    assert generation >= -(2**31)
+    assert isinstance(claimed, dict)
+
+
+def test_what_is_cut_off_counts_for_nothing():
+    assert decode_sticky(BYTES[:-1]) == (-1, {})
+    assert decode_sticky(b"") == (-1, {})
+
+
+@given(owned, generations)
+def test_as_aiokafka_writes_and_reads_it(owned, generation):
+    theirs = StickyAssignorUserDataV1(list(owned.items()), generation).encode()
+    assert encode_sticky(owned, generation) == theirs
+    assert decode_sticky(theirs) == (generation, owned)
+
+
+@given(owned, generations)
+def test_what_kafka_python_writes_is_read_though_it_puts_the_version_before_it(owned, generation):
+    subscription = peers.STICKY["kafka-python"].StickyPartitionAssignor._metadata(
+        [], [TopicPartition(name, p) for name, ps in owned.items() for p in ps], generation
+    )
+    theirs = subscription.user_data.encode()
+    assert theirs == b"\0\1" + encode_sticky(owned, generation)
+    assert decode_sticky(theirs) == (generation, owned)
+
+
+@given(generations)
+def test_a_generation_is_four_bytes(generation):
+    assert encode_generation(generation) == generation.to_bytes(4, "big", signed=True)
+    assert decode_generation(encode_generation(generation)) == generation
+
+
+def test_no_generation():
+    assert decode_generation(b"") == decode_generation(b"\0\0\0") == -1
+    assignor = CooperativeSticky()
+    assert assignor.user_data(["a"], {}, 3) == b"\xff\xff\xff\xff"
+    assignor.on_assignment({"a": [1]}, 3)
+    assert assignor.user_data(["a"], {}, 3) == b"\0\0\0\3"

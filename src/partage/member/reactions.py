@@ -1,0 +1,125 @@
+"""What a member does about each answer: the table that it acts on.
+
+An answer counts only if its request is still awaited: one that was sent in an earlier generation,
+or over a connection that is gone, is ignored. The page ``docs/members.md`` is generated from this
+module.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+
+from partage.model.errors import ErrorCode
+
+
+class Request(StrEnum):
+    """The requests whose answers matter."""
+
+    FIND = "FindCoordinator"
+    JOIN = "JoinGroup"
+    SYNC = "SyncGroup"
+    HEARTBEAT = "Heartbeat"
+    COMMIT = "OffsetCommit"
+
+
+class Reaction(Enum):
+    """A reaction; its value says it in words."""
+
+    GO_ON = "goes on"
+    TAKE_ID = "takes the member id that it is given, and joins with it at once"
+    JOIN_AGAIN = "joins again at once"
+    JOIN_LATER = "joins again after a back-off"
+    FIND_AGAIN = "looks for the coordinator anew, after a back-off"
+    LOSE_GENERATION = "what it owns is lost; joins again under its id"
+    LOSE_MEMBERSHIP = "what it owns is lost; joins again without an id"
+    REBALANCE = "alive; joins again, if it does not already"
+    TRY_LATER = "tries again after a back-off"
+    FAIL = "what it owns is lost, and the error is final"
+    NOTHING = "nothing: it is the caller's to handle"
+
+
+_E = ErrorCode
+_R = Reaction
+
+REACTIONS: dict[Request, dict[ErrorCode, Reaction]] = {
+    Request.FIND: {
+        _E.NONE: _R.GO_ON,
+        _E.GROUP_AUTHORIZATION_FAILED: _R.FAIL,
+        _E.INVALID_GROUP_ID: _R.FAIL,
+        _E.UNSUPPORTED_VERSION: _R.FAIL,
+    },
+    Request.JOIN: {
+        _E.NONE: _R.GO_ON,
+        _E.MEMBER_ID_REQUIRED: _R.TAKE_ID,  # KIP-394
+        _E.REBALANCE_IN_PROGRESS: _R.JOIN_AGAIN,
+        _E.COORDINATOR_LOAD_IN_PROGRESS: _R.JOIN_LATER,
+        _E.COORDINATOR_NOT_AVAILABLE: _R.FIND_AGAIN,
+        _E.NOT_COORDINATOR: _R.FIND_AGAIN,
+        _E.UNKNOWN_MEMBER_ID: _R.LOSE_MEMBERSHIP,
+        _E.FENCED_INSTANCE_ID: _R.FAIL,  # KIP-345
+        _E.INCONSISTENT_GROUP_PROTOCOL: _R.FAIL,
+        _E.INVALID_SESSION_TIMEOUT: _R.FAIL,
+        _E.INVALID_GROUP_ID: _R.FAIL,
+        _E.GROUP_AUTHORIZATION_FAILED: _R.FAIL,
+        _E.GROUP_MAX_SIZE_REACHED: _R.FAIL,
+        _E.UNSUPPORTED_VERSION: _R.FAIL,
+    },
+    Request.SYNC: {
+        _E.NONE: _R.GO_ON,
+        _E.REBALANCE_IN_PROGRESS: _R.JOIN_AGAIN,
+        # A coordinator that loads may not know of the sync; one of Kafka's never does.
+        _E.COORDINATOR_LOAD_IN_PROGRESS: _R.JOIN_LATER,
+        _E.COORDINATOR_NOT_AVAILABLE: _R.FIND_AGAIN,
+        _E.NOT_COORDINATOR: _R.FIND_AGAIN,
+        _E.ILLEGAL_GENERATION: _R.LOSE_GENERATION,
+        _E.UNKNOWN_MEMBER_ID: _R.LOSE_MEMBERSHIP,
+        _E.FENCED_INSTANCE_ID: _R.FAIL,
+        _E.INCONSISTENT_GROUP_PROTOCOL: _R.FAIL,
+        _E.GROUP_AUTHORIZATION_FAILED: _R.FAIL,
+    },
+    Request.HEARTBEAT: {
+        _E.NONE: _R.GO_ON,
+        _E.REBALANCE_IN_PROGRESS: _R.REBALANCE,
+        _E.COORDINATOR_LOAD_IN_PROGRESS: _R.TRY_LATER,
+        _E.COORDINATOR_NOT_AVAILABLE: _R.FIND_AGAIN,
+        _E.NOT_COORDINATOR: _R.FIND_AGAIN,
+        _E.ILLEGAL_GENERATION: _R.LOSE_GENERATION,
+        _E.UNKNOWN_MEMBER_ID: _R.LOSE_MEMBERSHIP,
+        _E.FENCED_INSTANCE_ID: _R.FAIL,
+        _E.GROUP_AUTHORIZATION_FAILED: _R.FAIL,
+    },
+    Request.COMMIT: {
+        _E.NONE: _R.GO_ON,
+        _E.REBALANCE_IN_PROGRESS: _R.REBALANCE,
+        _E.COORDINATOR_NOT_AVAILABLE: _R.FIND_AGAIN,
+        _E.NOT_COORDINATOR: _R.FIND_AGAIN,
+        _E.REQUEST_TIMED_OUT: _R.FIND_AGAIN,
+        _E.ILLEGAL_GENERATION: _R.LOSE_GENERATION,
+        _E.UNKNOWN_MEMBER_ID: _R.LOSE_MEMBERSHIP,
+        _E.FENCED_INSTANCE_ID: _R.FAIL,
+    },
+}
+
+#: What is done about an error that the table does not name.
+OTHERWISE: dict[Request, Reaction] = {
+    Request.FIND: _R.FIND_AGAIN,
+    Request.JOIN: _R.FAIL,
+    Request.SYNC: _R.FAIL,
+    Request.HEARTBEAT: _R.TRY_LATER,
+    Request.COMMIT: _R.NOTHING,
+}
+
+#: Errors after which the coordinator has no place of ours that leaving would free.
+PLACELESS = frozenset(
+    {
+        _E.FENCED_INSTANCE_ID,
+        _E.GROUP_MAX_SIZE_REACHED,
+        _E.GROUP_AUTHORIZATION_FAILED,
+        _E.INVALID_GROUP_ID,
+    }
+)
+
+
+def reaction(request: Request, error: ErrorCode) -> Reaction:
+    """What is done when ``request`` is answered ``error``."""
+    return REACTIONS[request].get(error, OTHERWISE[request])

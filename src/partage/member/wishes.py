@@ -1,0 +1,104 @@
+"""What the user wants: to be in the group, to work in it, to join again, to leave."""
+
+from __future__ import annotations
+
+from partage.member.events import (
+    Event,
+    Leave,
+    LeaveAnswered,
+    MetadataChanged,
+    Polled,
+    RejoinWanted,
+    Released,
+)
+from partage.member.member import Member
+from partage.member.outcome import Left, Problem, Release, Report
+from partage.member.states import INSIDE, PARKED, MemberState
+from partage.member.timers import Timer
+from partage.member.turn import Turn
+
+
+def start(member: Member, turn: Turn, event: Event) -> None:
+    """Be in the group from now on."""
+    member.begin(turn)
+
+
+def polled(member: Member, turn: Turn, event: Polled) -> None:
+    """Somebody polls, or has just polled."""
+    member.is_polled = event.is_waiting
+    max_ms = member.settings.max_poll_interval_ms
+    if max_ms is None:
+        return
+    if member.state is MemberState.DORMANT and event.is_waiting:
+        member.become(turn, MemberState.WAITING)
+    if member.state in INSIDE and event.is_waiting:
+        turn.cancel(Timer.POLL)
+    elif member.state in INSIDE:
+        turn.arm(Timer.POLL, max_ms)
+
+
+def too_slow(member: Member, turn: Turn) -> None:
+    """Nobody polled: others shall do the work. The user hears of it at the next poll."""
+    reason = f"more than {member.settings.max_poll_interval_ms} ms between two polls"
+    if not member.is_static:
+        member.say_goodbye(turn, reason, is_parked=member.state in PARKED)
+    member.abandon(turn, reason, forgets_id=True)
+    member.become(turn, MemberState.DORMANT)
+    turn.do(Report(problem=Problem.TOO_SLOW, reason=reason))
+
+
+def rejoin_wanted(member: Member, turn: Turn, event: RejoinWanted) -> None:
+    """There is a reason to join again."""
+    if member.state not in INSIDE:
+        return
+    if event.backs_off:
+        member.link.back_off(turn)
+    member.want_rejoin(turn, event.reason)
+
+
+def metadata_changed(member: Member, turn: Turn, event: MetadataChanged) -> None:
+    """There is a reason to join again, if we lead."""
+    if member.is_leader and member.state in INSIDE:
+        member.want_rejoin(turn, event.reason)
+
+
+def leave_wanted(member: Member, turn: Turn, event: Leave) -> None:
+    """Be out of the group, once nothing is owned any more."""
+    member.is_wanted = False
+    if member.state is MemberState.OUT:
+        turn.do(Left())
+    elif member.state not in (MemberState.RELEASING, MemberState.LEAVING):
+        member.leave = event
+        member.was_parked = member.state in PARKED
+        as_lost = not member.is_in_generation or _is_rebalancing(member)
+        if as_lost:
+            member.forget(turn, forgets_id=False)
+        member.become(turn, MemberState.RELEASING)
+        turn.do(Release(serial=member.ask(), as_lost=as_lost))
+
+
+def _is_rebalancing(member: Member) -> bool:
+    return member.state in PARKED or member.state is MemberState.ASSIGNING
+
+
+def released(member: Member, turn: Turn, event: Released) -> None:
+    """Nothing is owned any more: tell the coordinator, if it should hear of it."""
+    if event.serial != member.awaited:
+        return
+    tells = member.leave.tells
+    if tells is None:
+        tells = not member.is_static
+    serial = member.say_goodbye(turn, member.leave.reason, member.was_parked) if tells else None
+    member.forget(turn, forgets_id=True)
+    if serial is None:
+        member.out(turn)
+    else:
+        member.become(turn, MemberState.LEAVING)
+        member.awaited = serial
+        turn.arm(Timer.REQUEST, member.settings.request_timeout_ms)
+
+
+def left(member: Member, turn: Turn, event: LeaveAnswered) -> None:
+    """LeaveGroup is answered, and whatever it says we are out."""
+    if member.state is MemberState.LEAVING and event.serial == member.awaited:
+        member.out(turn)

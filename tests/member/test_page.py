@@ -1,0 +1,49 @@
+"""The page on members is what the tables say, and the tables say everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from partage.member.page import page
+from partage.member.reactions import OTHERWISE, REACTIONS, Request
+from partage.member.states import (
+    ASKING,
+    BEATING,
+    COMMITTING,
+    INSIDE,
+    MEANINGS,
+    PARKED,
+    PREDECESSORS,
+    MemberState,
+)
+from partage.member.timers import TIMERS, Timer
+
+PAGE = Path(__file__).parents[2] / "docs" / "members.md"
+
+
+def test_the_page_is_up_to_date() -> None:
+    """Otherwise: ``python -m partage.member.page > docs/members.md``."""
+    assert PAGE.read_text() == page()
+
+
+def test_every_row_of_the_page_has_as_many_cells_as_its_table() -> None:
+    widths = set()
+    for line in [*page().splitlines(), ""]:
+        if line.startswith("|"):
+            widths.add(line.count("|"))
+        else:
+            assert len(widths) <= 1
+            widths.clear()
+
+
+def test_every_state_request_and_timer_is_explained() -> None:
+    assert MEANINGS.keys() == set(MemberState)
+    assert REACTIONS.keys() == OTHERWISE.keys() == set(Request)
+    assert {facts.key for facts in TIMERS} == set(Timer)
+
+
+def test_the_states_fit_together() -> None:
+    assert PARKED < INSIDE & ASKING
+    assert not PARKED & (BEATING | COMMITTING)
+    assert COMMITTING < BEATING
+    assert all(PREDECESSORS[state] for state in MemberState)

@@ -149,3 +149,23 @@ def test_a_shard_that_cannot_be_lived_in_is_loaded_again(
 
     asyncio.run(scenario())
     caplog.clear()  # it was ordered, so the fixture that looks for faults need not see it
+
+
+def test_offsets_of_topics_that_are_gone_are_forgotten_at_a_start() -> None:
+    """Their broker died when it had deleted a topic, and had not told the groups yet."""
+
+    async def scenario() -> None:
+        alone = await Alone().open()
+        await alone.stored(committed("t"), committed("gone"))
+        alone.host.load(frozenset({"t", "other"}))
+        await asyncio.wait_for(alone.host.loaded(), 10)
+        assert [topic.name for topic in (await alone.offsets()).topics] == ["t"]
+        alone.host.close()
+        again = ShardHost("", alone.store, GroupSettings(), alone.clock, lambda notice: None)
+        again.load()
+        await asyncio.wait_for(again.loaded(), 10)
+        alone.host = again
+        assert [topic.name for topic in (await alone.offsets()).topics] == ["t"]
+        again.close()
+
+    asyncio.run(scenario())

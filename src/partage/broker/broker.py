@@ -107,16 +107,18 @@ class Broker:
         await self.hosted.open()
         offsets_topic = self.hosted.topic(OFFSETS_TOPIC)
         assert offsets_topic is not None
-        self._coordinator = Coordinator(self._host_shard, len(offsets_topic.partitions))
+        topics = frozenset(topic.name for topic in self.hosted.topics())
+        hosts = [self._host_shard(n, topics) for n in range(len(offsets_topic.partitions))]
+        self._coordinator = Coordinator(hosts)
 
-    def _host_shard(self, index: int) -> ShardHost:
+    def _host_shard(self, index: int, topics: frozenset[str]) -> ShardHost:
         store = ShardStore(self.hosted, self._disk, index)
         name = f"{OFFSETS_TOPIC}-{index}"
         host = ShardHost(name, store, self._settings.groups, self._clock, log_notice, self._loaders)
         if store.is_empty:
             host.start_empty()
         else:
-            host.load()
+            host.load(topics)
         return host
 
     async def _listen(self, host: str, port: int, advertised: tuple[str, int] | None) -> None:

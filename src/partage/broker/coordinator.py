@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -32,9 +32,9 @@ _LOUD = {
 class Coordinator:
     """Routes each event to the shard of its group."""
 
-    def __init__(self, host_of: Callable[[int], ShardHost], shard_count: int) -> None:
-        self._hosts = [host_of(index) for index in range(shard_count)]
-        self.shard_count = shard_count
+    def __init__(self, hosts: Sequence[ShardHost]) -> None:
+        self._hosts = hosts
+        self.shard_count = len(hosts)
 
     def serve(self, inbound: Inbound, asked: Sequence[Asked]) -> None:
         """Ask the core what a request asks; the response leaves when all of it is answered."""

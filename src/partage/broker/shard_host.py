@@ -11,7 +11,7 @@ from partage.bridge.exchange import deliver
 from partage.broker.clock import Clock
 from partage.broker.inbound import Inbound
 from partage.broker.shard_store import ShardStore
-from partage.coordinator.events import Event
+from partage.coordinator.events import Event, TopicsDeleted
 from partage.coordinator.outcome import Notice
 from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
@@ -71,24 +71,32 @@ class ShardHost:
 
     # Life.
 
-    def load(self) -> None:
-        """Begin to load; requests are told so until it is done."""
-        self._loading = self._loop.create_task(self._load())
+    def load(self, topics: frozenset[str] | None = None) -> None:
+        """Begin to load; requests are told so until it is done.
+
+        At a start ``topics`` are those that there are: one may have been deleted by a broker that
+        died before the groups forgot it.
+        """
+        self._loading = self._loop.create_task(self._load(topics))
 
     def start_empty(self) -> None:
         """There is nothing to load."""
         self._driver.activate(Shard(self._settings, subscribed_topics), self._clock.now_ms())
         self._settle()
 
-    async def _load(self) -> None:
+    async def _load(self, topics: frozenset[str] | None) -> None:
         delay_s = _RELOAD_AFTER_S
         while not self._is_closed:
             try:
                 if self._life:
                     await self._store.open_again()
                 slices = self._store.slices()
-                shard = await self._loop.run_in_executor(self._loaders, self._replay, slices)
-                self._driver.activate(shard, self._clock.now_ms())
+                loading = self._loop.run_in_executor(self._loaders, self._replay, slices, topics)
+                shard, gone = await loading
+                now_ms = self._clock.now_ms()
+                self._driver.activate(shard, now_ms)
+                if gone:
+                    self._driver.handle(TopicsDeleted(at_ms=now_ms, topics=gone))
             except (OSError, DamagedLog, Malformed) as error:
                 log.error("loading %s failed, trying again: %s", self._name, error)
             except Exception:  # a fault of ours; somebody may see to it in the meantime
@@ -100,8 +108,15 @@ class ShardHost:
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, _RELOAD_AFTER_MAX_S)
 
-    def _replay(self, slices: list[Slice]) -> Shard:
-        return replay(self._store.read(slices), self._settings)
+    def _replay(
+        self, slices: list[Slice], topics: frozenset[str] | None
+    ) -> tuple[Shard, frozenset[str]]:
+        """The shard, and the topics that it has offsets of and that there are no more."""
+        shard = replay(self._store.read(slices), self._settings)
+        if topics is None:
+            return shard, frozenset()
+        known = {topic for offsets in shard.offsets.values() for topic, _ in offsets}
+        return shard, frozenset(known - topics)
 
     async def loaded(self) -> None:
         """Return once loading is over."""

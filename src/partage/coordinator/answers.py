@@ -168,11 +168,11 @@ CHECKS: dict[str, tuple[str, ...]] = {
         "member id unknown: UNKNOWN_MEMBER_ID",
     ),
     "SyncGroup": (
+        "no protocol type or no name, from v5 on: INCONSISTENT_GROUP_PROTOCOL",
         "empty group id: INVALID_GROUP_ID",
         "instance id, then member id, as above",
         "another generation: ILLEGAL_GENERATION",
-        "another protocol type or name, where the client says one (from v5 on it must): "
-        "INCONSISTENT_GROUP_PROTOCOL",
+        "another protocol type or name, where the client says one: INCONSISTENT_GROUP_PROTOCOL",
     ),
     "Heartbeat": (
         "empty group id: INVALID_GROUP_ID",

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 _RELEASED_A_TURN: Final = 128
 _FIRED_A_TURN: Final = 256
 _RELOAD_AFTER_S: Final = 0.5
+_STALL_MS: Final = 200
+_REST_MAX_MS: Final = 10_000
 _RELOAD_AFTER_MAX_S: Final = 10.0
 
 
@@ -66,7 +68,9 @@ class ShardHost:
         self._is_flushing = False
         self._is_releasing = False
         self._wake: asyncio.TimerHandle | None = None
-        self._wake_ms = 0
+        self._wake_ms = 0  # the deadline that it is for
+        self._due_ms = 0  # when it is to fire
+        self._resting_until_ms = 0
         self._is_closed = False
 
     # Life.
@@ -226,14 +230,24 @@ class ShardHost:
     def _wake_at(self, wake_ms: int) -> None:
         if self._wake is not None:
             self._wake.cancel()
+        now_ms = self._clock.now_ms()
         self._wake_ms = wake_ms
-        delay_s = max(0, wake_ms - self._clock.now_ms()) / 1000
-        self._wake = self._loop.call_later(delay_s, self._fire)
+        self._due_ms = max(wake_ms, now_ms, self._resting_until_ms)
+        self._wake = self._loop.call_later((self._due_ms - now_ms) / 1000, self._fire)
 
     def _fire(self) -> None:
         self._wake = None
+        now_ms = self._clock.now_ms()
+        stood_ms = now_ms - self._due_ms
+        if stood_ms > _STALL_MS:
+            # The process was stopped, or starved. What its clients sent meanwhile goes first, and
+            # that time is not counted: nobody who is alive may be expired for it.
+            log.info("%s stood still for %d ms", self._name, stood_ms)
+            self._resting_until_ms = now_ms + min(stood_ms, _REST_MAX_MS)
+            self._settle()
+            return
         try:
-            self._driver.fire_due(self._clock.now_ms(), _FIRED_A_TURN)
+            self._driver.fire_due(now_ms, _FIRED_A_TURN)
         except Exception as error:
             log.exception("%s failed at a timer", self._name)
             self._fail(error)

@@ -1,0 +1,43 @@
+"""A broker that stands still for a while: stopped by a signal, or with its machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from partage.testing import BrokerProcess
+from partage.wire.apis.heartbeat import HEARTBEAT
+
+from .grouping import beat, beating, described, stable
+from .raw import Raw
+
+
+@pytest.mark.parametrize("session_ms", [200, 1000])
+def test_who_beats_meanwhile_is_not_expired_for_it(
+    partage_broker_process: BrokerProcess, session_ms: int
+) -> None:
+    with Raw(partage_broker_process.bootstrap_servers) as raw:
+        joined = stable(raw, "g", session_timeout_ms=session_ms)
+        os.kill(partage_broker_process.pid, signal.SIGSTOP)
+        try:
+            raw.send(HEARTBEAT, beating("g", joined))
+            time.sleep(1.5)  # it is the session that has to run out, by the broker's own clock
+        finally:
+            os.kill(partage_broker_process.pid, signal.SIGCONT)
+        assert raw.receive().error_code == 0
+        assert beat(raw, "g", joined) == 0
+
+
+def test_who_does_not_is_expired_a_little_later(partage_broker_process: BrokerProcess) -> None:
+    with Raw(partage_broker_process.bootstrap_servers) as raw:
+        stable(raw, "g", session_timeout_ms=200)
+        os.kill(partage_broker_process.pid, signal.SIGSTOP)
+        time.sleep(0.6)
+        os.kill(partage_broker_process.pid, signal.SIGCONT)
+        deadline = time.monotonic() + 10
+        while described(raw, "g").group_state != "Empty":
+            assert time.monotonic() < deadline
+            time.sleep(0.02)

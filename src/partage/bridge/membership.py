@@ -1,0 +1,158 @@
+"""The member's side: what its core wants sent becomes requests, and their answers events.
+
+Each message has the fields of all versions; the connection encodes those of the version that both
+sides speak. What the versions change for a member is said where it is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from partage.member.events import (
+    Answer,
+    GroupMember,
+    HeartbeatAnswered,
+    JoinAnswered,
+    LeaveAnswered,
+    SyncAnswered,
+)
+from partage.member.outcome import SendHeartbeat, SendJoin, SendLeave, SendSync
+from partage.model.errors import ErrorCode
+from partage.wire.api import AnyApi
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
+from partage.wire.apis.join_group import (
+    JOIN_GROUP,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    JoinGroupResponse,
+)
+from partage.wire.apis.leave_group import (
+    LEAVE_GROUP,
+    LeaveGroupMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+)
+from partage.wire.apis.sync_group import (
+    SYNC_GROUP,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from partage.wire.types import Message
+
+Sending: TypeAlias = SendJoin | SendSync | SendHeartbeat | SendLeave
+
+
+def request(action: Sending, group_id: str) -> tuple[AnyApi, Message]:
+    """The request that a core wants sent."""
+    match action:
+        case SendJoin():
+            return JOIN_GROUP, _join(action, group_id)
+        case SendSync():
+            return SYNC_GROUP, _sync(action, group_id)
+        case SendHeartbeat():
+            return HEARTBEAT, HeartbeatRequest(
+                group_id=group_id,
+                generation_id=action.generation,
+                member_id=action.member_id,
+                group_instance_id=action.instance_id,
+            )
+        case SendLeave():
+            return LEAVE_GROUP, _leave(action, group_id)
+
+
+def _join(action: SendJoin, group_id: str) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=action.session_timeout_ms,
+        rebalance_timeout_ms=action.rebalance_timeout_ms,
+        member_id=action.member_id,
+        group_instance_id=action.instance_id,
+        protocol_type=action.protocol_type,
+        protocols=[JoinGroupProtocol(name=p.name, metadata=p.metadata) for p in action.protocols],
+        reason=action.reason,
+    )
+
+
+def _sync(action: SendSync, group_id: str) -> SyncGroupRequest:
+    return SyncGroupRequest(
+        group_id=group_id,
+        generation_id=action.generation,
+        member_id=action.member_id,
+        group_instance_id=action.instance_id,
+        protocol_type=action.protocol_type,
+        protocol_name=action.protocol,
+        assignments=[
+            SyncGroupAssignment(member_id=member_id, assignment=assignment)
+            for member_id, assignment in action.assignments.items()
+        ],
+        assignment_error=action.assignment_error,
+    )
+
+
+def _leave(action: SendLeave, group_id: str) -> LeaveGroupRequest:
+    """Before v3 the request names one member by itself."""
+    leaving = LeaveGroupMember(
+        member_id=action.member_id, group_instance_id=action.instance_id, reason=action.reason
+    )
+    return LeaveGroupRequest(group_id=group_id, member_id=action.member_id, members=[leaving])
+
+
+def answered(action: Sending, response: Any, at_ms: int) -> Answer:
+    """What the coordinator's response to it tells the core."""
+    match response:
+        case JoinGroupResponse():
+            return _joined(action.serial, response, at_ms)
+        case SyncGroupResponse():
+            return SyncAnswered(
+                at_ms=at_ms,
+                serial=action.serial,
+                error=error_of(response.error_code),
+                protocol_type=response.protocol_type,
+                protocol=response.protocol_name,
+                assignment=bytes(response.assignment),
+                assignment_error=response.assignment_error,
+            )
+        case HeartbeatResponse():
+            return HeartbeatAnswered(
+                at_ms=at_ms, serial=action.serial, error=error_of(response.error_code)
+            )
+        case LeaveGroupResponse():
+            return LeaveAnswered(at_ms=at_ms, serial=action.serial, error=_left(response))
+    raise AssertionError(f"{action} was answered with {response}")
+
+
+def _joined(serial: int, response: JoinGroupResponse, at_ms: int) -> JoinAnswered:
+    return JoinAnswered(
+        at_ms=at_ms,
+        serial=serial,
+        error=error_of(response.error_code),
+        member_id=response.member_id,
+        generation=response.generation_id,
+        protocol_type=response.protocol_type,
+        protocol=response.protocol_name,
+        leader=response.leader,
+        skip_assignment=response.skip_assignment,
+        members=tuple(
+            GroupMember(
+                member_id=member.member_id,
+                instance_id=member.group_instance_id,
+                metadata=bytes(member.metadata),
+            )
+            for member in response.members
+        ),
+    )
+
+
+def _left(response: LeaveGroupResponse) -> ErrorCode:
+    """From v3 on each member has a result of its own."""
+    codes = [response.error_code, *(member.error_code for member in response.members)]
+    return error_of(next((code for code in codes if code), 0))
+
+
+def error_of(code: int) -> ErrorCode:
+    """A code from the wire; one that we have no name for is an error all the same."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

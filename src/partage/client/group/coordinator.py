@@ -1,0 +1,80 @@
+"""A group's coordinator: finding it, and a connection to it for this member alone.
+
+The connection is the member's own because a JoinGroup parks: whatever is sent after it over the
+same connection, by anybody, is served once it is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from partage.bridge.membership import error_of
+from partage.client.addresses import Address
+from partage.client.cluster import Cluster
+from partage.client.connection import Connection
+from partage.client.errors import CannotConnect, RequestRefused
+from partage.wire.api import Api
+from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from partage.wire.types import Message
+
+Req = TypeVar("Req", bound=Message)
+Res = TypeVar("Res", bound=Message)
+
+
+class Coordinator:
+    """The coordinator of one group, as far as it is known."""
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._connection: Connection | None = None
+        self._finding = asyncio.Lock()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection that can be used."""
+        return self._connection is not None and self._connection.is_open
+
+    async def connected(self) -> Connection:
+        """The connection, made if there is none; one attempt.
+
+        Raises:
+            RequestRefused: nobody coordinates the group for now, or we may not know who.
+            CannotConnect: the coordinator is not where it is said to be.
+            ClientError: as `Cluster.any_broker`.
+        """
+        async with self._finding:
+            if self._connection is None or not self._connection.is_open:
+                address = await self._find()
+                self._connection = await Connection.open(address, self._cluster.options)
+            return self._connection
+
+    async def send(self, api: Api[Req, Res], message: Req, *, timeout_ms: int | None = None) -> Res:
+        """Send a request over the connection there is.
+
+        Raises:
+            ConnectionLost: there is none, or no longer.
+            ClientError: as `Connection.send`.
+        """
+        connection = self._connection
+        if connection is None:
+            raise CannotConnect(Address("coordinator", 0), "it is not known")
+        return await connection.send(api, message, timeout_ms=timeout_ms)
+
+    def disconnect(self) -> None:
+        """Drop the connection; what waits on it is told so."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    async def _find(self) -> Address:
+        """FindCoordinator; before v4 it asks for one key, and answers without a list (KIP-699)."""
+        broker = await self._cluster.any_broker()
+        asked = FindCoordinatorRequest(key=self._group_id, coordinator_keys=[self._group_id])
+        answer = await broker.send(FIND_COORDINATOR, asked)
+        found = answer.coordinators[0] if answer.coordinators else answer
+        if found.error_code:
+            what = f"finding the coordinator of group {self._group_id!r}"
+            raise RequestRefused(error_of(found.error_code), what)
+        return Address(found.host, found.port)

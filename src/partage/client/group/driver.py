@@ -1,0 +1,202 @@
+"""Runs a member's core on the loop: timers, requests, and what its embedded protocol is asked.
+
+Everything of the core happens on one loop, one event after the other; what an action brings about
+comes back as an event. What takes its time (an assignor, a listener) runs elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+from partage.bridge.membership import Sending, answered, error_of, request
+from partage.client.errors import ClientError, RequestRefused
+from partage.client.group.coordinator import Coordinator
+from partage.member.events import (
+    CoordinatorFound,
+    CoordinatorLost,
+    CoordinatorNotFound,
+    Event,
+    TimerFired,
+)
+from partage.member.outcome import (
+    Action,
+    Disconnect,
+    FindCoordinator,
+    Outcome,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+)
+from partage.member.settings import MemberSettings
+from partage.member.timers import Timer
+from partage.model.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+_JITTER: Final = 0.2
+
+
+class Core(Protocol):
+    """A core of `partage.member`."""
+
+    def handle(self, event: Event) -> Outcome:
+        """What comes of an event."""
+        ...
+
+
+def now_ms() -> int:
+    """The time that cores go by: it only goes on, also while the machine sleeps (Linux)."""
+    return time.clock_gettime_ns(_CLOCK) // 1_000_000
+
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Driver:
+    """One core and its coordinator.
+
+    ``perform`` does the actions that are not the driver's own business. ``settled`` is called
+    after each event, when all its actions are begun.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        settings: MemberSettings,
+        coordinator: Coordinator,
+        perform: Callable[[Action], None],
+        settled: Callable[[], None],
+    ) -> None:
+        self._core = core
+        self._settings = settings
+        self._coordinator = coordinator
+        self._perform = perform
+        self._settled = settled
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[Timer, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._link: int | None = None  # the serial of the search that found the coordinator
+        self._is_closed = False
+
+    def handle(self, event: Event) -> None:
+        """Have the core handle an event, and do what comes of it."""
+        if self._is_closed:
+            return
+        outcome = self._core.handle(event)
+        for action in outcome.actions:
+            self._do(action)
+        for key, deadline_ms in outcome.timers:
+            self._arm(key, deadline_ms)
+        self._settled()
+
+    def close(self) -> None:
+        """Handle nothing any more, and drop the connection."""
+        self._is_closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._coordinator.disconnect()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that will end in an event; it ends with the driver."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a fault in the member's shell", exc_info=task.exception())
+
+    # Timers.
+
+    def _arm(self, key: Timer, deadline_ms: int | None) -> None:
+        before = self._timers.pop(key, None)
+        if before is not None:
+            before.cancel()
+        if deadline_ms is not None:
+            wait_s = max(0, deadline_ms - now_ms()) / 1000
+            if key is Timer.RETRY:
+                wait_s *= random.uniform(1 - _JITTER, 1 + _JITTER)
+            self._timers[key] = self._loop.call_later(wait_s, self._fire, key, deadline_ms)
+
+    def _fire(self, key: Timer, deadline_ms: int) -> None:
+        if now_ms() < deadline_ms and key is not Timer.RETRY:
+            self._arm(key, deadline_ms)  # the loop's clock is not quite ours
+            return
+        del self._timers[key]
+        self.handle(TimerFired(at_ms=now_ms(), key=key))
+
+    # Actions.
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case FindCoordinator(serial=serial):
+                self.begin(self._find(serial))
+            case Disconnect():
+                self._coordinator.disconnect()
+            case SendLeave(is_parked=True):
+                # Behind a JoinGroup that is parked nobody would hear it.
+                self._coordinator.disconnect()
+                self.begin(self._send_elsewhere(action))
+            case SendJoin() | SendSync() | SendHeartbeat() | SendLeave():
+                self._send(action)
+            case _:
+                self._perform(action)
+
+    async def _find(self, serial: int) -> None:
+        try:
+            await self._coordinator.connected()
+        except RequestRefused as error:
+            self._not_found(serial, error_of(error.code), error)
+        except ClientError as error:
+            self._not_found(serial, None, error)
+        else:
+            self._link = serial
+            self.handle(CoordinatorFound(at_ms=now_ms(), serial=serial))
+
+    def _not_found(self, serial: int, code: ErrorCode | None, error: ClientError) -> None:
+        log.info("group %s has no coordinator for now: %s", self._settings.group_id, error)
+        self.handle(CoordinatorNotFound(at_ms=now_ms(), serial=serial, error=code))
+
+    def _send(self, action: Sending) -> None:
+        """Send at once, so that requests leave in the order of the actions; wait apart."""
+        link = self._link
+        assert link is not None, "a core sends only to a coordinator that was found"
+        self.begin(self._exchange(action, link))
+
+    async def _exchange(self, action: Sending, link: int) -> None:
+        api, message = request(action, self._settings.group_id)
+        try:
+            response = await self._coordinator.send(api, message, timeout_ms=self._patience(action))
+        except ClientError as error:
+            log.info("group %s: %s was not answered: %s", self._settings.group_id, api.name, error)
+            if link == self._link:
+                self._coordinator.disconnect()
+            self.handle(CoordinatorLost(at_ms=now_ms(), serial=link))
+        else:
+            self.handle(answered(action, response, now_ms()))
+
+    async def _send_elsewhere(self, action: SendLeave) -> None:
+        try:
+            await self._coordinator.connected()
+        except ClientError as error:
+            log.info("group %s was not told of the leave: %s", self._settings.group_id, error)
+        else:
+            self._link = action.serial
+            await self._exchange(action, action.serial)
+
+    def _patience(self, action: Sending) -> int:
+        """How long an answer may take: requests that park have the core's own timer."""
+        settings = self._settings
+        if isinstance(action, SendJoin | SendSync):
+            longest = max(settings.rebalance_timeout_ms, settings.request_timeout_ms)
+            return longest + 2 * settings.parked_lapse_ms
+        return settings.request_timeout_ms

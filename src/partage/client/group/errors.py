@@ -1,0 +1,61 @@
+"""What a member raises beside what every client does, each with a way out in its message."""
+
+from __future__ import annotations
+
+from partage.client.errors import ClientError, error_name
+from partage.model.errors import ErrorCode
+
+
+class GroupError(ClientError):
+    """The root of what only members of groups raise."""
+
+
+class CommitFailed(GroupError):  # noqa: N818 - named after what happened, as all of these
+    """Offsets were not committed; the message says why, and what becomes of their records."""
+
+    def __init__(self, why: str, code: int | None = None) -> None:
+        super().__init__(f"the offsets were not committed: {why}")
+        self.code = code
+
+
+class TooSlow(GroupError):  # noqa: N818
+    """Nobody polled for longer than ``max_poll_interval_ms``; others have the partitions now."""
+
+
+class AssignmentFailed(GroupError):  # noqa: N818
+    """The group's leader could not assign; nobody owns anything until it can."""
+
+
+class MemberFailed(GroupError):  # noqa: N818
+    """The member is out of its group for good; ``code`` is what the coordinator said."""
+
+    def __init__(self, group_id: str, code: int, reason: str) -> None:
+        advice = _ADVICE.get(code, "")
+        told = f" {advice}" if advice else ""
+        super().__init__(f"group {group_id!r}: {error_name(code)}: {reason}.{told}")
+        self.code = code
+
+
+class NotSubscribed(GroupError):  # noqa: N818
+    """Something that only a member of a group can do was asked of a consumer that is none."""
+
+
+class NoGroup(GroupError, ValueError):  # noqa: N818
+    """A consumer without ``group_id`` was asked to do what takes one."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} takes a group: give the consumer a group_id")
+
+
+_ADVICE: dict[int, str] = {
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "No assignor is common to all members: give this one "
+    "an assignor that the others have, or another group_id.",
+    ErrorCode.FENCED_INSTANCE_ID: "Another process has the same group_instance_id: give each one "
+    "of its own, and let the older of the two end.",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "The group has all the members that the broker allows "
+    "(group.max.size).",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "session_timeout_ms must be within the broker's "
+    "group.min.session.timeout.ms and group.max.session.timeout.ms.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "This user may not read in this group.",
+    ErrorCode.INVALID_GROUP_ID: "The broker does not take this group_id.",
+}

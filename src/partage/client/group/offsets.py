@@ -1,0 +1,162 @@
+"""Committed offsets: writing them in a member's name, and reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from partage.bridge.membership import error_of
+from partage.client.errors import RequestRefused, error_name
+from partage.client.group.coordinator import Coordinator
+from partage.client.group.errors import CommitFailed
+from partage.client.topics import TopicPartition
+from partage.member.member import Identity
+from partage.model.errors import ErrorCode
+from partage.wire.apis.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+)
+from partage.wire.apis.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchGroup,
+    OffsetFetchPartitionResult,
+    OffsetFetchRequest,
+    OffsetFetchTopic,
+    OffsetFetchTopicResult,
+)
+
+#: Of who is in no group, or only reads what one has committed.
+NOBODY: Final = Identity(generation=-1, member_id="", instance_id=None)
+
+#: Answers after which the coordinator is looked for anew.
+LOST: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+#: Errors that say that the member is not, or no longer, what it thinks it is.
+FENCED: Final = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+
+
+class OffsetAndMetadata(msgspec.Struct, frozen=True):
+    """A committed offset: that of the next record to be read. ``metadata`` is the user's own."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+async def commit(
+    coordinator: Coordinator, group_id: str, identity: Identity, offsets: Offsets
+) -> None:
+    """One attempt at committing; all partitions, or an error.
+
+    Raises:
+        RequestRefused: the whole request, with the code of its first error.
+        CommitFailed: a partition cannot be committed, whoever asks; others may be.
+        ClientError: as `Coordinator.send`.
+    """
+    await coordinator.connected()
+    answer = await coordinator.send(OFFSET_COMMIT, _commit(group_id, identity, offsets))
+    refused = [
+        (TopicPartition(topic.name, partition.partition_index), partition.error_code)
+        for topic in answer.topics
+        for partition in topic.partitions
+        if partition.error_code
+    ]
+    for _, code in refused:
+        if code in LOST:
+            coordinator.disconnect()
+        if code in FENCED or RequestRefused(code, "").is_retriable:
+            raise RequestRefused(code, f"committing offsets of group {group_id!r}")
+    if refused:
+        story = ", ".join(f"{partition}: {error_name(code)}" for partition, code in refused)
+        raise CommitFailed(story, refused[0][1])
+
+
+def _commit(group_id: str, identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
+    by_topic: dict[str, list[OffsetCommitPartition]] = {}
+    for partition, committed in offsets.items():
+        by_topic.setdefault(partition.topic, []).append(
+            OffsetCommitPartition(
+                partition_index=partition.partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                committed_metadata=committed.metadata,
+            )
+        )
+    return OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.instance_id,
+        topics=[OffsetCommitTopic(name=name, partitions=of) for name, of in by_topic.items()],
+    )
+
+
+async def committed(
+    coordinator: Coordinator, group_id: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What the group has committed; partitions without an offset are left out. One attempt.
+
+    Raises:
+        RequestRefused: with the code of the first error.
+        ClientError: as `Coordinator.send`.
+    """
+    await coordinator.connected()
+    answer = await coordinator.send(OFFSET_FETCH, _fetch(group_id, partitions))
+    topics, code = answer.topics, answer.error_code
+    for group in answer.groups:  # before v8 the answer itself is that of the one group
+        topics, code = group.topics, group.error_code
+    _check(coordinator, group_id, code)
+    found = {}
+    for partition, result in _results(topics):
+        _check(coordinator, group_id, result.error_code)
+        if result.committed_offset >= 0:
+            found[partition] = OffsetAndMetadata(
+                result.committed_offset, result.metadata or "", result.committed_leader_epoch
+            )
+    return found
+
+
+def _fetch(group_id: str, partitions: Sequence[TopicPartition]) -> OffsetFetchRequest:
+    """Before v8 a request is about one group (KIP-709)."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    topics = [OffsetFetchTopic(name=n, partition_indexes=of) for n, of in by_topic.items()]
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=topics,
+        groups=[OffsetFetchGroup(group_id=group_id, topics=topics)],
+        require_stable=True,  # what a transaction is about to commit may be taken back (KIP-447)
+    )
+
+
+def _results(
+    topics: Iterable[OffsetFetchTopicResult],
+) -> list[tuple[TopicPartition, OffsetFetchPartitionResult]]:
+    return [
+        (TopicPartition(topic.name, result.partition_index), result)
+        for topic in topics
+        for result in topic.partitions
+    ]
+
+
+def _check(coordinator: Coordinator, group_id: str, code: int) -> None:
+    if not code:
+        return
+    if error_of(code) in LOST:
+        coordinator.disconnect()
+    raise RequestRefused(code, f"reading the offsets of group {group_id!r}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 from hypothesis import strategies as st
 
 from partage.assignors import Assignment, Member, Topic
 
+Group: TypeAlias = tuple[list[Member], dict[str, Topic]]
 TOPICS = ("a", "b", "c", "d", "e")
 
 
@@ -48,9 +50,7 @@ def subscriptions(draw: st.DrawFn) -> tuple[str, ...]:
 
 
 @st.composite
-def fresh_groups(
-    draw: st.DrawFn, *, members_max: int = 6, alike: bool | None = None
-) -> tuple[list[Member], dict[str, Topic]]:
+def fresh_groups(draw: st.DrawFn, *, members_max: int = 6, alike: bool | None = None) -> Group:
     """Members that own nothing yet, of equal or different subscriptions."""
     its_topics = draw(topics())
     count = draw(st.integers(1, members_max))
@@ -71,9 +71,7 @@ def fresh_groups(
 
 
 @st.composite
-def claiming_groups(
-    draw: st.DrawFn, *, alike: bool | None = None
-) -> tuple[list[Member], dict[str, Topic]]:
+def claiming_groups(draw: st.DrawFn, *, alike: bool | None = None) -> Group:
     """Members that claim to own all sorts of things: what others do, and what is gone, too."""
     members, its_topics = draw(fresh_groups(alike=alike))
     claims = st.dictionaries(
@@ -105,9 +103,7 @@ def owning(members: Sequence[Member], assignment: Assignment, generation: int = 
 
 
 @st.composite
-def changes(
-    draw: st.DrawFn, members: Sequence[Member], its_topics: Mapping[str, Topic]
-) -> tuple[list[Member], dict[str, Topic]]:
+def changes(draw: st.DrawFn, members: Sequence[Member], its_topics: Mapping[str, Topic]) -> Group:
     """What may happen to a group: members leave, join, want something else; topics grow."""
     left = [member for member in members if draw(st.integers(0, 3)) > 0]
     if draw(st.integers(0, 3)) == 0:
@@ -127,7 +123,7 @@ def changes(
 def history(
     chance: random.Random,
     assign: Callable[[Sequence[Member], Mapping[str, Topic]], Assignment],
-) -> tuple[list[Member], dict[str, Topic]]:
+) -> Group:
     """A group that was assigned once by somebody, and to which things have happened since."""
 
     def wanted() -> tuple[str, ...]:

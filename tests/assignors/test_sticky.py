@@ -31,6 +31,7 @@ def sticky(members, topics):
     return Sticky().assign(told, topics)
 
 
+@settings(max_examples=50)
 @given(groups.claiming_groups())
 def test_every_partition_goes_to_one_subscriber(group):
     members, topics = group
@@ -38,6 +39,7 @@ def test_every_partition_goes_to_one_subscriber(group):
     check_assignment(members, topics, CooperativeSticky().assign(members, topics), cooperative=True)
 
 
+@settings(max_examples=50)
 @given(groups.claiming_groups(alike=True))
 def test_members_that_subscribe_alike_get_alike(group):
     members, topics = group
@@ -45,6 +47,7 @@ def test_members_that_subscribe_alike_get_alike(group):
     assert max(loads) - min(loads) <= 1
 
 
+@settings(max_examples=50)
 @given(groups.claiming_groups(), st.randoms(use_true_random=False))
 def test_the_order_of_input_makes_no_difference(group, shuffling):
     members, topics = group
@@ -54,6 +57,7 @@ def test_the_order_of_input_makes_no_difference(group, shuffling):
     assert again == CooperativeSticky().assign(members, topics)
 
 
+@settings(max_examples=50)
 @given(groups.fresh_groups())
 def test_what_is_level_stays_as_it_is(group):
     members, topics = group
@@ -61,6 +65,7 @@ def test_what_is_level_stays_as_it_is(group):
     assert groups.flat(sticky(groups.owning(members, first), topics)) == groups.flat(first)
 
 
+@settings(max_examples=50)
 @given(groups.claiming_groups())
 def test_no_chain_of_moves_makes_it_more_level(group):
     members, topics = group
@@ -113,6 +118,7 @@ def test_no_less_sticky_than_peers():
     assert more > less
 
 
+@settings(max_examples=50)
 @given(groups.fresh_groups(), st.data())
 def test_a_cooperative_group_settles_and_hands_nothing_over_at_once(group, data):
     members, topics = group

@@ -127,6 +127,10 @@ class Assignor(ABC):
     ) -> None:
         """Told on every member what it got in which generation, before its listener hears of it."""
 
+    def rack_of_broker(self, host: str, rack: str | None) -> str | None:
+        """The rack of a broker, for `Topic.racks`; by default what the metadata says."""
+        return rack
+
     def explain(
         self, members: Sequence[Member], topics: Mapping[str, Topic], assignment: Assignment
     ) -> list[Reason]:

@@ -1,8 +1,21 @@
-"""Members and partitions in racks (KIP-881)."""
+"""Members and partitions in racks (KIP-881): reading from a replica nearby.
+
+Loads come first: partitions only change places, so that everybody has as many as before. Which is
+why it works on any assignment, and last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from partage.assignors.base import Member, Topic
+    from partage.assignors.claims import Holders
+    from partage.assignors.returning import Share
+
+Returned: TypeAlias = tuple[tuple[str, int], ...]
 
 
 def are_worth_matching(
@@ -13,3 +26,153 @@ def are_worth_matching(
     if everywhere.isdisjoint(member_racks):
         return False
     return any(racks != everywhere for racks in partition_racks)
+
+
+def match_racks(
+    shares: Sequence[Share],
+    holders: Holders,
+    members: Sequence[Member],
+    topics: Mapping[str, Topic],
+) -> None:
+    """Let members exchange partitions, in place, until no exchange of two matches more racks.
+
+    What a member does not own yet goes first: it moves for nothing, and a cooperative group, where
+    an owned partition takes two generations to move, would otherwise never come to rest.
+    """
+    racks = [partition for name in sorted(topics) for partition in topics[name].racks]
+    if are_worth_matching({member.rack for member in members if member.rack}, racks):
+        _Matching(shares, holders, members, topics).run()
+
+
+class _Matching:
+    """Who has what that is not in its rack, and who could have it instead."""
+
+    def __init__(
+        self,
+        shares: Sequence[Share],
+        holders: Holders,
+        members: Sequence[Member],
+        topics: Mapping[str, Topic],
+    ) -> None:
+        self.shares = shares
+        self.holders = holders
+        self.rack_of = [member.rack or None for member in members]
+        self.wants = [frozenset(member.topics) for member in members]
+        self.racks = {name: topic.racks for name, topic in topics.items()}
+        self.loads = [sum(map(len, share.values())) for share in shares]
+        #: By rack: who is there, and has something from elsewhere.
+        self.misplaced: dict[str, dict[int, dict[tuple[str, int], None]]] = {}
+        #: By a member's rack, by another: what is in both, and its holder as it was at first.
+        self.in_both: dict[str, dict[str, deque[tuple[int, str, int]]]] = {}
+        for holder, share in enumerate(shares):
+            rack = self.rack_of[holder]
+            if rack is None:
+                continue
+            self.misplaced.setdefault(rack, {})[holder] = {}
+            for name, partitions in share.items():
+                for partition in partitions:
+                    self._note(holder, rack, name, partition)
+
+    def _note(self, holder: int, rack: str, name: str, partition: int) -> None:
+        racks = self._racks(name, partition)
+        if rack not in racks:
+            self.misplaced[rack][holder][name, partition] = None
+            return
+        for other in sorted(racks):
+            if other != rack:
+                found = self.in_both.setdefault(rack, {}).setdefault(other, deque())
+                found.append((holder, name, partition))
+
+    def _racks(self, name: str, partition: int) -> frozenset[str]:
+        racks = self.racks[name]
+        return racks[partition] if partition < len(racks) else frozenset()
+
+    def run(self) -> None:
+        for is_owned in False, True:
+            for rack in sorted(self.misplaced):
+                for holder in sorted(self.misplaced[rack]):
+                    for passed in list(self.misplaced[rack][holder]):
+                        if (
+                            passed in self.misplaced[rack][holder]
+                            and self._owns(holder, passed) is is_owned
+                        ):
+                            self._place(holder, rack, passed)
+
+    def _owns(self, member: int, passed: tuple[str, int]) -> bool:
+        of_topic = self.holders.get(passed[0])
+        return of_topic is not None and of_topic.get(passed[1]) == member
+
+    def _place(self, holder: int, rack: str, passed: tuple[str, int]) -> None:
+        """Find a member in one of the partition's racks, and what it gives in return if need be."""
+        near = [other for other in sorted(self._racks(*passed)) if other in self.misplaced]
+        takers = [
+            (taker, other)
+            for other in near
+            for taker in self.misplaced[other]
+            if passed[0] in self.wants[taker]
+        ]
+        for find in self._misplaced_unowned, self._nothing, self._misplaced_owned:
+            for taker, other in takers:
+                if (back := find(taker, other, holder, rack)) is not None:
+                    self._pass(holder, rack, passed, taker, other)
+                    for returned in back:
+                        self._pass(taker, other, returned, holder, rack)
+                    return
+        for other in near:
+            if (found := self._in_both(passed[0], other, holder, rack)) is not None:
+                taker, returned = found
+                self._pass(holder, rack, passed, taker, other)
+                self._pass(taker, other, returned, holder, rack)
+                return
+
+    def _nothing(self, taker: int, other: str, holder: int, rack: str) -> Returned | None:
+        """Where the taker has one less than the holder, they may as well change places."""
+        return () if self.loads[taker] == self.loads[holder] - 1 else None
+
+    def _misplaced_unowned(self, taker: int, other: str, holder: int, rack: str) -> Returned | None:
+        return self._misplaced(taker, other, holder, rack, is_owned=False)
+
+    def _misplaced_owned(self, taker: int, other: str, holder: int, rack: str) -> Returned | None:
+        return self._misplaced(taker, other, holder, rack, is_owned=True)
+
+    def _misplaced(
+        self, taker: int, other: str, holder: int, rack: str, *, is_owned: bool
+    ) -> Returned | None:
+        """What is from elsewhere and the holder may have; rather something from its rack."""
+        may = [
+            back
+            for back in self.misplaced[other][taker]
+            if back[0] in self.wants[holder] and self._owns(taker, back) is is_owned
+        ]
+        if not may:
+            return None
+        return (next((back for back in may if rack in self._racks(*back)), may[0]),)
+
+    def _in_both(
+        self, name: str, other: str, holder: int, rack: str
+    ) -> tuple[int, tuple[str, int]] | None:
+        """Something in the taker's rack and in the holder's, too."""
+        found = self.in_both.get(other, {}).get(rack, deque())
+        for _ in range(len(found)):
+            taker, its_name, its = found[0]
+            if its not in self.shares[taker].get(its_name, ()):
+                found.popleft()  # it has gone elsewhere since
+            elif name in self.wants[taker] and its_name in self.wants[holder]:
+                return taker, (its_name, its)
+            else:
+                found.rotate(-1)
+        return None
+
+    def _pass(
+        self, giver: int, its_rack: str, passed: tuple[str, int], taker: int, other: str
+    ) -> None:
+        name, partition = passed
+        self.misplaced[its_rack][giver].pop(passed, None)
+        share = self.shares[giver]
+        share[name].remove(partition)
+        if not share[name]:
+            del share[name]
+        self.shares[taker].setdefault(name, []).append(partition)
+        self.loads[giver] -= 1
+        self.loads[taker] += 1
+        self._note(taker, other, name, partition)

@@ -20,8 +20,9 @@ from partage.assignors.base import (
     RebalanceProtocol,
     Topic,
 )
-from partage.assignors.claims import Claim, settle
+from partage.assignors.claims import Claim, Holders, settle
 from partage.assignors.cooperation import withhold
+from partage.assignors.racks import match_racks
 from partage.assignors.returning import Share
 from partage.assignors.user_data import (
     decode_generation,
@@ -51,7 +52,8 @@ class Sticky(Assignor):
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
         ordered = sorted(members, key=lambda member: member.order)
-        return by_id(ordered, balance_members(ordered, [claim_of(m) for m in ordered], topics))
+        holders = settle([claim_of(member) for member in ordered])
+        return by_id(ordered, place(ordered, holders, topics))
 
 
 class CooperativeSticky(Assignor):
@@ -77,8 +79,7 @@ class CooperativeSticky(Assignor):
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
         ordered = sorted(members, key=lambda member: member.order)
         holders = settle([cooperative_claim(member) for member in ordered])
-        sizes = {name: topic.partition_count for name, topic in topics.items()}
-        shares = balance([member.topics for member in ordered], holders, sizes)
+        shares = place(ordered, holders, topics)
         return withhold(ordered, by_id(ordered, shares), holders)
 
 
@@ -94,12 +95,12 @@ def cooperative_claim(member: Member) -> Claim:
     return Claim(decode_generation(member.user_data), member.owned)
 
 
-def balance_members(
-    members: Sequence[Member], claims: Sequence[Claim], topics: Mapping[str, Topic]
-) -> list[Share]:
-    """Share out all topics among members, given what each says it owns."""
+def place(members: Sequence[Member], holders: Holders, topics: Mapping[str, Topic]) -> list[Share]:
+    """Share out all topics: level first, then in the right racks (KIP-881), then sticky."""
     sizes = {name: topic.partition_count for name, topic in topics.items()}
-    return balance([member.topics for member in members], settle(claims), sizes)
+    shares = balance([member.topics for member in members], holders, sizes)
+    match_racks(shares, holders, members, topics)
+    return shares
 
 
 def by_id(members: Sequence[Member], shares: Sequence[Share]) -> dict[str, Share]:

@@ -1,0 +1,58 @@
+"""Weighted: members say how much they can take, and get in proportion."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from partage.assignors.balancing import balance
+from partage.assignors.base import Assignment, Assignor, Member, RebalanceProtocol, Topic
+from partage.assignors.cooperation import owners, withhold
+from partage.assignors.sticky import by_id
+
+_WEIGHT = struct.Struct(">d")
+
+
+class Weighted(Assignor):
+    """Partitions in proportion to ``weight``: a number of CPUs, or whatever all members mean by it.
+
+    As sticky as can be; where weights are equal it is `CooperativeSticky` under another name.
+    """
+
+    name: ClassVar[str] = "weighted"
+    rebalance_protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (
+        RebalanceProtocol.COOPERATIVE,
+        RebalanceProtocol.EAGER,
+    )
+
+    def __init__(self, weight: float = 1.0) -> None:
+        if not _is_weight(weight):
+            raise ValueError(f"a weight is a positive number, not {weight}")
+        self.weight = float(weight)
+
+    def user_data(
+        self, topics: Iterable[str], owned: Mapping[str, Sequence[int]], generation: int
+    ) -> bytes | None:
+        return _WEIGHT.pack(self.weight)
+
+    def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
+        ordered = sorted(members, key=lambda member: member.order)
+        holders = owners(ordered)
+        sizes = {name: topic.partition_count for name, topic in topics.items()}
+        weights = [weight_of(member) for member in ordered]
+        shares = balance([member.topics for member in ordered], holders, sizes, weights)
+        return withhold(ordered, by_id(ordered, shares), holders)
+
+
+def weight_of(member: Member) -> float:
+    """What a member says it can take; 1 if it says nothing sensible."""
+    if len(member.user_data) != _WEIGHT.size:
+        return 1.0
+    weight: float = _WEIGHT.unpack(member.user_data)[0]
+    return weight if _is_weight(weight) else 1.0
+
+
+def _is_weight(weight: float) -> bool:
+    return math.isfinite(weight) and weight > 0

@@ -134,9 +134,7 @@ class PartitionLog:
         return self._step()
 
     def mark_synced(self, end: End) -> None:
-        """A checkpoint was performed that was made with this end of what is ``durable``: the next
-        one need not sync the same files again.
-        """
+        """A checkpoint made at this end of what is ``durable`` is done: the next begins there."""
         self._segments.synced = end
 
     def close(self) -> Step:

@@ -1,8 +1,8 @@
 """The topics that this broker holds, and their partitions, from start-up to deletion.
 
 What changes the catalogue is decided on the loop at once and made durable in a thread, one change
-after the other, before anybody is told. If that fails the broker stops: its catalogue is ahead of
-its file.
+after the other, before anybody is told. If that fails the change is taken back; where it cannot
+be, the broker stops: its catalogue is ahead of its file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from partage.broker.ids import fresh_topic_id
 from partage.broker.partition import Partition
 from partage.broker.writer import Writer
 from partage.log.config import LogConfig, check_configs
+from partage.log.damage import DamagedFile
 from partage.log.disk import Disk
 from partage.log.layout import partition_directory
 from partage.log.markers import Markers
@@ -90,7 +91,8 @@ class Hosted:
             created = await self.create(
                 OFFSETS_TOPIC, self.settings.offsets_partitions, _OFFSETS_CONFIGS
             )
-            assert not isinstance(created, Refusal), created
+            if isinstance(created, Refusal):
+                raise OSError(created.message)
 
     def _load(self) -> None:
         self._catalogue = Topics.load(self._disk)
@@ -190,6 +192,8 @@ class Hosted:
             if isinstance(change, Refusal):
                 return change
             partitions = await self._apply(change, range(partition_count))
+            if isinstance(partitions, Refusal):
+                return partitions
             hosted = self._topics[name] = HostedTopic(change.topic, partitions)
             return hosted
 
@@ -238,6 +242,8 @@ class Hosted:
                 return change
             hosted = self._topics[name]
             added = await self._apply(change, range(len(hosted.partitions), partition_count))
+            if isinstance(added, Refusal):
+                return added
             hosted.topic = change.topic
             hosted.partitions += added
             return hosted
@@ -261,14 +267,20 @@ class Hosted:
             change = self._catalogue.set_configs(name, configs)
             if isinstance(change, Refusal):
                 return change
-            await self._apply(change, ())
+            applied = await self._apply(change, ())
+            if isinstance(applied, Refusal):
+                return applied
             hosted.topic = change.topic
             for partition in hosted.partitions:
                 partition.log.config = self._config(change.topic)
             return None
 
-    async def _apply(self, change: Change, new_partitions: Iterable[int]) -> list[Partition]:
-        """Make a change durable, then open the partitions that came with it."""
+    async def _apply(
+        self, change: Change, new_partitions: Iterable[int]
+    ) -> list[Partition] | Refusal:
+        """Make a change durable, then open the partitions that came with it. Refused with
+        KAFKA_STORAGE_ERROR where the disk takes no more, and all is as it was before.
+        """
 
         def apply() -> list[Partition]:
             apply_change(self._disk, change)
@@ -277,8 +289,25 @@ class Hosted:
         try:
             return await asyncio.to_thread(apply)
         except OSError as error:
+            if await self._is_taken_back(change):
+                log.error("a change of topic %s failed: %s", change.topic.name, error)
+                message = f"the list of topics cannot be written: {error}"
+                return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, message)
             self._on_fatal(error)
             raise
+
+    async def _is_taken_back(self, change: Change) -> bool:
+        """Whether the catalogue is again what its file says, and that is without the change."""
+        if change.renames:
+            return False  # of a topic that nobody can write to any more
+        try:
+            catalogue = await asyncio.to_thread(Topics.load, self._disk)
+        except (OSError, DamagedFile):
+            return False
+        if catalogue.get(change.topic.name) == change.topic:
+            return False
+        self._catalogue = catalogue
+        return True
 
     async def reopen(self, name: str, index: int) -> Partition:
         """Open a partition again whose writing failed; what is on disk is what counts."""

@@ -5,9 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from interop.oracle import differences
+from partage.assignors.page import page as assignors_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_differences_are_those_that_interop_checks():
     assert differences.as_markdown() in (DOCS / "differences.md").read_text()
+
+
+def test_the_assignors_do_what_their_pictures_show():
+    """Otherwise: ``python -m partage.assignors.page > docs/assignors.md``."""
+    assert (DOCS / "assignors.md").read_text() == assignors_page()

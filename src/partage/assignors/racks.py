@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from partage.assignors.claims import Holders
     from partage.assignors.returning import Share
 
-Returned: TypeAlias = tuple[tuple[str, int], ...]
+#: A topic and a partition that passes from one to another.
+Passed: TypeAlias = tuple[str, int]
+#: Who takes it, and what it gives in return, if anything.
+Found: TypeAlias = tuple[int, Passed | None]
 
 
 def are_worth_matching(
@@ -60,7 +63,8 @@ class _Matching:
         self.wants = [frozenset(member.topics) for member in members]
         self.racks = {name: topic.racks for name, topic in topics.items()}
         self.loads = [sum(map(len, share.values())) for share in shares]
-        #: By rack: who is there, and has something from elsewhere.
+        #: By rack: who is there; and of them who has what from elsewhere.
+        self.present: dict[str, list[int]] = {}
         self.misplaced: dict[str, dict[int, dict[tuple[str, int], None]]] = {}
         #: By a member's rack, by another: what is in both, and its holder as it was at first.
         self.in_both: dict[str, dict[str, deque[tuple[int, str, int]]]] = {}
@@ -68,7 +72,8 @@ class _Matching:
             rack = self.rack_of[holder]
             if rack is None:
                 continue
-            self.misplaced.setdefault(rack, {})[holder] = {}
+            self.present.setdefault(rack, []).append(holder)
+            self.misplaced.setdefault(rack, {})
             for name, partitions in share.items():
                 for partition in partitions:
                     self._note(holder, rack, name, partition)
@@ -76,7 +81,7 @@ class _Matching:
     def _note(self, holder: int, rack: str, name: str, partition: int) -> None:
         racks = self._racks(name, partition)
         if rack not in racks:
-            self.misplaced[rack][holder][name, partition] = None
+            self.misplaced[rack].setdefault(holder, {})[name, partition] = None
             return
         for other in sorted(racks):
             if other != rack:
@@ -91,66 +96,60 @@ class _Matching:
         for is_owned in False, True:
             for rack in sorted(self.misplaced):
                 for holder in sorted(self.misplaced[rack]):
-                    for passed in list(self.misplaced[rack][holder]):
+                    for passed in list(self.misplaced[rack].get(holder, ())):
                         if (
-                            passed in self.misplaced[rack][holder]
+                            passed in self.misplaced[rack].get(holder, ())
                             and self._owns(holder, passed) is is_owned
                         ):
                             self._place(holder, rack, passed)
 
-    def _owns(self, member: int, passed: tuple[str, int]) -> bool:
+    def _owns(self, member: int, passed: Passed) -> bool:
         of_topic = self.holders.get(passed[0])
         return of_topic is not None and of_topic.get(passed[1]) == member
 
-    def _place(self, holder: int, rack: str, passed: tuple[str, int]) -> None:
+    def _place(self, holder: int, rack: str, passed: Passed) -> None:
         """Find a member in one of the partition's racks, and what it gives in return if need be."""
         near = [other for other in sorted(self._racks(*passed)) if other in self.misplaced]
-        takers = [
-            (taker, other)
-            for other in near
-            for taker in self.misplaced[other]
-            if passed[0] in self.wants[taker]
-        ]
-        for find in self._misplaced_unowned, self._nothing, self._misplaced_owned:
-            for taker, other in takers:
-                if (back := find(taker, other, holder, rack)) is not None:
+        for find in self._unowned, self._swapping_loads, self._owned, self._in_both:
+            for other in near:
+                if (found := find(passed[0], other, holder, rack)) is not None:
+                    taker, returned = found
                     self._pass(holder, rack, passed, taker, other)
-                    for returned in back:
+                    if returned is not None:
                         self._pass(taker, other, returned, holder, rack)
                     return
-        for other in near:
-            if (found := self._in_both(passed[0], other, holder, rack)) is not None:
-                taker, returned = found
-                self._pass(holder, rack, passed, taker, other)
-                self._pass(taker, other, returned, holder, rack)
-                return
 
-    def _nothing(self, taker: int, other: str, holder: int, rack: str) -> Returned | None:
-        """Where the taker has one less than the holder, they may as well change places."""
-        return () if self.loads[taker] == self.loads[holder] - 1 else None
+    def _swapping_loads(self, name: str, other: str, holder: int, rack: str) -> Found | None:
+        """A taker that has one less than the holder: they may as well change places."""
+        wanted = self.loads[holder] - 1
+        for taker in self.present[other]:
+            if self.loads[taker] == wanted and name in self.wants[taker]:
+                return taker, None
+        return None
 
-    def _misplaced_unowned(self, taker: int, other: str, holder: int, rack: str) -> Returned | None:
-        return self._misplaced(taker, other, holder, rack, is_owned=False)
+    def _unowned(self, name: str, other: str, holder: int, rack: str) -> Found | None:
+        return self._from_elsewhere(name, other, holder, rack, is_owned=False)
 
-    def _misplaced_owned(self, taker: int, other: str, holder: int, rack: str) -> Returned | None:
-        return self._misplaced(taker, other, holder, rack, is_owned=True)
+    def _owned(self, name: str, other: str, holder: int, rack: str) -> Found | None:
+        return self._from_elsewhere(name, other, holder, rack, is_owned=True)
 
-    def _misplaced(
-        self, taker: int, other: str, holder: int, rack: str, *, is_owned: bool
-    ) -> Returned | None:
-        """What is from elsewhere and the holder may have; rather something from its rack."""
-        may = [
-            back
-            for back in self.misplaced[other][taker]
-            if back[0] in self.wants[holder] and self._owns(taker, back) is is_owned
-        ]
-        if not may:
-            return None
-        return (next((back for back in may if rack in self._racks(*back)), may[0]),)
+    def _from_elsewhere(
+        self, name: str, other: str, holder: int, rack: str, *, is_owned: bool
+    ) -> Found | None:
+        """Something that is not in the taker's rack either; rather something in the holder's."""
+        for taker, has in self.misplaced[other].items():
+            if name not in self.wants[taker]:
+                continue
+            may = [
+                back
+                for back in has
+                if back[0] in self.wants[holder] and self._owns(taker, back) is is_owned
+            ]
+            if may:
+                return taker, next((its for its in may if rack in self._racks(*its)), may[0])
+        return None
 
-    def _in_both(
-        self, name: str, other: str, holder: int, rack: str
-    ) -> tuple[int, tuple[str, int]] | None:
+    def _in_both(self, name: str, other: str, holder: int, rack: str) -> Found | None:
         """Something in the taker's rack and in the holder's, too."""
         found = self.in_both.get(other, {}).get(rack, deque())
         for _ in range(len(found)):
@@ -163,11 +162,12 @@ class _Matching:
                 found.rotate(-1)
         return None
 
-    def _pass(
-        self, giver: int, its_rack: str, passed: tuple[str, int], taker: int, other: str
-    ) -> None:
+    def _pass(self, giver: int, its_rack: str, passed: Passed, taker: int, other: str) -> None:
         name, partition = passed
-        self.misplaced[its_rack][giver].pop(passed, None)
+        elsewhere = self.misplaced[its_rack].get(giver, {})
+        elsewhere.pop(passed, None)
+        if not elsewhere:
+            self.misplaced[its_rack].pop(giver, None)
         share = self.shares[giver]
         share[name].remove(partition)
         if not share[name]:

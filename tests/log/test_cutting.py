@@ -42,6 +42,20 @@ def test_a_damaged_log_can_be_used_again_once_it_is_cut() -> None:
     assert host.open().log.end_offset == 8
 
 
+def test_what_was_kept_before_is_kept_on() -> None:
+    host = damaged_host()
+    host.close()
+    (*_, first) = cut_log(host.disk, FIRST, 0)
+    host.open()
+    host.write(batch(b"another"))
+    host.close()
+    (*_, second) = cut_log(host.disk, FIRST, 0)
+    assert first.kept_in
+    assert second.kept_in
+    assert host.disk.size(first.kept_in) == 3 * SIZE
+    assert host.disk.size(second.kept_in) == len(batch(b"another"))
+
+
 def test_later_segments_go_too_and_all_is_kept() -> None:
     host = damaged_host()
     host.close()

@@ -11,7 +11,8 @@
     TOPIC-P/compaction.progress          up to where it was compacted, and when
     TOPIC-P/compaction.swap              a compaction being swapped in
     TOPIC-P/*.cleaned, *.tmp             unfinished work, removed at start-up
-    TOPIC-P/*.torn-POSITION              bytes that start-up cut off, kept to be looked at
+    TOPIC-P/*.torn-POSITION              bytes that start-up cut off, kept to be looked at; with -2,
+                                         -3, ... those that were cut off there later
     TOPIC-P.ID.deleted                   a deleted topic's partition, on its way out
 """
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain, count
 from posixpath import dirname
 
 import msgspec
 
 from partage.log.disk import Disk
-from partage.log.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_of
+from partage.log.layout import INDEX, LOG, SNAPSHOT, TIME_INDEX, file_of, name_of
 
 _CHUNK_BYTES = 1 << 20
 
@@ -31,7 +32,7 @@ def cut_tail(disk: Disk, path: str, position: int, reason: str) -> Cut:
     length = disk.size(path) - position
     kept_in = None
     if _has_content(disk, path, position):
-        kept_in = f"{path}.torn-{position}"
+        kept_in = _free_name(disk, path, position)
         _copy(disk, path, position, kept_in)
     disk.truncate(path, position)
     disk.sync(path)
@@ -42,7 +43,7 @@ def set_aside(disk: Disk, directory: str, base_offset: int, reason: str) -> Cut:
     """Take a whole segment out of a log, durably; likewise."""
     path = file_of(directory, base_offset, LOG)
     length = disk.size(path)
-    kept_in = f"{path}.torn-0" if _has_content(disk, path, 0) else None
+    kept_in = _free_name(disk, path, 0) if _has_content(disk, path, 0) else None
     if kept_in:
         disk.rename(path, kept_in)
     else:
@@ -51,6 +52,13 @@ def set_aside(disk: Disk, directory: str, base_offset: int, reason: str) -> Cut:
         disk.remove(file_of(directory, base_offset, suffix))
     disk.sync_directory(directory)
     return Cut(path=path, position=0, length=length, reason=reason, kept_in=kept_in)
+
+
+def _free_name(disk: Disk, path: str, position: int) -> str:
+    """Where to keep what is cut off, beside what was cut off there before."""
+    kept_in, names = f"{path}.torn-{position}", set(disk.names(dirname(path)))
+    others = (f"{kept_in}-{number}" for number in count(2))
+    return next(name for name in chain([kept_in], others) if name_of(name) not in names)
 
 
 def _has_content(disk: Disk, path: str, position: int) -> bool:
@@ -62,7 +70,6 @@ def _has_content(disk: Disk, path: str, position: int) -> bool:
 
 
 def _copy(disk: Disk, path: str, position: int, target: str) -> None:
-    disk.remove(target)
     at = 0
     while chunk := disk.read(path, position + at, _CHUNK_BYTES):
         disk.write(target, at, [chunk])

@@ -277,6 +277,5 @@ class Group:
             choice = next(p.name for p in member.protocols if p.name in candidates)
             votes[choice] = votes.get(choice, 0) + 1
         most = max(votes.values())
-        leader = self.members[self.leader or ""]
-        ranked = [p.name for p in leader.protocols if votes.get(p.name) == most]
-        return ranked[0] if ranked else next(n for n, count in votes.items() if count == most)
+        leader = self.members[self.leader or ""]  # who lists all candidates, as everybody does
+        return next(p.name for p in leader.protocols if votes.get(p.name) == most)

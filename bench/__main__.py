@@ -15,7 +15,7 @@ from bench.figures import Figure, table_of
 from bench.machine import Busyness, describe, fdatasync_time
 from bench.page import table, update
 
-QUESTIONS = ("heartbeats", "groups", "topics", "commits", "start", "records")
+QUESTIONS = ("heartbeats", "groups", "topics", "commits", "start", "records", "assignors")
 
 
 def main() -> None:

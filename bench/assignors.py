@@ -1,0 +1,241 @@
+"""How long does a leader take to assign?
+
+The question that grows with the group: one member of a settled cooperative group leaves, and the
+leader finds new owners for what it had. All topics have equally many partitions; members subscribe
+to all of them, or, in ten classes, to ten different selections. CPU time of one call, from members
+and topics to what is handed out, the best of several rounds. The clients' own assignors get the
+same group in their own types; they are asked in turns, and at sizes at which one can wait for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AiokafkaRange
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
+    StickyAssignorUserDataV1,
+    StickyPartitionAssignor,
+)
+
+from bench.figures import Figure
+from partage.assignors import Assignment, CooperativeSticky, Member, Range, Topic
+
+with warnings.catch_warnings():
+    # kafka-python reads its definitions through a deprecated function.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+
+TITLE = "Assignors"
+
+_TOPICS = 20
+#: Members, partitions, and the seconds that are wanted with one class of subscription and with ten.
+_SIZES = (
+    (1_000, 10_000, 0.05, 0.1),
+    (5_000, 50_000, 0.4, 1.0),
+    (10_000, 100_000, 0.8, 2.5),
+)
+#: Members, topics, partitions: what peers are given.
+_WITH_PEERS = ((100, 10, 1_000), (1_000, 1, 1_000))
+
+Group = tuple[list[Member], dict[str, Topic]]
+Contestant = Callable[[Sequence[Member], Mapping[str, Topic]], Callable[[], object]]
+
+
+def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """First by ourselves at size, then beside peers."""
+    rounds = 3 if is_quick else 7
+    for members, partitions, wanted, wanted_of_ten in _SIZES[: 1 if is_quick else None]:
+        for classes, seconds in ((1, wanted), (10, wanted_of_ten)):
+            yield _alone(members, partitions, classes, seconds, rounds)
+    for members, topics, partitions in _WITH_PEERS[: 1 if is_quick else None]:
+        yield from _beside_peers(members, topics, partitions)
+    yield from _range(1_000, 10, 10_000, rounds)
+
+
+def _alone(members: int, partitions: int, classes: int, wanted: float, rounds: int) -> Figure:
+    group = _group(members, _TOPICS, partitions, classes)
+    fresh = _best({"": _ours(CooperativeSticky(), *group)}, rounds)[""]
+    after = _best({"": _ours(CooperativeSticky(), *_one_left(*group))}, rounds)[""]
+    subscribed = "one subscription" if classes == 1 else f"{classes} subscriptions"
+    return Figure(
+        what=f"{members:,} members × {partitions:,} partitions, {subscribed}: one leaves",
+        unit="s CPU",
+        ours=after,
+        less_is_better=True,
+        wanted=wanted,
+        note=f"all at once, in a group that is new: {fresh:.3f} s",
+    )
+
+
+def _beside_peers(members: int, topics: int, partitions: int) -> Iterator[Figure]:
+    group = _one_left(*_group(members, topics, partitions, 1))
+    calls = {
+        "ours": _ours(CooperativeSticky(), *group),
+        "kafka-python": _kafka_python_cooperative(*group),
+        "aiokafka, sticky": _aiokafka_sticky(*group),
+    }
+    took = _best(calls, 1)
+    took["ours"] = min(took["ours"], _best({"ours": calls["ours"]}, 5)["ours"])
+    for name in list(calls)[1:]:
+        yield Figure(
+            what=f"{members:,} members × {partitions:,} partitions: one leaves",
+            unit="s CPU",
+            ours=took["ours"],
+            peer_name=name,
+            peer=took[name],
+            less_is_better=True,
+        )
+
+
+def _range(members: int, topics: int, partitions: int, rounds: int) -> Iterator[Figure]:
+    group = _group(members, topics, partitions, 1)
+    calls = {
+        "ours": _ours(Range(), *group),
+        "kafka-python": _kafka_python_range(*group),
+        "aiokafka": _aiokafka_range(*group),
+    }
+    took = _best(calls, rounds)
+    for name in list(calls)[1:]:
+        yield Figure(
+            what=f"range: {members:,} members × {partitions:,} partitions",
+            unit="s CPU",
+            ours=took["ours"],
+            peer_name=name,
+            peer=took[name],
+            less_is_better=True,
+        )
+
+
+def _best(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    fastest = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            before = time.process_time()
+            call()
+            fastest[name] = min(fastest[name], time.process_time() - before)
+    return fastest
+
+
+# Groups.
+
+
+def _group(members: int, topics: int, partitions: int, classes: int) -> Group:
+    names = [f"topic-{number:02}" for number in range(topics)]
+    chance = Random(1)
+    subscriptions = [tuple(names)]
+    if classes > 1:
+        subscriptions = [
+            tuple(sorted(chance.sample(names, chance.randint(topics // 2, topics))))
+            for _ in range(classes)
+        ]
+    return (
+        [
+            Member(member_id=f"member-{number:05}", topics=subscriptions[number % classes])
+            for number in range(members)
+        ],
+        {name: Topic(name=name, partition_count=partitions // topics) for name in names},
+    )
+
+
+def _one_left(members: Sequence[Member], topics: dict[str, Topic]) -> Group:
+    """The group once it has settled and one member has left."""
+    given: Assignment = CooperativeSticky().assign(members, topics)
+    left = [
+        Member(member_id=m.member_id, topics=m.topics, owned=given[m.member_id], generation=1)
+        for m in members
+    ]
+    del left[len(left) // 2]
+    return left, topics
+
+
+# Contestants.
+
+
+def _ours(
+    assignor: CooperativeSticky | Range, members: Sequence[Member], topics: Mapping[str, Topic]
+) -> Callable[[], object]:
+    return lambda: assignor.assign(members, topics)
+
+
+class _Cluster:
+    """As much of a client's metadata as its assignors look at."""
+
+    def __init__(self, topics: Mapping[str, Topic]) -> None:
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+        self._partitions = {n: set(range(its.partition_count)) for n, its in topics.items()}
+
+    def topics(self) -> set[str]:
+        return set(self._partitions)
+
+    def partitions_for_topic(self, name: str) -> set[int] | None:
+        return self._partitions.get(name)
+
+
+def _kafka_python_cooperative(
+    members: Sequence[Member], topics: Mapping[str, Topic]
+) -> Callable[[], object]:
+    cluster: Any = _Cluster(topics)
+    subscription = ConsumerProtocolSubscription
+    group = [
+        SimpleNamespace(
+            member_id=m.member_id,
+            metadata=subscription(
+                version=2,
+                topics=list(m.topics),
+                user_data=b"",
+                owned_partitions=[
+                    subscription.TopicPartition(topic=name, partitions=list(partitions))
+                    for name, partitions in m.owned.items()
+                ],
+                generation_id=m.generation,
+            ),
+        )
+        for m in members
+    ]
+    return lambda: CooperativeStickyAssignor().assign(cluster, group)
+
+
+def _aiokafka_sticky(
+    members: Sequence[Member], topics: Mapping[str, Topic]
+) -> Callable[[], object]:
+    cluster: Any = _Cluster(topics)
+    group: Any = {
+        m.member_id: SimpleNamespace(
+            subscription=list(m.topics),
+            user_data=StickyAssignorUserDataV1(
+                [(name, list(partitions)) for name, partitions in m.owned.items()], m.generation
+            ).encode(),
+        )
+        for m in members
+    }
+    return lambda: StickyPartitionAssignor.assign(cluster, group)
+
+
+def _kafka_python_range(
+    members: Sequence[Member], topics: Mapping[str, Topic]
+) -> Callable[[], object]:
+    cluster: Any = _Cluster(topics)
+    group = [
+        SimpleNamespace(
+            member_id=m.member_id,
+            group_instance_id=None,
+            metadata=SimpleNamespace(topics=list(m.topics)),
+        )
+        for m in members
+    ]
+    return lambda: RangePartitionAssignor.assign(cluster, group)
+
+
+def _aiokafka_range(members: Sequence[Member], topics: Mapping[str, Topic]) -> Callable[[], object]:
+    cluster: Any = _Cluster(topics)
+    group: Any = {m.member_id: SimpleNamespace(subscription=list(m.topics)) for m in members}
+    return lambda: AiokafkaRange.assign(cluster, group)

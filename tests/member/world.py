@@ -19,10 +19,12 @@ from partage.coordinator import replies
 from partage.coordinator.records import GroupSaved, Record
 from partage.coordinator.shard import Shard
 from partage.member import events, invariants, outcome
+from partage.member.member import Identity
 from partage.member.ownership import Ownership, RebalanceProtocol
 from partage.member.settings import MemberSettings
 from partage.member.states import MemberState
 from partage.member.timers import Timer
+from partage.member.turn import Turn
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
@@ -32,6 +34,13 @@ from . import sharing
 
 GROUP = "g"
 Edge = tuple[MemberState, MemberState]
+
+
+class SendCommit(outcome.Action, frozen=True, gc=False, kw_only=True):
+    """OffsetCommit, which is the shell's to send."""
+
+    identity: Identity
+    partitions: tuple[events.Partition, ...]
 
 
 @dataclass(eq=False)
@@ -67,6 +76,9 @@ class World:
         self.seen: Counter[str] = Counter()
         self.edges: set[Edge] = set()
         self.generations: dict[int, GroupSaved] = {}
+        self.assigned_of: dict[int, dict[str, int]] = {}  # partition counts, by generation
+        self.joined: set[str] = set()  # who has asked to since the last generation began
+        self.missed: dict[int, set[str]] = {}  # static members that a generation has without
         self.syncs: dict[tuple[int, str], bytes] = {}
         self.start_coordinator()
 
@@ -142,6 +154,10 @@ class World:
         if before is None:
             assert saved.generation > max(self.generations, default=0), "S3: generations grow"
             self.seen["rebalances"] += 1
+            missed = {m.member_id for m in saved.members} - self.joined
+            if missed:
+                self.missed[saved.generation] = missed
+            self.joined.clear()
         self.generations[saved.generation] = saved
         ids = [m.member_id for m in saved.members]
         assert not ids or saved.leader in ids, "S7: the leader is a member"
@@ -175,11 +191,13 @@ class World:
 
         node.later(self.delay() + 1, answer)
 
-    def cut(self, connection: Connection) -> None:
-        """The connection is gone, with all that is on it; its member learns of it later."""
+    def cut(self, connection: Connection, silently: bool = False) -> None:
+        """The connection is gone, with all that is on it; its member is told later, or never."""
         if not connection.is_open:
             return
         self.close(connection)
+        if silently:
+            return
         node = connection.member
         lost = connection.serial
         node.later(
@@ -207,6 +225,8 @@ class World:
             connection.served, request = connection.waiting.pop(0)
             request = _at(request, self.now_ms)
             self.tickets[request.reply_to] = connection
+            if isinstance(request, asked.Join):
+                self.joined |= {request.member_id, request.fresh_member_id}
             self.driver.handle(request)
             self.settle()
 
@@ -218,6 +238,9 @@ class World:
             key = action.generation, action.member_id
             known = self.syncs.setdefault(key, reply.assignment)
             assert known == reply.assignment, "S4: one assignment a member and generation"
+        if isinstance(action, SendCommit):
+            assert isinstance(reply, replies.CommitReply)
+            self.committed(action, reply.errors[0])
         connection.returns_ms = max(connection.returns_ms, self.now_ms + self.delay())
 
         def return_() -> None:
@@ -229,20 +252,38 @@ class World:
 
     # Judging.
 
-    def judge(self) -> None:
-        """S2 and S8, after every event of any member."""
-        present = self.member_ids
-        owners: dict[events.Partition, Node] = {}
-        for node in self.members:
-            membership = node.core.membership
-            if not node.is_alive or node.is_asleep or membership.member_id not in present:
+    def judge(self, node: Node) -> None:
+        """S2 and S8, whenever a member has come to hold something else.
+
+        What a member of the group holds nobody else does. A zombie, which has not heard yet that
+        it was dropped, may hold on to what is somebody else's by now; its commits are refused.
+        """
+        for other in self.members:
+            if other is node or not other.holds & node.holds:
                 continue
-            for partition in node.core.deliverable | node.held:
-                other = owners.setdefault(partition, node)
-                assert other is node, (
-                    f"{partition} is owned by {other.name} and {node.name}, generations "
-                    f"{other.core.membership.generation} and {membership.generation}"
-                )
+            self.seen["zombies"] += 1
+            assert self.is_zombie(node) or self.is_zombie(other), (
+                f"{sorted(node.holds & other.holds)} is held by {node.name} and {other.name}, in "
+                f"{node.core.membership.generation} and {other.core.membership.generation}"
+            )
+
+    def is_zombie(self, node: Node) -> bool:
+        """Whether the group has gone on without it: dropped it, or kept only its place."""
+        membership = node.core.membership
+        member_id, own = membership.member_id, membership.generation
+        if member_id not in self.member_ids:
+            return True
+        return any(g > own and member_id in missed for g, missed in self.missed.items())
+
+    def committed(self, send: SendCommit, error: ErrorCode) -> None:
+        """S5, and that a commit is accepted only of what its sender owned."""
+        self.seen[f"commit {error.name}"] += 1
+        if error is ErrorCode.NONE:
+            assert self.driver is not None
+            assert self.driver.shard is not None
+            group = self.driver.shard.groups[GROUP]
+            assert send.identity.generation == group.saved.generation, "S5: stale generation"
+            assert send.identity.member_id in group.members, "S5: stranger"
 
 
 def _at(request: asked.Request, at_ms: int) -> asked.Request:
@@ -271,6 +312,9 @@ class Node:
         self.has_failed: ErrorCode | None = None
         self.calls: list[outcome.Tell] = []
         self.problems: list[outcome.Report] = []
+        self.holds: frozenset[events.Partition] = frozenset()  # as of the last event
+        self.zombie_since_ms: int | None = None  # delivers, though it was dropped
+        self.listened: set[events.Partition] = set()  # as the listener has it
         draw = world.random
         self.is_patient = draw.random() < 0.9  # callbacks are quick
         self.core = Ownership(
@@ -281,18 +325,25 @@ class Node:
                 session_timeout_ms=draw.choice((6_000, 10_000)),
                 heartbeat_interval_ms=draw.choice((500, 2_000)),
                 rebalance_timeout_ms=draw.choice((4_000, 10_000)),
+                request_timeout_ms=5_000,
                 max_poll_interval_ms=draw.choice((8_000, 15_000, None)),
             ),
             draw.choice(list(RebalanceProtocol)),
         )
+        self._watch_transitions()
         world.members.append(self)
         self.hear(events.Subscribed(at_ms=world.now_ms, topics=topics))
         self.poll()
 
-    @property
-    def held(self) -> frozenset[events.Partition]:
-        """What is owned as far as the coordinator may believe, callbacks under way among it."""
-        return self.core.owned if self.core.membership.is_in_generation else frozenset()
+    def _watch_transitions(self) -> None:
+        membership, edges = self.core.membership, self.world.edges
+        become = membership.become
+
+        def watched(turn: Turn, state: MemberState) -> None:
+            edges.add((membership.state, state))
+            become(turn, state)
+
+        membership.become = watched  # type: ignore[method-assign]
 
     # Events.
 
@@ -311,19 +362,18 @@ class Node:
         if self.is_asleep:
             self.postponed.append(lambda: self.hear(_now(event, self.world.now_ms)))
             return
-        before = self.core.membership.state
         result = self.core.handle(event)
         for key, deadline_ms in result.timers:
             self.timers.set(key, deadline_ms)
             if deadline_ms is not None:
                 self.later(max(deadline_ms - self.world.now_ms, 0), self.fire)
         invariants.check_ownership(self.core, self.timers.armed)
-        after = self.core.membership.state
-        if after is not before:
-            self.world.seen[f"{after}"] += 1
+        holds = self.core.owned if self.core.membership.is_in_generation else frozenset()
+        if holds != self.holds:
+            self.holds = holds
+            self.world.judge(self)
         for action in result.actions:
             self.do(action)
-        self.world.judge()
 
     def fire(self) -> None:
         for key in self.timers.due(self.world.now_ms):
@@ -338,9 +388,32 @@ class Node:
         def work() -> None:
             self.hear(events.Polled(at_ms=self.world.now_ms, is_waiting=False))
             is_slow = not self.world.is_calm and draw.random() < 0.02
-            self.later(16_000 if is_slow else draw.randint(1, 500), self.poll)
+            self.commit()
+            self.later(16_000 if is_slow else draw.randint(1, 3_000), self.poll)
 
-        self.later(draw.randint(1, 1_000), work)
+        self.later(draw.randint(1, 3_000), work)
+
+    def commit(self) -> None:
+        """Commit what is deliverable; a zombie does so too, until it knows."""
+        identity = self.core.commits_as
+        deliverable = self.core.deliverable
+        self.expect_no_old_zombie(bool(deliverable))
+        if identity is not None and deliverable and self.is_connected:
+            self.send(SendCommit(identity=identity, partitions=tuple(sorted(deliverable))))
+
+    def expect_no_old_zombie(self, delivers: bool) -> None:
+        """Whoever was dropped finds out: from a heartbeat, or because there is no answer."""
+        if not delivers or not self.world.is_zombie(self):
+            self.zombie_since_ms = None
+            return
+        now_ms, settings = self.world.now_ms, self.core.membership.settings
+        self.zombie_since_ms = self.zombie_since_ms or now_ms
+        patience_ms = settings.rebalance_timeout_ms + settings.parked_lapse_ms
+        assert now_ms - self.zombie_since_ms < patience_ms + settings.session_timeout_ms
+
+    @property
+    def is_connected(self) -> bool:
+        return self.core.membership.link.coordinator is not None
 
     # Actions.
 
@@ -369,7 +442,8 @@ class Node:
                         events.Prepared(at_ms=world.now_ms, serial=serial, protocols=protocols)
                     ),
                 )
-            case outcome.Assign(serial=serial, members=members):
+            case outcome.Assign(serial=serial, generation=generation, members=members):
+                world.assigned_of[generation] = dict(world.partition_counts)
                 if not world.is_calm and draw.random() < 0.02:
                     failed = events.AssignFailed(at_ms=now_ms, serial=serial, reason="no idea")
                     self.later(draw.randint(0, 50), lambda: self.hear(_now(failed, world.now_ms)))
@@ -396,7 +470,7 @@ class Node:
                     ),
                 )
             case outcome.Tell(serial=serial):
-                self.calls.append(action)
+                self.listen(action)
                 world.seen[f"told {action.call}"] += 1
                 takes_ms = draw.randint(0, 30 if self.is_patient or world.is_calm else 12_000)
                 self.later(
@@ -413,8 +487,23 @@ class Node:
                 world.seen["left"] += 1
             case outcome.Watch():
                 world.seen["skipped the assignment"] += 1
+                made_of = world.assigned_of.get(self.core.membership.generation)
+                if made_of != world.partition_counts:  # it changed while nobody led
+                    self.later(0, self.notice_metadata)
             case _:
                 raise AssertionError(action)
+
+    def listen(self, told: outcome.Tell) -> None:
+        """Revoked before assigned, nothing twice, and nothing that was not there."""
+        self.calls.append(told)
+        partitions = set(told.partitions)
+        if told.call is outcome.Call.ASSIGNED:
+            assert not partitions & self.listened, "assigned twice"
+            self.listened |= partitions
+        else:
+            assert partitions, f"{told.call} for nothing"
+            assert partitions <= self.listened, f"{told.call} without being assigned"
+            self.listened -= partitions
 
     def disconnect(self) -> None:
         if self.connection is not None:
@@ -476,6 +565,19 @@ class Node:
                     reason=action.reason,
                 )
                 return asked.Leave(at_ms=now_ms, reply_to=ticket, group_id=GROUP, leavers=(leaver,))
+            case SendCommit(identity=identity, partitions=partitions):
+                return asked.Commit(
+                    at_ms=now_ms,
+                    reply_to=ticket,
+                    group_id=GROUP,
+                    generation=identity.generation,
+                    member_id=identity.member_id,
+                    instance_id=identity.instance_id,
+                    offsets=tuple(
+                        asked.OffsetToCommit(topic=topic, partition=number, offset=now_ms)
+                        for topic, number in partitions
+                    ),
+                )
         raise AssertionError(action)
 
     def hear_reply(self, action: outcome.Action, reply: replies.Reply) -> None:
@@ -512,8 +614,16 @@ class Node:
                 )
             case outcome.SendHeartbeat(serial=serial), replies.HeartbeatReply(error=error):
                 answer = events.HeartbeatAnswered(at_ms=at_ms, serial=serial, error=error)
-            case outcome.SendLeave(serial=serial), replies.LeaveReply(errors=errors):
-                answer = events.LeaveAnswered(at_ms=at_ms, serial=serial, error=errors[0])
+            case outcome.SendLeave(serial=serial), replies.LeaveReply():
+                error = reply.error or reply.errors[0]
+                answer = events.LeaveAnswered(at_ms=at_ms, serial=serial, error=error)
+            case SendCommit(identity=identity), replies.CommitReply(errors=errors):
+                answer = events.CommitAnswered(
+                    at_ms=at_ms,
+                    generation=identity.generation,
+                    member_id=identity.member_id,
+                    error=errors[0],
+                )
             case _:
                 raise AssertionError((action, reply))
         self.hear(answer)
@@ -522,6 +632,7 @@ class Node:
 
     def crash(self) -> None:
         self.is_alive = False
+        self.world.members.remove(self)
         self.disconnect()
 
     def sleep(self, ms: int) -> None:
@@ -538,6 +649,9 @@ class Node:
         for call in postponed:
             if self.is_alive:
                 call()
+
+    def notice_metadata(self) -> None:
+        self.hear(events.MetadataChanged(at_ms=self.world.now_ms, reason="partitions"))
 
     def subscribe(self, topics: frozenset[str]) -> None:
         self.topics = topics

@@ -9,8 +9,8 @@
 6. A member that waits to join is held up by something.
 7. Who is in a generation has a member id; the states of a generation are reached in one.
 8. Only a member of a generation owns something, unless the listener has yet to hear of the loss.
-9. Nothing is delivered that is not owned; nothing at all outside a generation, and nothing after a
-   whole session without a sign from the coordinator.
+9. Nothing is delivered that is not owned, or that a callback is about; nothing at all outside a
+   generation, or after a whole session without a sign from the coordinator.
 10. Under the eager protocol nothing is owned between JoinGroup and the new assignment.
 11. What the listener is at is owned, unless it is being told that it was lost.
 """
@@ -129,6 +129,8 @@ def deliveries_are_owned(ownership: Ownership) -> None:
     """Invariant 9."""
     deliverable = ownership.deliverable
     assert deliverable <= ownership.owned, "delivered, and not owned"
+    told = ownership.told
+    assert told is None or not deliverable & set(told.partitions), f"delivered, despite {told}"
     if not ownership.membership.is_in_generation or ownership.membership.link.is_lapsed:
         assert not deliverable, f"{sorted(deliverable)} is delivered by a zombie"
 

@@ -108,7 +108,8 @@ class Member:
 
     def want_rejoin(self, turn: Turn, reason: str) -> None:
         """Join again: now, or once what is under way is over."""
-        self.reason = reason
+        if not self.is_rejoin_wanted:
+            self.reason = reason
         self.is_rejoin_wanted = True
         if self.state is MemberState.STABLE:
             self.become(turn, MemberState.WAITING)
@@ -117,6 +118,7 @@ class Member:
         """Be started, or started again."""
         self.is_wanted = True
         if self.state in (MemberState.OUT, MemberState.FAILED):
+            self.reason = ""
             must_be_polled = self.settings.max_poll_interval_ms is not None and not self.is_polled
             self.become(turn, MemberState.DORMANT if must_be_polled else MemberState.WAITING)
 
@@ -163,10 +165,10 @@ class Member:
         """Do what the table says about an answer that is an error."""
         why = f"{request} was answered {event.error.name}"
         match answer:
-            case Reaction.JOIN_AGAIN:
-                self.become(turn, MemberState.WAITING)
-            case Reaction.JOIN_LATER:
-                self.link.back_off(turn)
+            case Reaction.JOIN_AGAIN | Reaction.JOIN_LATER:
+                self.reason = why
+                if answer is Reaction.JOIN_LATER:
+                    self.link.back_off(turn)
                 self.become(turn, MemberState.WAITING)
             case Reaction.FIND_AGAIN:
                 self.drop_coordinator(turn)

@@ -90,4 +90,5 @@ def commit_answered(member: Member, turn: Turn, event: CommitAnswered) -> None:
 def session_lapsed(member: Member, turn: Turn) -> None:
     """A whole session without a word: who we take for the coordinator may be none."""
     member.link.lapse(turn)
-    member.drop_coordinator(turn)
+    if member.link.coordinator is not None:
+        member.drop_coordinator(turn)

@@ -1,0 +1,169 @@
+"""The member's side of the bridge, in every version, by the bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from partage.bridge.membership import Sending, answered, request
+from partage.member.events import (
+    GroupMember,
+    HeartbeatAnswered,
+    JoinAnswered,
+    LeaveAnswered,
+    Protocol,
+    SyncAnswered,
+)
+from partage.member.outcome import SendHeartbeat, SendJoin, SendLeave, SendSync
+from partage.model.errors import ErrorCode
+from partage.wire.api import AnyApi
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatResponse
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupMember, JoinGroupResponse
+from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMemberResult, LeaveGroupResponse
+from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupResponse
+from partage.wire.types import Message
+
+NOW_MS = 7
+JOIN = SendJoin(
+    serial=1,
+    member_id="m",
+    instance_id="i",
+    session_timeout_ms=10,
+    rebalance_timeout_ms=20,
+    protocol_type="consumer",
+    protocols=(Protocol("range", b"r"), Protocol("sticky", b"s")),
+    reason="why",
+)
+SYNC = SendSync(
+    serial=2,
+    generation=3,
+    member_id="m",
+    instance_id="i",
+    protocol_type="consumer",
+    protocol="range",
+    assignments={"m": b"1", "n": b"2"},
+    assignment_error="none",
+)
+BEAT = SendHeartbeat(serial=3, generation=3, member_id="m", instance_id="i")
+LEAVE = SendLeave(serial=4, member_id="m", instance_id="i", reason="why", is_parked=False)
+
+
+def every(api: AnyApi) -> Any:
+    return pytest.mark.parametrize("version", range(api.version_min, api.version_max + 1))
+
+
+def sent(action: Sending, api: AnyApi, version: int) -> Any:
+    """What the coordinator reads."""
+    found, message = request(action, "g")
+    assert found is api
+    decoded = api.decode_request(version, b"".join(api.encode_request(version, message)))
+    assert decoded.group_id == "g"
+    return decoded
+
+
+def heard(action: Sending, api: AnyApi, version: int, response: Message) -> Any:
+    """What the core hears."""
+    content = b"".join(api.encode_response(version, response))
+    return answered(action, api.decode_response(version, content), NOW_MS)
+
+
+@every(JOIN_GROUP)
+def test_a_join(version: int) -> None:
+    message = sent(JOIN, JOIN_GROUP, version)
+    assert (message.member_id, message.protocol_type) == ("m", "consumer")
+    assert [(p.name, p.metadata) for p in message.protocols] == [("range", b"r"), ("sticky", b"s")]
+    assert message.session_timeout_ms == 10
+    assert message.rebalance_timeout_ms == (20 if version >= 1 else -1)
+    assert message.group_instance_id == ("i" if version >= 5 else None)
+    assert message.reason == ("why" if version >= 8 else None)
+
+
+@every(JOIN_GROUP)
+def test_its_answer(version: int) -> None:
+    response = JoinGroupResponse(
+        error_code=0,
+        generation_id=4,
+        protocol_type="consumer",
+        protocol_name="range",
+        leader="m",
+        skip_assignment=True,
+        member_id="m",
+        members=[JoinGroupMember(member_id="m", group_instance_id="i", metadata=b"x")],
+    )
+    assert heard(JOIN, JOIN_GROUP, version, response) == JoinAnswered(
+        at_ms=NOW_MS,
+        serial=1,
+        member_id="m",
+        generation=4,
+        protocol_type="consumer" if version >= 7 else None,
+        protocol="range",
+        leader="m",
+        skip_assignment=version >= 9,
+        members=(
+            GroupMember(member_id="m", instance_id="i" if version >= 5 else None, metadata=b"x"),
+        ),
+    )
+
+
+@every(SYNC_GROUP)
+def test_a_sync(version: int) -> None:
+    message = sent(SYNC, SYNC_GROUP, version)
+    assert (message.generation_id, message.member_id) == (3, "m")
+    assert {a.member_id: a.assignment for a in message.assignments} == {"m": b"1", "n": b"2"}
+    assert message.group_instance_id == ("i" if version >= 3 else None)
+    named = (message.protocol_type, message.protocol_name)
+    assert named == (("consumer", "range") if version >= 5 else (None, None))
+    assert message.assignment_error == ("none" if version >= 4 else None)
+
+
+@every(SYNC_GROUP)
+def test_its_answer_too(version: int) -> None:
+    response = SyncGroupResponse(
+        error_code=27,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignment=b"a",
+        assignment_error="it raised",
+    )
+    assert heard(SYNC, SYNC_GROUP, version, response) == SyncAnswered(
+        at_ms=NOW_MS,
+        serial=2,
+        error=ErrorCode.REBALANCE_IN_PROGRESS,
+        protocol_type="consumer" if version >= 5 else None,
+        protocol="range" if version >= 5 else None,
+        assignment=b"a",
+        assignment_error="it raised" if version >= 4 else None,
+    )
+
+
+@every(HEARTBEAT)
+def test_a_heartbeat(version: int) -> None:
+    message = sent(BEAT, HEARTBEAT, version)
+    assert (message.generation_id, message.member_id) == (3, "m")
+    assert message.group_instance_id == ("i" if version >= 3 else None)
+    for code, error in [(0, 0), (25, 25), (12345, -1)]:
+        found = heard(BEAT, HEARTBEAT, version, HeartbeatResponse(error_code=code))
+        assert found == HeartbeatAnswered(at_ms=NOW_MS, serial=3, error=ErrorCode(error))
+
+
+@every(LEAVE_GROUP)
+def test_a_leave(version: int) -> None:
+    message = sent(LEAVE, LEAVE_GROUP, version)
+    if version < 3:
+        assert message.member_id == "m"
+        return
+    (leaving,) = message.members
+    assert (leaving.member_id, leaving.group_instance_id) == ("m", "i")
+    assert leaving.reason == ("why" if version >= 5 else None)
+
+
+@every(LEAVE_GROUP)
+def test_the_answer_to_a_leave(version: int) -> None:
+    member = LeaveGroupMemberResult(member_id="m", group_instance_id=None, error_code=25)
+    of_all = LeaveGroupResponse(error_code=16)
+    of_one = LeaveGroupResponse(error_code=0, members=[member])
+    assert heard(LEAVE, LEAVE_GROUP, version, of_all).error == ErrorCode.NOT_COORDINATOR
+    found = heard(LEAVE, LEAVE_GROUP, version, of_one)
+    error = ErrorCode.UNKNOWN_MEMBER_ID if version >= 3 else ErrorCode.NONE
+    assert found == LeaveAnswered(at_ms=NOW_MS, serial=4, error=error)

@@ -201,7 +201,6 @@ class Member:
         self.generation = NO_GENERATION
         self.protocol = None
         self.is_leader = False
-        self.link.is_lapsed = False
         if forgets_id:
             self.member_id = ""
         self._time_session(turn)

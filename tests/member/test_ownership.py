@@ -1,0 +1,143 @@
+"""What the stories cannot show: answers that cross, and a subscription by pattern."""
+
+from __future__ import annotations
+
+from partage.member import events, outcome
+from partage.member.events import Partition
+from partage.member.timers import Timer
+
+from .story import Story
+
+JOINED = ("subscribe t", "found", "join", "sync t0", "told")
+
+
+class Slow(Story):
+    """A member whose embedded protocol answers only when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[outcome.Action] = []
+        self.is_slow = False
+        super().__init__()
+
+    def embedded(self, action: outcome.Action) -> None:
+        self.asked.append(action)
+        if not self.is_slow:
+            super().embedded(action)
+
+    def asked_for(self, kind: type[outcome.Action]) -> list[outcome.Action]:
+        return [action for action in self.asked if isinstance(action, kind)]
+
+
+def joined() -> Slow:
+    story = Slow()
+    for command in ("member", *JOINED):
+        story.play(command)
+    story.asked.clear()
+    story.is_slow = True
+    return story
+
+
+def test_the_subscription_is_asked_for_once() -> None:
+    story = joined()
+    story.play("rejoin for fun")
+    story.play("tick 3000")
+    story.play("beat REBALANCE_IN_PROGRESS")
+    assert len(story.asked_for(outcome.Describe)) == 1
+
+
+def test_a_subscription_that_is_still_being_written_does_not_count_if_it_changes() -> None:
+    story = joined()
+    story.play("rejoin for fun")
+    (asked,) = story.asked_for(outcome.Describe)
+    story.play("subscribe t u")
+    story.is_slow = False
+    assert isinstance(asked, outcome.Describe)
+    story.embedded(asked)
+    assert story.core.membership.is_rejoin_wanted
+
+
+def test_what_was_asked_in_a_generation_that_is_lost_is_not_listened_to() -> None:
+    story = joined()
+    story.play("rejoin for fun")
+    story.play("tick 3000")
+    story.play("beat UNKNOWN_MEMBER_ID")
+    story.play("told")
+    old, new = story.asked_for(outcome.Describe)
+    story.is_slow = False
+    story.embedded(old)
+    assert story.core.membership.state == "Preparing"
+    story.embedded(new)
+    assert story.core.membership.state == "Joining"
+
+
+def test_an_assignment_that_is_read_too_late_is_not_taken_over() -> None:
+    story = joined()
+    story.is_slow = False
+    story.play("rejoin for fun")
+    story.play("join generation=2")
+    story.is_slow = True
+    story.play("sync t0 t1")
+    (asked,) = story.asked_for(outcome.Decode)
+    story.play("tick 3000")
+    story.play("beat UNKNOWN_MEMBER_ID")
+    story.is_slow = False
+    story.embedded(asked)
+    assert story.core.owned == {("t", 0)}, "and the listener is being told that it is lost"
+    assert not story.core.deliverable
+    story.play("told")
+    assert not story.core.owned
+
+
+def test_an_answer_to_an_earlier_heartbeat_is_not_listened_to() -> None:
+    story = joined()
+    story.play("tick 3000")
+    earlier = story.serials[outcome.SendHeartbeat]
+    story.play("lost")
+    story.play("tick 100")
+    story.play("found")
+    assert story.serials[outcome.SendHeartbeat] != earlier
+    late = events.HeartbeatAnswered(
+        at_ms=story.now_ms, serial=earlier, error=events.ErrorCode.UNKNOWN_MEMBER_ID
+    )
+    story.hear(late)
+    assert story.core.deliverable == {("t", 0)}
+
+
+def test_a_member_that_joins_again_is_known_and_need_not_wait_for_a_heartbeat() -> None:
+    story = joined()
+    story.is_slow = False
+    story.play("stall 20000")
+    story.play("rejoin after a long sleep")
+    assert not story.core.deliverable
+    story.play("join generation=2")
+    assert story.core.deliverable == {("t", 0)}
+
+
+def test_a_topic_that_a_pattern_matches_may_be_assigned_before_it_is_heard_of() -> None:
+    story = joined()
+    story.is_slow = False
+    story.play("rejoin for fun")
+    story.play("join generation=2")
+    story.play("sync t0 u0")
+    story.play("told")
+    both: set[Partition] = {("t", 0), ("u", 0)}
+    story.play("rejoin for more fun")
+    assert story.core.deliverable == both, "nothing is revoked that the leader rightly gave"
+
+
+def test_a_listener_is_done_once() -> None:
+    story = joined()
+    late = events.CallbackDone(at_ms=0, serial=story.serials[outcome.Tell])
+    story.hear(late)
+    story.play("leave")
+    story.hear(late)
+    assert story.core.told is not None
+
+
+def test_timers_are_left_to_nobody() -> None:
+    story = joined()
+    story.play("leave")
+    story.play("told")
+    assert set(story.timers.armed) == {Timer.REQUEST}
+    story.play("goodbye")
+    assert not story.timers.armed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -55,8 +56,15 @@ Script = Callable[[Asked], Answer]
 class ScriptedBroker:
     """Listens on a free port; every request goes to ``script``, then to the defaults."""
 
-    def __init__(self, script: Script = lambda asked: None, *, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        script: Script = lambda asked: None,
+        *,
+        host: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.script = script
+        self._tls = tls
         self.asked: list[Asked] = []
         self.connections = 0
         self.leader_id = 1
@@ -69,7 +77,7 @@ class ScriptedBroker:
         self._serving: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> ScriptedBroker:
-        self._server = await asyncio.start_server(self._serve, self._host, 0)
+        self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=self._tls)
         self.address = Address(*self._server.sockets[0].getsockname()[:2])
         return self
 
@@ -92,6 +100,9 @@ class ScriptedBroker:
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
+                if size > 100 * 1024 * 1024:  # as Kafka; a TLS greeting looks so
+                    writer.close()
+                    return
                 asked = _asked(await reader.readexactly(size))
                 self.asked.append(asked)
                 answer = self.script(asked)

@@ -30,17 +30,43 @@ from partage.client.fetching import Fetched, FetchOptions, decoded, fetch_range
 from partage.client.loop_thread import LoopThread
 from partage.client.offsets import EARLIEST, LATEST, OffsetFound, list_offsets
 from partage.client.options import ClientOptions, RetryPolicy
+from partage.client.security.errors import (
+    AuthenticationFailed,
+    AuthenticationRequired,
+    BrokerNotProven,
+    CertificateForAnotherHost,
+    ClientCertificateRefused,
+    SecurityError,
+    TlsRefused,
+    TokenRefused,
+    TokenUnavailable,
+    UnknownMechanism,
+    UntrustedCertificate,
+    WrongSecurityProtocol,
+)
+from partage.client.security.options import (
+    BadSecurityOption,
+    SecurityOptions,
+    security_options,
+)
+from partage.client.security.tokens import Token
 from partage.client.topics import Topic, TopicPartition
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "Address",
+    "AuthenticationFailed",
+    "AuthenticationRequired",
     "BadAddress",
     "BadResponse",
+    "BadSecurityOption",
     "BatchTooLarge",
+    "BrokerNotProven",
     "BrokersUnreachable",
     "CannotConnect",
+    "CertificateForAnotherHost",
+    "ClientCertificateRefused",
     "ClientError",
     "ClientOptions",
     "Cluster",
@@ -56,13 +82,23 @@ __all__ = [
     "RequestRefused",
     "RequestTimedOut",
     "RetryPolicy",
+    "SecurityError",
+    "SecurityOptions",
+    "TlsRefused",
+    "Token",
+    "TokenRefused",
+    "TokenUnavailable",
     "Topic",
     "TopicPartition",
+    "UnknownMechanism",
     "UnknownPartition",
     "UnknownTopic",
     "UnsupportedApi",
+    "UntrustedCertificate",
+    "WrongSecurityProtocol",
     "decoded",
     "fetch_range",
     "list_offsets",
     "parse_servers",
+    "security_options",
 ]

@@ -22,6 +22,7 @@ from partage.client.errors import (
 )
 from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.retrying import Retries
+from partage.client.security.credentials import Credentials
 from partage.client.topics import Leadership, Topic, TopicPartition
 from partage.model.errors import ErrorCode
 from partage.wire.apis.metadata import (
@@ -48,6 +49,7 @@ class Cluster:
 
     Raises:
         BadAddress: on construction, for servers that are no addresses.
+        BadSecurityOption: on construction, for files of TLS that cannot be used.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Cluster:
         servers = bootstrap_servers
         self._bootstrap = parse_servers(servers) if isinstance(servers, str) else list(servers)
         self.options = options or ClientOptions()
+        self._credentials = Credentials(self.options.security)
         self._connections: dict[Address, Connection] = {}
         self._locks: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Address] = {}
@@ -181,7 +184,9 @@ class Cluster:
                 return known
             if self._is_closed:
                 raise CannotConnect(address, "this client is closed")
-            made = await Connection.open(address, self.options)
+            made = await Connection.open(address, self.options, self._credentials)
+            if known is not None and known.was_cut_unanswered:
+                await made.check_no_sasl()
             self._connections[address] = made
             self._complained.discard(address)
             return made

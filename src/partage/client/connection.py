@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import random
+import ssl
 from collections.abc import Mapping
 from typing import Self, cast
+
+import msgspec
 
 from partage import __version__
 from partage.client.addresses import Address
@@ -20,6 +25,18 @@ from partage.client.errors import (
 )
 from partage.client.frame_reader import FrameReader, FrameTooLarge
 from partage.client.options import ClientOptions
+from partage.client.security.credentials import Credentials
+from partage.client.security.errors import AuthenticationRequired, SecurityError
+from partage.client.security.handshake import authenticate, mechanisms_asked_for
+from partage.client.security.options import BadSecurityOption, SecurityOptions
+from partage.client.security.probing import PATIENCE_MS, speaks_tls
+from partage.client.security.tls import (
+    is_alert,
+    is_telling,
+    no_tls_there,
+    tls_expected,
+    tls_failure,
+)
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi, Api, Req, Res
 from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse
@@ -28,50 +45,97 @@ from partage.wire.primitives import Malformed
 
 Versions = Mapping[int, tuple[int, int]]
 
+#: The share of a session's life after which it is renewed (KIP-368), so far apart that the
+#: connections of many clients do not do so at once.
+_RENEW_AT = (0.85, 0.95)
+
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection; made by `open`, which also asks for the versions that the broker speaks.
+    """A connection; made by `open`, which encrypts it, asks for the versions that the broker
+    speaks, and authenticates.
 
     Requests are written at once and answered in any order; each answer finds its request by the
     correlation id. A request that is not answered in time, or answered with nonsense, ends the
     connection: what follows on it could not be trusted. Whoever waits on it then is told.
+
+    Where a session ends after some time, it is renewed before the next request (KIP-368): that
+    one waits until what is under way has been answered, since a broker takes nothing else then.
     """
 
-    def __init__(self, address: Address, options: ClientOptions) -> None:
+    def __init__(self, address: Address, options: ClientOptions, credentials: Credentials) -> None:
         self.address = address
         self._options = options
+        self._credentials = credentials
         self._frames = FrameReader(options.response_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[bytearray]] = {}
         self._last_id = 0
         self._versions: Versions = {}
+        self._renew_at = math.inf
+        self._renewal: asyncio.Task[None] | None = None
+        #: The broker ended it without an answer to anything but the greeting.
+        self.was_cut_unanswered = False
+        self._has_answered = False
 
     @classmethod
-    async def open(cls, address: Address, options: ClientOptions) -> Self:
-        """Connect and agree on versions.
+    async def open(
+        cls, address: Address, options: ClientOptions, credentials: Credentials | None = None
+    ) -> Self:
+        """Connect, agree on versions, authenticate; ``credentials`` None are the options' own.
 
         Raises:
             CannotConnect: nobody listens there, or it is no broker.
+            SecurityError: one side does not trust the other, or they do not agree on how to.
         """
-        loop = asyncio.get_running_loop()
+        credentials = credentials or Credentials(options.security)
+        connection = await cls._connected(address, options, credentials)
         timeout_ms = options.connect_timeout_ms
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                _, connection = await loop.create_connection(
-                    lambda: cls(address, options), address.host, address.port
-                )
-        except TimeoutError:
-            raise CannotConnect(address, f"no connection within {timeout_ms} ms") from None
-        except OSError as error:
-            raise CannotConnect(address, _reason(error)) from error
-        try:
             await connection._agree(timeout_ms)
+            async with asyncio.timeout(timeout_ms / 1000):
+                await connection._authenticate()
+        except SecurityError:
+            connection.close()
+            raise
         except ClientError as error:
             connection.close()
+            is_closed = isinstance(error, ConnectionLost) and not connection._versions
+            if is_closed and await _is_tls_expected(address, credentials):
+                raise tls_expected(address) from None
             raise CannotConnect(address, f"it does not answer as a broker does ({error})") from None
+        except TimeoutError:
+            connection.close()
+            raise CannotConnect(address, f"not authenticated within {timeout_ms} ms") from None
         except BaseException:
             connection.close()
             raise
+        return connection
+
+    @classmethod
+    async def _connected(
+        cls, address: Address, options: ClientOptions, credentials: Credentials
+    ) -> Self:
+        timeout_ms = options.connect_timeout_ms
+        host, port = address
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                context = await credentials.context()
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: cls(address, options, credentials), host, port, ssl=context
+                )
+        except TimeoutError:
+            hint = "; does this port speak TLS?" if credentials.options.uses_tls else ""
+            raise CannotConnect(address, f"no connection within {timeout_ms} ms{hint}") from None
+        except BadSecurityOption as error:  # a file was sound when the client was made
+            raise CannotConnect(address, str(error)) from None
+        except OSError as error:
+            if is_telling(error):
+                has_one = credentials.has_certificate
+                raise tls_failure(address, error, has_certificate=has_one) from error
+            is_reached = isinstance(error, ConnectionResetError | ssl.SSLEOFError)
+            if is_reached and await _is_tls_unknown(address, options, credentials):
+                raise no_tls_there(address) from error
+            raise CannotConnect(address, _reason(error)) from error
         return connection
 
     @property
@@ -120,10 +184,69 @@ class Connection(asyncio.BufferedProtocol):
             ConnectionLost, RequestTimedOut, BadResponse: the connection is at its end.
         """
         version = self.version_of(api, version_max)
+        if self._renewal is not None or self._now() >= self._renew_at:
+            await self._renewed()
         frame = await self._exchange(
             api, version, message, timeout_ms or self._options.request_timeout_ms
         )
+        self._has_answered = True
         return self._decoded(api, version, frame)
+
+    async def check_no_sasl(self) -> None:
+        """Ask a broker that ends our connections unanswered whether it wants us to authenticate.
+
+        Raises:
+            AuthenticationRequired: it does.
+            ClientError: as `send`.
+        """
+        if not self._options.security.uses_sasl:
+            wanted = await mechanisms_asked_for(self._ask)
+            if wanted is not None:
+                self.close()
+                uses_tls = self._options.security.uses_tls
+                raise AuthenticationRequired(self.address, wanted, uses_tls=uses_tls)
+
+    async def _ask(self, api: Api[Req, Res], message: Req) -> Res:
+        version = self.version_of(api)
+        frame = await self._exchange(api, version, message, self._options.request_timeout_ms)
+        return self._decoded(api, version, frame)
+
+    async def _authenticate(self) -> None:
+        mechanism = self._credentials.mechanism(self.address)
+        if mechanism is None:
+            return
+        begun = self._now()
+        lifetime_ms = await authenticate(self._ask, mechanism)
+        share = random.uniform(*_RENEW_AT)
+        self._renew_at = begun + lifetime_ms / 1000 * share if lifetime_ms else math.inf
+
+    async def _renewed(self) -> None:
+        """Wait until the session has been renewed, by one for all who want to send."""
+        if self._renewal is None:
+            self._renewal = asyncio.create_task(self._renew())
+            # Whoever wanted to send may have given up when it fails.
+            self._renewal.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._renewal)
+
+    async def _renew(self) -> None:
+        try:
+            if self._waiting:
+                await asyncio.wait(list(self._waiting.values()))
+            async with asyncio.timeout(self._options.request_timeout_ms / 1000):
+                await self._authenticate()
+        except TimeoutError:
+            timeout_ms = self._options.request_timeout_ms
+            failure = RequestTimedOut(self.address, "SaslAuthenticate", timeout_ms)
+            self._end(failure)
+            raise failure from None
+        except ClientError as error:
+            self._end(error)
+            raise
+        finally:
+            self._renewal = None
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     async def _agree(self, timeout_ms: int) -> None:
         """Learn the broker's versions; one that does not know ours says which it does (KIP-511)."""
@@ -193,13 +316,23 @@ class Connection(asyncio.BufferedProtocol):
         try:
             frames = self._frames.received(nbytes)
         except FrameTooLarge as error:
-            self._end(BadResponse(self.address, str(error)))
+            uses_tls = self._options.security.uses_tls
+            is_tls = not uses_tls and not self._versions and is_alert(error.start)
+            nonsense = BadResponse(self.address, str(error))
+            self._end(tls_expected(self.address) if is_tls else nonsense)
             return
         for frame in frames:
             self._deliver(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        if not self._versions and is_telling(exc):
+            # In TLS 1.3 the broker looks at our certificate when the connection stands already.
+            has_one = self._credentials.has_certificate
+            self._end(tls_failure(self.address, exc, has_certificate=has_one))
+            return
+        if self._transport is not None:
+            self.was_cut_unanswered = bool(self._versions) and not self._has_answered
         why = "the broker closed it" if exc is None else _reason(exc)
         self._end(ConnectionLost(self.address, why))
 
@@ -219,6 +352,30 @@ class Connection(asyncio.BufferedProtocol):
         for answer in waiting.values():
             if not answer.done():
                 answer.set_exception(failure)
+
+
+async def _is_tls_expected(address: Address, credentials: Credentials) -> bool:
+    """Whether a port that closed on us without TLS is one with it."""
+    is_plain = not credentials.options.uses_tls
+    return is_plain and credentials.is_first_doubt(address) and await speaks_tls(address)
+
+
+async def _is_tls_unknown(
+    address: Address, options: ClientOptions, credentials: Credentials
+) -> bool:
+    """Whether a port that broke off a TLS handshake is a broker's without TLS."""
+    if not credentials.options.uses_tls or not credentials.is_first_doubt(address):
+        return False
+    plain = msgspec.structs.replace(
+        options, security=SecurityOptions(), connect_timeout_ms=PATIENCE_MS
+    )
+    without = Credentials(plain.security)
+    without.is_first_doubt(address)
+    try:
+        (await Connection.open(address, plain, without)).close()
+    except ClientError:
+        return False
+    return True
 
 
 def _range(lowest: int, highest: int) -> str:

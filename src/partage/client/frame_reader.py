@@ -11,7 +11,11 @@ _FIRST_ROOM: Final = 16 * 1024 * 1024  # a fetch of the usual size is received w
 
 
 class FrameTooLarge(ValueError):  # noqa: N818 - named after what it is
-    """A frame that claims more bytes than are taken, or none."""
+    """A frame that claims more bytes than are taken, or none; ``start`` is how it begins."""
+
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(f"a frame of {size} bytes; between 1 and {size_max} are taken")
+        self.start = LENGTH.pack(size)
 
 
 class FrameReader:
@@ -63,9 +67,7 @@ class FrameReader:
         while end - pos >= LENGTH.size:
             (size,) = LENGTH.unpack_from(held, pos)
             if not 0 < size <= self._frame_bytes_max:
-                raise FrameTooLarge(
-                    f"a frame of {size} bytes; between 1 and {self._frame_bytes_max} are taken"
-                )
+                raise FrameTooLarge(size, self._frame_bytes_max)
             pos += LENGTH.size
             if size > end - pos:
                 self._begin(size, held[pos:])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from partage.client.security.options import SecurityOptions
+
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long, how often and in which rhythm something is tried again.
@@ -33,3 +35,4 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     metadata_max_age_ms: int = 300_000  # metadata.max.age.ms
     retries: RetryPolicy = RetryPolicy()
     is_patient: bool = False
+    security: SecurityOptions = SecurityOptions()

@@ -16,6 +16,9 @@ class SaslAuthenticateRequest(Message):
 
     auth_bytes: Bytes
 
+    def __repr__(self) -> str:
+        return f"SaslAuthenticateRequest(<{len(self.auth_bytes)} bytes>)"  # a password, perhaps
+
 
 class SaslAuthenticateResponse(Message):
     """The server's bytes; a lifetime above 0 asks the client to authenticate again in time."""

@@ -1,0 +1,69 @@
+"""What all connections of one cluster share: whom they trust, and how they say who they are."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import Final
+
+from partage.client.addresses import Address
+from partage.client.security.aside import aside
+from partage.client.security.mechanisms import Mechanism, OAuthBearer, Plain, Scram
+from partage.client.security.options import SecurityOptions
+from partage.client.security.tls import make_context
+from partage.client.security.tokens import Tokens
+
+log = logging.getLogger(__name__)
+
+#: Mechanisms whose secret anybody on the way could read.
+_READABLE: Final = ("PLAIN", "OAUTHBEARER")
+
+
+class Credentials:
+    """Made once for a cluster; belongs to the event loop that it is first used on.
+
+    Raises:
+        BadSecurityOption: on construction, if a file is missing or holds something else.
+    """
+
+    def __init__(self, options: SecurityOptions) -> None:
+        self.options = options
+        self._tokens = Tokens(options)
+        self._doubted: set[Address] = set()
+        make_context(options)
+        if options.sasl_mechanism in _READABLE and not options.uses_tls:
+            log.warning(
+                "sasl_mechanism=%s without TLS: anybody on the way can read the secret",
+                options.sasl_mechanism,
+            )
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether the client shows a certificate, as far as we know."""
+        return self.options.ssl_certfile is not None or self.options.ssl_context is not None
+
+    def is_first_doubt(self, address: Address) -> bool:
+        """Whether nobody has looked yet what kind of port it is that closed on us."""
+        is_first = address not in self._doubted
+        self._doubted.add(address)
+        return is_first
+
+    async def context(self) -> ssl.SSLContext | None:
+        """The TLS context for a connection; None for one without. Raises `BadSecurityOption`."""
+        if not self.options.uses_tls:
+            return None
+        return await aside(lambda: make_context(self.options))
+
+    def mechanism(self, address: Address) -> Mechanism | None:
+        """One authentication at a broker; None if there is to be none."""
+        options = self.options
+        username, password = options.sasl_username or "", options.sasl_password or ""
+        match options.sasl_mechanism:
+            case None:
+                return None
+            case "PLAIN":
+                return Plain(address, username, password)
+            case "OAUTHBEARER":
+                return OAuthBearer(address, self._tokens)
+            case scram:
+                return Scram(address, scram, username, password)

@@ -1,0 +1,182 @@
+"""The SASL mechanisms, each as its steps: what to say first, and what upon each answer.
+
+A mechanism object is for one authentication. Its errors name the broker but never a secret.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from abc import ABC, abstractmethod
+from hmac import compare_digest
+from typing import Any, Final
+
+from partage.client.addresses import Address
+from partage.client.security.aside import aside
+from partage.client.security.errors import (
+    AuthenticationFailed,
+    BrokerNotProven,
+    SecurityError,
+    TokenRefused,
+)
+from partage.client.security.tokens import Token, Tokens, expiry
+
+#: Fewer let whoever listens guess the password cheaply (RFC 7677 §4, and Kafka's own least) ...
+ITERATIONS_MIN: Final = 4_096
+#: ... and more would keep a processor busy for longer than anybody configures (CVE-2026-10143).
+ITERATIONS_MAX: Final = 1_000_000
+
+_SAID_MAX: Final = 300
+
+
+class Mechanism(ABC):
+    """One authentication by one mechanism."""
+
+    def __init__(self, address: Address, name: str) -> None:
+        self.address = address
+        self.name = name
+
+    @abstractmethod
+    async def first(self) -> bytes:
+        """What the client says first."""
+
+    @abstractmethod
+    async def answer(self, said: bytes) -> bytes | None:
+        """What the client says next; None when it is satisfied. Raises `SecurityError`."""
+
+    @abstractmethod
+    def refusal(self, said: str) -> SecurityError:
+        """The broker refused, and said this."""
+
+
+class Plain(Mechanism):
+    """PLAIN (RFC 4616): the password as it is.
+
+    No identity to act as is ever given: a broker takes the user's own (CVE-2017-12610).
+    """
+
+    def __init__(self, address: Address, username: str, password: str) -> None:
+        super().__init__(address, "PLAIN")
+        self._username = username
+        self._password = password
+
+    async def first(self) -> bytes:
+        return f"\0{self._username}\0{self._password}".encode()
+
+    async def answer(self, said: bytes) -> None:
+        return None
+
+    def refusal(self, said: str) -> SecurityError:
+        told = _shown(said.replace(self._password, "***"))
+        return AuthenticationFailed(self.address, self.name, told)
+
+
+class Scram(Mechanism):
+    """SCRAM (RFC 5802, RFC 7677): each side proves that it knows the password, unsaid."""
+
+    def __init__(self, address: Address, name: str, username: str, password: str) -> None:
+        super().__init__(address, name)
+        self._nonce = secrets.token_hex(24)
+        self._scram = _client(name, username, password, self._nonce)
+        self._is_proven_to_them = False
+
+    async def first(self) -> bytes:
+        return str(self._scram.get_client_first()).encode()
+
+    async def answer(self, said: bytes) -> bytes | None:
+        from scramp import ScramException
+
+        try:
+            if self._is_proven_to_them:
+                self._scram.set_server_final(said.decode())
+                return None
+            self._check_first(said.decode())
+            self._scram.set_server_first(said.decode())
+            # The expensive step: thousands of hashes.
+            final = str(await aside(self._scram.get_client_final))
+        except (ScramException, ValueError) as error:
+            raise BrokerNotProven(self.address, _shown(str(error))) from None
+        self._is_proven_to_them = True
+        return final.encode()
+
+    def _check_first(self, said: str) -> None:
+        """Before anything is computed: our whole nonce, and a bearable number of iterations."""
+        parts = dict(part.partition("=")[::2] for part in said.split(","))
+        nonce = parts.get("r", "").encode()
+        ours = self._nonce.encode()
+        if not compare_digest(nonce[: len(ours)], ours) or len(nonce) == len(ours):
+            raise ValueError("it answered with another nonce")
+        count = parts.get("i", "")
+        iterations = int(count) if re.fullmatch("[0-9]{1,9}", count) else 0
+        if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+            raise ValueError(
+                f"it asks for {count[:20]!r} iterations; "
+                f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are taken"
+            )
+
+    def refusal(self, said: str) -> SecurityError:
+        return AuthenticationFailed(self.address, self.name, _shown(said))
+
+
+class OAuthBearer(Mechanism):
+    """OAUTHBEARER (RFC 7628): a token that somebody else has signed."""
+
+    def __init__(self, address: Address, tokens: Tokens) -> None:
+        super().__init__(address, "OAUTHBEARER")
+        self._tokens = tokens
+        self._token = Token("")
+        self._status = ""
+
+    async def first(self) -> bytes:
+        self._token = await self._tokens.current(self.address)
+        pairs = [("auth", f"Bearer {self._token.value}"), *self._token.extensions.items()]
+        return ("n,,\x01" + "".join(f"{key}={value}\x01" for key, value in pairs) + "\x01").encode()
+
+    async def answer(self, said: bytes) -> bytes | None:
+        if not said:
+            return None
+        # It was refused, and why; the broker ends the exchange when it has been acknowledged.
+        try:
+            self._status = str(json.loads(said)["status"])
+        except (ValueError, KeyError, TypeError):
+            self._status = "refused"
+        return b"\x01"
+
+    def refusal(self, said: str) -> SecurityError:
+        self._tokens.refused(self._token)
+        told = _shown((self._status or said).replace(self._token.value, "***"))
+        return TokenRefused(self.address, self.name, told, _way_out(self._token.value))
+
+
+def _way_out(token: str) -> str:
+    expires_at = expiry(token)
+    if expires_at is not None and expires_at <= time.time():
+        ago = time.time() - expires_at
+        return f"the token expired {ago:.0f} s ago; let the token provider renew it"
+    return "check the token's issuer, audience and scope, and what the broker asks for"
+
+
+def _shown(said: str) -> str:
+    """A broker's words, for people."""
+    line = "".join(char if char.isprintable() else " " for char in said).strip()
+    return line[:_SAID_MAX] or "it did not say why"
+
+
+def _client(mechanism: str, username: str, password: str, nonce: str) -> Any:
+    """scramp's client, with names and passwords byte by byte, as Kafka takes them.
+
+    RFC 5802 would have both prepared (SASLprep), which changes or refuses some; Kafka's brokers
+    and clients do not.
+    """
+    from scramp import ScramClient
+    from scramp.core import Password, Username
+
+    class AsItIs(Username, Password):  # type: ignore[misc]
+        def __init__(self, text: str) -> None:
+            self.username = self.password = text
+
+    client = ScramClient([mechanism], "user", "password", c_nonce=nonce)
+    client.username, client.password = AsItIs(username), AsItIs(password)
+    return client

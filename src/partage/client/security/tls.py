@@ -1,0 +1,130 @@
+"""TLS contexts out of options, and what OpenSSL says in words that help."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final, TypeGuard
+
+from partage.client.addresses import Address
+from partage.client.security.errors import (
+    CertificateForAnotherHost,
+    ClientCertificateRefused,
+    SecurityError,
+    TlsRefused,
+    UntrustedCertificate,
+    WrongSecurityProtocol,
+)
+from partage.client.security.options import BadSecurityOption, SecurityOptions
+
+# X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL's x509_vfy.h.
+_OTHER_HOST: Final = frozenset({62, 64})
+#: Parts of OpenSSL's reasons: the broker's alerts about our certificate (RFC 8446 §6.2) ...
+_ABOUT_OUR_CERTIFICATE: Final = (
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_CERTIFICATE_",
+    "ALERT_UNSUPPORTED_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+    "ALERT_ACCESS_DENIED",
+    "ALERT_NO_CERTIFICATE",
+)
+#: ... and of what it makes of bytes that are not TLS.
+_NOT_TLS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "PACKET_LENGTH_TOO_LONG",
+    "RECORD_TOO_",
+)
+#: How a TLS alert begins (RFC 8446 §5.1); as a frame's length it is more than any frame has.
+_ALERT: Final = b"\x15\x03"
+
+
+def make_context(options: SecurityOptions) -> ssl.SSLContext | None:
+    """The context of a connection; None if it is not to be encrypted.
+
+    Raises:
+        BadSecurityOption: a file is missing, or does not hold what it should.
+    """
+    if not options.uses_tls:
+        return None
+    if options.ssl_context is not None:
+        return options.ssl_context
+    try:
+        context = ssl.create_default_context(cafile=options.ssl_cafile, cadata=options.ssl_cadata)
+    except (OSError, ValueError) as error:
+        name = "ssl_cadata" if options.ssl_cafile is None else f"ssl_cafile={options.ssl_cafile}"
+        raise BadSecurityOption(f"{name}: {_file_trouble(error)}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = options.ssl_check_hostname
+    if options.ssl_certfile is not None:
+        _load_own(context, options, options.ssl_certfile)
+    return context
+
+
+def _load_own(context: ssl.SSLContext, options: SecurityOptions, certfile: str) -> None:
+    # Some password always: without one OpenSSL asks for it at the terminal.
+    password = options.ssl_password or ""
+    try:
+        context.load_cert_chain(certfile, options.ssl_keyfile, password)
+    except (OSError, ValueError) as error:
+        files = f"ssl_certfile={certfile}"
+        if options.ssl_keyfile is not None:
+            files += f" and ssl_keyfile={options.ssl_keyfile}"
+        raise BadSecurityOption(f"{files}: {_file_trouble(error)}") from None
+
+
+def _file_trouble(error: Exception) -> str:
+    if not isinstance(error, ssl.SSLError):
+        return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "the key is not the certificate's"
+    if "DECRYPT" in (getattr(error, "reason", None) or ""):
+        return "the key cannot be decrypted; check ssl_password"
+    return "it holds no certificate or key in PEM that could be read (check ssl_password too)"
+
+
+def is_alert(start: bytes) -> bool:
+    """Whether what a broker sent begins like a TLS alert: it expected TLS of us."""
+    return start.startswith(_ALERT)
+
+
+def is_telling(error: Exception | None) -> TypeGuard[ssl.SSLError]:
+    """Whether OpenSSL knows what went wrong; an end without a word may have any reason."""
+    return isinstance(error, ssl.SSLError) and not isinstance(
+        error, ssl.SSLEOFError | ssl.SSLZeroReturnError
+    )
+
+
+def is_about_tls(error: Exception) -> bool:
+    """Whether it comes of a broker that does speak TLS, but not as we do."""
+    return is_telling(error) and not any(part in (error.reason or "") for part in _NOT_TLS)
+
+
+def tls_failure(address: Address, error: ssl.SSLError, *, has_certificate: bool) -> SecurityError:
+    """What ended a TLS connection, by its name."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _OTHER_HOST:
+            return CertificateForAnotherHost(address, error.verify_message)
+        return UntrustedCertificate(address, error.verify_message)
+    reason = error.reason or type(error).__name__
+    words = reason.lower().replace("_", " ")
+    if any(part in reason for part in _ABOUT_OUR_CERTIFICATE):
+        return ClientCertificateRefused(address, words, has_one=has_certificate)
+    if any(part in reason for part in _NOT_TLS):
+        return no_tls_there(address)
+    return TlsRefused(address, words, has_certificate=has_certificate)
+
+
+def no_tls_there(address: Address) -> WrongSecurityProtocol:
+    """We spoke TLS to a port that does not."""
+    return WrongSecurityProtocol(
+        address,
+        "this port does not speak TLS; connect to the broker's TLS listener, or set "
+        "security_protocol to PLAINTEXT or SASL_PLAINTEXT",
+    )
+
+
+def tls_expected(address: Address) -> WrongSecurityProtocol:
+    """We did not speak TLS to a port that does."""
+    return WrongSecurityProtocol(
+        address, "this port speaks TLS; set security_protocol to SSL or SASL_SSL"
+    )

@@ -1,0 +1,125 @@
+"""One request to a token endpoint: the client-credentials grant (RFC 6749 §4.4, KIP-768)."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote_plus, urlencode
+from urllib.request import (
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
+
+import msgspec
+
+from partage.client.security.options import SecurityOptions
+
+_TIMEOUT_S: Final = 10  # as sasl.login.connect.timeout.ms and .read.timeout.ms, which have none
+_ANSWER_MAX: Final = 256 * 1024
+#: Statuses that may be others a moment later.
+_BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class EndpointFailed(Exception):  # noqa: N818 - named after what happened
+    """The endpoint granted no token."""
+
+    def __init__(self, why: str, *, is_retriable: bool = False) -> None:
+        super().__init__(why)
+        self.is_retriable = is_retriable
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """What an endpoint answers."""
+
+    access_token: str
+    expires_in: float | None = None
+
+    def __repr__(self) -> str:
+        return f"Granted(***, expires_in={self.expires_in})"
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: str
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """The secret goes to the address that was configured, and to no other."""
+
+    def redirect_request(self, *request: Any) -> None:
+        return None
+
+
+def request_token(options: SecurityOptions) -> Granted:
+    """Ask for a token, blocking. Raises `EndpointFailed`."""
+    url = options.sasl_oauthbearer_token_endpoint_url or ""
+    trusted = _context(options)
+    opener = build_opener(ProxyHandler(), HTTPSHandler(context=trusted), _NoRedirects())
+    try:
+        with opener.open(_request(url, options), timeout=_TIMEOUT_S) as answer:
+            body = answer.read(_ANSWER_MAX + 1)
+    except HTTPError as error:
+        with error:
+            why = f"{url} answered {error.code}{_reason(error)}"
+        is_busy = error.code in _BUSY
+        raise EndpointFailed(why, is_retriable=is_busy) from None
+    except (OSError, HTTPException) as error:
+        cause = error.reason if isinstance(error, URLError) else error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise EndpointFailed(
+                f"the certificate of {url} is not trusted ({cause.verify_message}); "
+                "sasl_oauthbearer_ssl_cafile names whom to trust"
+            ) from error
+        raise EndpointFailed(f"{url} cannot be reached ({cause})", is_retriable=True) from error
+    if len(body) > _ANSWER_MAX:
+        raise EndpointFailed(f"{url} answered with more than a token")
+    try:
+        return msgspec.json.decode(body, type=Granted)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # Without the cause: it may quote what was sent.
+        raise EndpointFailed(f"{url} answered without an access_token in JSON") from None
+
+
+def _context(options: SecurityOptions) -> ssl.SSLContext:
+    cafile = options.sasl_oauthbearer_ssl_cafile
+    try:
+        context = ssl.create_default_context(cafile=cafile)
+    except OSError as error:
+        why = f"sasl_oauthbearer_ssl_cafile={cafile} cannot be read ({error.strerror or error})"
+        raise EndpointFailed(why) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _request(url: str, options: SecurityOptions) -> Request:
+    user = options.sasl_oauthbearer_client_credentials_client_id or ""
+    secret = options.sasl_oauthbearer_client_credentials_client_secret or ""
+    if options.sasl_oauthbearer_header_urlencode:  # as RFC 6749 has it; Kafka asks for it
+        user, secret = quote_plus(user), quote_plus(secret)
+    form = {"grant_type": "client_credentials"}
+    if options.sasl_oauthbearer_scope is not None:
+        form["scope"] = options.sasl_oauthbearer_scope
+    return Request(
+        url,
+        data=urlencode(form).encode(),
+        headers={
+            "Accept": "application/json",
+            "Authorization": "Basic " + base64.b64encode(f"{user}:{secret}".encode()).decode(),
+            "Content-Type": "application/x-www-form-urlencoded",
+        },
+    )
+
+
+def _reason(error: HTTPError) -> str:
+    """The error code of RFC 6749 §5.2, such as ``invalid_client``, if there is one."""
+    try:
+        code = msgspec.json.decode(error.read(_ANSWER_MAX), type=_Refusal).error
+    except (msgspec.DecodeError, OSError, HTTPException):
+        return ""
+    is_one = len(code) < 50 and code.replace("_", "").isalnum()
+    return f" ({code})" if is_one else ""

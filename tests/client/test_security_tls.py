@@ -1,0 +1,336 @@
+"""TLS: whom we trust, what we show, and what is said when the two sides do not fit."""
+
+import asyncio
+import os
+import socket
+import ssl
+
+import pytest
+import uvloop
+
+from partage.client import BrokersUnreachable, CannotConnect, ClientOptions, Cluster
+from partage.client.connection import Connection
+from partage.client.security.errors import (
+    CertificateForAnotherHost,
+    ClientCertificateRefused,
+    TlsRefused,
+    UntrustedCertificate,
+    WrongSecurityProtocol,
+)
+from partage.client.security.options import BadSecurityOption, SecurityOptions
+from partage.wire.apis.metadata import METADATA, MetadataRequest
+
+from .authority import AlertingPort, Authority
+from .scripted import ScriptedBroker
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(params=LOOPS)
+def run(request):
+    with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+        yield runner.run
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def server(authority):
+    return authority.issue("server", "127.0.0.1", "localhost")
+
+
+def options(authority, **more):
+    trusted = {"security_protocol": "SSL", "ssl_cafile": str(authority.certificate)}
+    security = SecurityOptions(**{**trusted, **more})
+    return ClientOptions(security=security, connect_timeout_ms=20_000, request_timeout_ms=20_000)
+
+
+async def metadata(options, **broker):
+    """The topics that a broker names over such a connection, and the TLS version spoken."""
+    async with ScriptedBroker(**broker) as serving:
+        connection = await Connection.open(serving.address, options)
+        try:
+            answer = await connection.send(METADATA, MetadataRequest(topics=None))
+            spoken = connection._transport.get_extra_info("ssl_object").version()
+            return [topic.name for topic in answer.topics], spoken
+        finally:
+            connection.close()
+
+
+def test_requests_over_tls(run, authority, server):
+    assert run(metadata(options(authority), tls=server.server())) == (["t"], "TLSv1.3")
+
+
+def test_tls_1_2_is_the_least(run, authority, server):
+    old = server.server()
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert run(metadata(options(authority), tls=old))[1] == "TLSv1.2"
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with (
+        AlertingPort(old) as port,
+        pytest.raises(TlsRefused, match=r"no agreement on TLS .*; we speak TLS 1\.2 and 1\.3"),
+    ):
+        run(Connection.open(port.address, options(authority)))
+
+
+def test_large_answers_come_whole(run, authority, server):
+    async def main():
+        async with ScriptedBroker(tls=server.server()) as broker:
+            broker.topics = {f"topic-{n:05}": 1 for n in range(20_000)}
+            async with Cluster([broker.address], options(authority)) as cluster:
+                return len(await cluster.all_topics())
+
+    assert run(main()) == 20_000
+
+
+def test_an_authority_as_text(run, authority, server):
+    text = authority.certificate.read_text()
+    assert run(metadata(options(authority, ssl_cafile=None, ssl_cadata=text), tls=server.server()))
+
+
+def test_a_context_of_the_users_own(run, authority, server):
+    own = ssl.create_default_context(cafile=authority.certificate)
+    given = ClientOptions(security=SecurityOptions(security_protocol="SSL", ssl_context=own))
+    assert run(metadata(given, tls=server.server()))
+
+
+class TestTheBrokersCertificate:
+    def test_of_an_unknown_authority(self, run, authority, tmp_path):
+        stranger = Authority(tmp_path, "stranger").issue("server", "127.0.0.1")
+        with pytest.raises(
+            UntrustedCertificate, match=r"not trusted: unable to get local issuer.*ssl_cafile"
+        ):
+            run(metadata(options(authority), tls=stranger.server()))
+
+    def test_without_an_authority_the_systems_are_trusted(self, run, authority, server):
+        with pytest.raises(UntrustedCertificate, match="not trusted"):
+            run(metadata(options(authority, ssl_cafile=None), tls=server.server()))
+
+    def test_that_has_expired(self, run, authority):
+        old = authority.issue("old", "127.0.0.1", days=-1)
+        with pytest.raises(UntrustedCertificate, match="certificate has expired"):
+            run(metadata(options(authority), tls=old.server()))
+
+    @pytest.mark.parametrize("host", ["elsewhere.example", "10.0.0.1"])
+    def test_for_another_host(self, run, authority, host):
+        other = authority.issue("other", host)
+        with pytest.raises(
+            CertificateForAnotherHost, match=r"127\.0\.0\.1.*ssl_check_hostname=False"
+        ):
+            run(metadata(options(authority), tls=other.server()))
+
+    def test_the_host_may_be_left_unchecked_but_not_the_authority(self, run, authority, tmp_path):
+        lenient = options(authority, ssl_check_hostname=False)
+        assert run(metadata(lenient, tls=authority.issue("other", "a.example").server()))
+        stranger = Authority(tmp_path, "stranger").issue("server", "127.0.0.1")
+        with pytest.raises(UntrustedCertificate):
+            run(metadata(lenient, tls=stranger.server()))
+
+
+class TestOurCertificate:
+    @pytest.mark.parametrize("password", [None, "open sesame"])
+    def test_is_shown(self, run, authority, server, password):
+        own = authority.issue("client", password=password)
+        shown = options(
+            authority,
+            ssl_certfile=str(own.certificate),
+            ssl_keyfile=str(own.key),
+            ssl_password=password,
+        )
+        assert run(metadata(shown, tls=server.server(clients_of=authority)))
+
+    def test_and_its_key_may_be_in_one_file(self, run, authority, server):
+        own = authority.issue("client").in_one_file()
+        shown = options(authority, ssl_certfile=str(own.certificate))
+        assert run(metadata(shown, tls=server.server(clients_of=authority)))
+
+    def test_renewed_in_place_is_shown_on_the_next_connection(
+        self, run, authority, server, tmp_path
+    ):
+        own = Authority(tmp_path, "stranger").issue("client")
+        shown = options(authority, ssl_certfile=str(own.certificate), ssl_keyfile=str(own.key))
+
+        async def main():
+            async with (
+                ScriptedBroker(tls=server.server(clients_of=authority)) as broker,
+                Cluster([broker.address], shown) as cluster,
+            ):
+                with pytest.raises(BrokersUnreachable):
+                    await cluster.topics(["t"])
+                renewed = authority.issue("client")
+                own.certificate.write_bytes(renewed.certificate.read_bytes())
+                own.key.write_bytes(renewed.key.read_bytes())
+                return list(await cluster.topics(["t"]))
+
+        assert run(main()) == ["t"]
+
+    def test_is_asked_for_and_there_is_none(self, run, authority, server):
+        asking = server.server(clients_of=authority)
+        with (
+            AlertingPort(asking) as port,
+            pytest.raises(ClientCertificateRefused, match="set ssl_certfile and ssl_keyfile"),
+        ):
+            run(Connection.open(port.address, options(authority)))
+        # In TLS 1.2 the alert does not say what was missing.
+        asking.maximum_version = ssl.TLSVersion.TLSv1_2
+        with (
+            AlertingPort(asking) as port,
+            pytest.raises(TlsRefused, match="if it asks for a certificate, set ssl_certfile"),
+        ):
+            run(Connection.open(port.address, options(authority)))
+
+    def test_is_not_the_one_wanted(self, run, authority, server, tmp_path):
+        own = Authority(tmp_path, "stranger").issue("client").in_one_file()
+        given = options(authority, ssl_certfile=str(own.certificate))
+        with (
+            AlertingPort(server.server(clients_of=authority)) as port,
+            pytest.raises(ClientCertificateRefused, match="authority that signed ssl_certfile"),
+        ):
+            run(Connection.open(port.address, given))
+
+
+class TestPortsThatDoNotFit:
+    def test_tls_to_a_port_without(self, run, authority):
+        """A broker takes a TLS greeting for a frame that is too large, and closes."""
+
+        async def main():
+            async with (
+                ScriptedBroker() as broker,
+                Cluster([broker.address], options(authority)) as cluster,
+            ):
+                await cluster.topics(["t"])
+
+        with pytest.raises(WrongSecurityProtocol, match=r"does not speak TLS; .* PLAINTEXT"):
+            run(main())
+
+    @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+    def test_what_kind_of_port_closed_on_us_is_looked_at_once(self, run, authority, protocol):
+        """A broker that restarts closes connections too, and need not be asked each time."""
+        made = []
+
+        async def main():
+            async def close(reader, writer):
+                made.append(1)
+                writer.close()
+
+            async with await asyncio.start_server(close, "127.0.0.1", 0) as port:
+                address = port.sockets[0].getsockname()
+                tls = options(authority).security
+                given = ClientOptions(security=tls if protocol == "SSL" else SecurityOptions())
+                async with Cluster(f"127.0.0.1:{address[1]}", given) as cluster:
+                    for _ in range(3):
+                        with pytest.raises(BrokersUnreachable):
+                            await cluster.topics(["t"])
+
+        run(main())
+        # Three of the client's, and one to look.
+        assert len(made) == 4
+
+    def test_tls_to_something_else_altogether(self, run, authority):
+        async def main():
+            async def greet(reader, writer):
+                writer.write(b"220 mail.example ESMTP\r\n")
+                await reader.read(1000)
+                writer.close()
+
+            async with await asyncio.start_server(greet, "127.0.0.1", 0) as port:
+                address = port.sockets[0].getsockname()
+                async with Cluster(f"127.0.0.1:{address[1]}", options(authority)) as cluster:
+                    await cluster.topics(["t"])
+
+        with pytest.raises(WrongSecurityProtocol, match="does not speak TLS"):
+            run(main())
+
+    def test_no_tls_to_a_port_with(self, run):
+        async def main():
+            async def alert(reader, writer):
+                writer.write(b"\x15\x03\x03\x00\x02\x02P")  # internal_error, as Java says
+                await reader.read(1000)
+                writer.close()
+
+            async with await asyncio.start_server(alert, "127.0.0.1", 0) as port:
+                address = port.sockets[0].getsockname()
+                async with Cluster(f"127.0.0.1:{address[1]}") as cluster:
+                    await cluster.topics(["t"])
+
+        with pytest.raises(WrongSecurityProtocol, match="set security_protocol to SSL or SASL_SSL"):
+            run(main())
+
+    def test_no_tls_to_a_port_with_that_only_closes(self, run, server):
+        async def main():
+            async with (
+                ScriptedBroker(tls=server.server()) as broker,
+                Cluster([broker.address]) as cluster,
+            ):
+                await cluster.topics(["t"])
+
+        with pytest.raises(WrongSecurityProtocol, match="speaks TLS; set security_protocol to SSL"):
+            run(main())
+
+    def test_a_port_that_says_nothing_does_not_hang(self, run, authority):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            given = options(authority)
+            given = ClientOptions(security=given.security, connect_timeout_ms=100)
+            where = f"127.0.0.1:{silent.getsockname()[1]}"
+
+            async def main():
+                async with Cluster(where, given) as cluster:
+                    await cluster.topics(["t"])
+
+            with pytest.raises(Exception, match=r"within 100 ms; does this port speak TLS\?"):
+                run(main())
+
+
+class TestFiles:
+    def refused(self, authority, **more):
+        with pytest.raises(BadSecurityOption) as raised:
+            Cluster("127.0.0.1:9092", options(authority, **more))
+        return str(raised.value)
+
+    def test_that_are_missing(self, authority):
+        said = self.refused(authority, ssl_cafile="nowhere.pem")
+        assert said == "ssl_cafile=nowhere.pem: No such file or directory"
+        said = self.refused(authority, ssl_certfile="nowhere.crt")
+        assert said == "ssl_certfile=nowhere.crt: No such file or directory"
+
+    def test_that_hold_something_else(self, authority, tmp_path):
+        junk = tmp_path / "junk.pem"
+        junk.write_text("no certificate")
+        for name in ("ssl_cafile", "ssl_certfile"):
+            assert "could be read" in self.refused(authority, **{name: str(junk)})
+        assert "ssl_cadata: " in self.refused(authority, ssl_cafile=None, ssl_cadata="junk")
+
+    def test_a_key_that_is_anothers(self, authority):
+        one, other = authority.issue("one"), authority.issue("two")
+        said = self.refused(
+            authority, ssl_certfile=str(one.certificate), ssl_keyfile=str(other.key)
+        )
+        assert said.endswith("the key is not the certificate's")
+
+    @pytest.mark.parametrize("password", ["wrong", None])
+    def test_a_wrong_password_is_said_and_never_asked_for(self, authority, password, monkeypatch):
+        """OpenSSL would otherwise ask at the terminal, and hang."""
+        own = authority.issue("locked", password="right")
+        given = {"ssl_certfile": str(own.certificate), "ssl_keyfile": str(own.key)}
+        said = self.refused(authority, **given, ssl_password=password)
+        assert "check ssl_password" in said
+        assert "wrong" not in said
+
+    def test_a_file_that_vanishes_is_said_at_the_next_connection(self, run, authority, server):
+        own = authority.issue("leaving").in_one_file()
+        given = options(authority, ssl_certfile=str(own.certificate))
+
+        async def main():
+            async with ScriptedBroker(tls=server.server()) as broker:
+                cluster = Cluster([broker.address], given)
+                os.unlink(own.certificate)
+                async with cluster:
+                    await cluster.topics(["t"])
+
+        with pytest.raises(Exception, match=r"leaving\.both: No such file") as raised:
+            run(main())
+        assert isinstance(raised.value.attempts[0], CannotConnect)

@@ -7,8 +7,8 @@ why it works on any assignment, and last.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from partage.assignors.base import Member, Topic
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 Passed: TypeAlias = tuple[str, int]
 #: Who takes it, and what it gives in return, if anything.
 Found: TypeAlias = tuple[int, Passed | None]
+
+_NO_RACK: Final = ""
+#: The search for chains stops after so many times as many steps as there are partitions and
+#: subscriptions.
+_EFFORT: Final = 8
 
 
 def are_worth_matching(
@@ -59,7 +64,7 @@ class _Matching:
     ) -> None:
         self.shares = shares
         self.holders = holders
-        self.rack_of = [member.rack or None for member in members]
+        self.rack_of = [member.rack or _NO_RACK for member in members]
         self.wants = [frozenset(member.topics) for member in members]
         self.racks = {name: topic.racks for name, topic in topics.items()}
         self.loads = [sum(map(len, share.values())) for share in shares]
@@ -68,10 +73,13 @@ class _Matching:
         self.misplaced: dict[str, dict[int, dict[tuple[str, int], None]]] = {}
         #: By a member's rack, by another: what is in both, and its holder as it was at first.
         self.in_both: dict[str, dict[str, deque[tuple[int, str, int]]]] = {}
+        self.takers: dict[str, list[int]] = {}
+        for member, wanted in enumerate(self.wants):
+            for name in sorted(wanted):
+                self.takers.setdefault(name, []).append(member)
+        self.effort = _EFFORT * (sum(self.loads) + sum(map(len, self.takers.values())))
         for holder, share in enumerate(shares):
             rack = self.rack_of[holder]
-            if rack is None:
-                continue
             self.present.setdefault(rack, []).append(holder)
             self.misplaced.setdefault(rack, {})
             for name, partitions in share.items():
@@ -80,7 +88,7 @@ class _Matching:
 
     def _note(self, holder: int, rack: str, name: str, partition: int) -> None:
         racks = self._racks(name, partition)
-        if rack not in racks:
+        if rack not in racks and rack != _NO_RACK:
             self.misplaced[rack].setdefault(holder, {})[name, partition] = None
             return
         for other in sorted(racks):
@@ -109,7 +117,7 @@ class _Matching:
 
     def _place(self, holder: int, rack: str, passed: Passed) -> None:
         """Find a member in one of the partition's racks, and what it gives in return if need be."""
-        near = [other for other in sorted(self._racks(*passed)) if other in self.misplaced]
+        near = [other for other in sorted(self._racks(*passed)) if other in self.present]
         for find in self._unowned, self._swapping_loads, self._owned, self._in_both:
             for other in near:
                 if (found := find(passed[0], other, holder, rack)) is not None:
@@ -118,6 +126,52 @@ class _Matching:
                     if returned is not None:
                         self._pass(taker, other, returned, holder, rack)
                     return
+        if (found := self._in_both(passed[0], _NO_RACK, holder, rack)) is not None:
+            taker, returned = found
+            self._pass(holder, rack, passed, taker, _NO_RACK)
+            if returned is not None:
+                self._pass(taker, _NO_RACK, returned, holder, rack)
+            return
+        self._place_by_chain(holder, passed, near)
+
+    def _place_by_chain(self, holder: int, passed: Passed, near: Sequence[str]) -> None:
+        """What a member in the rack gives in return reaches the holder through others.
+
+        Each passes on something that is not in its rack, or anything if it has none.
+        """
+        sources = [m for other in near for m in self.present[other] if passed[0] in self.wants[m]]
+        self.effort -= len(sources)
+        came: dict[int, tuple[int, Passed]] = {}
+        known = set(sources)
+        seen: set[str] = set()
+        waiting = deque(sources)
+        while waiting and holder not in came and self.effort > 0:
+            giver = waiting.popleft()
+            for given in self._passable(giver):
+                if given[0] in seen:
+                    continue
+                seen.add(given[0])
+                takers = self.takers.get(given[0], ())
+                self.effort -= len(takers)
+                for taker in takers:
+                    if taker not in known:
+                        known.add(taker)
+                        came[taker] = giver, given
+                        waiting.append(taker)
+        if holder not in came:
+            return
+        chain = [(holder, came[holder])]
+        while (giver := chain[-1][1][0]) in came:
+            chain.append((giver, came[giver]))
+        self._pass(holder, self.rack_of[holder], passed, giver, self.rack_of[giver])
+        for taker, (giver, given) in chain:
+            self._pass(giver, self.rack_of[giver], given, taker, self.rack_of[taker])
+
+    def _passable(self, giver: int) -> Iterable[Passed]:
+        rack = self.rack_of[giver]
+        if rack != _NO_RACK:
+            return list(self.misplaced[rack].get(giver, ()))
+        return [(name, p) for name, partitions in self.shares[giver].items() for p in partitions]
 
     def _swapping_loads(self, name: str, other: str, holder: int, rack: str) -> Found | None:
         """A taker that has one less than the holder: they may as well change places."""

@@ -1,0 +1,217 @@
+"""Apache Kafka's own assignors, on the same groups: the reference."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from assignors import groups
+from interop.peers import jars, where
+from partage.assignors import (
+    Assignment,
+    CooperativeSticky,
+    Member,
+    Range,
+    RoundRobin,
+    Sticky,
+    Topic,
+    check_assignment,
+)
+from partage.assignors.user_data import decode_generation, decode_sticky, encode_sticky
+
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("java-assignors")]
+
+SOURCE = Path(__file__).parent / "java" / "Assign.java"
+
+
+class Java:
+    """A running JVM that assigns what it is asked to."""
+
+    def __init__(self, classes: Path) -> None:
+        path = jars.class_path("broker", first=classes)
+        self._process = subprocess.Popen(
+            [where.java(), "-XX:TieredStopAtLevel=1", "-cp", path, "Assign"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # it logs every assignment
+            text=True,
+        )
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+
+    def assign(
+        self, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
+    ) -> Assignment:
+        for its in topics.values():
+            known = [",".join(sorted(racks)) or "-" for racks in its.racks]
+            racks = [*known, *["-"] * (its.partition_count - len(known))]
+            self._say("topic", its.name, ";".join(racks[: its.partition_count]))
+        for m in members:
+            rack = m.rack or "-"
+            topics_of = ",".join(m.topics)
+            self._say(
+                *("member", m.member_id, m.instance_id or "-", rack, str(m.generation)),
+                *(topics_of, _words(m.owned), m.user_data.hex()),
+            )
+        self._say("assign", name)
+        given: dict[str, dict[str, list[int]]] = {}
+        while (line := self._hear()) != "end":
+            member_id, words = line.split("\t")
+            mine = given.setdefault(member_id, {})
+            for word in words.split(",")[:-1]:
+                topic, partition = word.rsplit(":", 1)
+                mine.setdefault(topic, []).append(int(partition))
+        return given
+
+    def user_data(self, name: str, owned: Mapping[str, Sequence[int]], generation: int) -> bytes:
+        """What a member tells that was given this."""
+        self._say("tell", name, str(generation), _words(owned))
+        return bytes.fromhex(self._hear())
+
+    def _say(self, *words: str) -> None:
+        self._process.stdin.write("\t".join(words) + "\n")
+
+    def _hear(self) -> str:
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "Java has ended"
+        return line.rstrip("\n")
+
+
+def _words(owned: Mapping[str, Sequence[int]]) -> str:
+    return ",".join(f"{name}:{p}" for name, partitions in owned.items() for p in partitions)
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory) -> Iterator[Java]:
+    classes = tmp_path_factory.mktemp("classes")
+    compiler = ["org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17", "-target", "17"]
+    command = [where.java(), "-cp", jars.class_path("compiler"), *compiler, "-proc:none"]
+    command += ["-cp", jars.class_path("broker"), str(SOURCE), "-d", str(classes)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert said.returncode == 0, said.stderr
+    running = Java(classes)
+    yield running
+    running.close()
+
+
+def racked(chance: random.Random, members, topics):
+    """The same group, in racks."""
+    words = ["x", "y", "z", "xy", "yz", "", "w"]
+    placed = {
+        name: groups.topic(
+            name,
+            its.partition_count,
+            [chance.choice(words) for _ in range(its.partition_count)],
+        )
+        for name, its in topics.items()
+    }
+    racks = [None, "x", "y", "z"]
+    return [msgspec.structs.replace(m, rack=chance.choice(racks)) for m in members], placed
+
+
+def histories(count: int, *, in_racks: bool = False) -> Iterator[groups.Group]:
+    for seed in range(count):
+        chance = random.Random(seed)
+        members, topics = groups.history(chance, CooperativeSticky().assign)
+        if chance.random() < 0.3:
+            members[0] = msgspec.structs.replace(members[0], instance_id="static")
+        yield racked(chance, members, topics) if in_racks else (members, topics)
+
+
+@pytest.mark.parametrize("in_racks", [False, True], ids=["", "in-racks"])
+def test_range_is_the_same_to_the_partition(java, in_racks):
+    for members, topics in histories(300, in_racks=in_racks):
+        ours = Range().assign(members, topics)
+        assert groups.flat(ours) == groups.flat(java.assign("range", members, topics))
+
+
+def test_round_robin_is_the_same_to_the_partition(java):
+    for members, topics in histories(200):
+        ours = RoundRobin().assign(members, topics)
+        assert groups.flat(ours) == groups.flat(java.assign("roundrobin", members, topics))
+
+
+def as_sticky(members):
+    """Members that tell of what they had, as ``sticky`` does, and own nothing any more."""
+    return [
+        msgspec.structs.replace(
+            m, user_data=encode_sticky(m.owned, m.generation), owned={}, generation=-1
+        )
+        for m in members
+    ]
+
+
+def test_sticky_is_as_level_and_as_sticky(java):
+    """Java reads our user data; see `test_sticky` for what "as sticky" can mean."""
+    less, ours_in_all, theirs_in_all = 0, 0, 0
+    for members, topics in histories(500):
+        told = as_sticky(members)
+        ours, theirs = Sticky().assign(told, topics), java.assign("sticky", told, topics)
+        our_score, their_score = (groups.unevenness(members, its) for its in (ours, theirs))
+        assert our_score <= their_score
+        if our_score == their_score:
+            our_kept, their_kept = groups.kept(members, ours), groups.kept(members, theirs)
+            less += our_kept < their_kept
+            ours_in_all += our_kept
+            theirs_in_all += their_kept
+    assert ours_in_all >= theirs_in_all
+    assert less <= 2
+
+
+def in_rack(members, topics, assignment):
+    """How many partitions are read from a replica nearby."""
+    return sum(
+        member.rack in topics[name].racks[partition]
+        for member in members
+        for name, partitions in assignment[member.member_id].items()
+        for partition in partitions
+    )
+
+
+def test_sticky_matches_as_many_racks(java):
+    ours_in_all, theirs_in_all = 0, 0
+    for members, topics in histories(300, in_racks=True):
+        told = as_sticky(members)
+        ours, theirs = Sticky().assign(told, topics), java.assign("sticky", told, topics)
+        assert groups.unevenness(members, ours) <= groups.unevenness(members, theirs)
+        ours_in_all += in_rack(members, topics, ours)
+        theirs_in_all += in_rack(members, topics, theirs)
+    assert ours_in_all >= theirs_in_all
+
+
+@pytest.mark.parametrize("first", ["ours", "java"])
+def test_cooperative_groups_led_in_turns(java, first):
+    def ours(members, topics):
+        return CooperativeSticky().assign(members, topics)
+
+    def theirs(members, topics):
+        return java.assign("cooperative-sticky", members, topics)
+
+    turns = [ours, theirs] if first == "ours" else [theirs, ours]
+    for members, topics in histories(150):
+        for generation, lead in enumerate(turns * 3, start=2):
+            given_out = lead(members, topics)
+            check_assignment(members, topics, given_out, cooperative=True)
+            members = groups.owning(members, given_out, generation)
+        check_assignment(members, topics, given_out)
+
+
+def test_user_data_is_the_same(java):
+    for owned in {}, {"a": [0]}, {"a": [0, 5], "bb": [3]}:
+        theirs = java.user_data("sticky", owned, 9)
+        assert decode_sticky(theirs) == (9, owned)
+        assert len(theirs) == len(encode_sticky(owned, 9))
+        if len(owned) < 2:  # Java's order of topics is that of its hash table
+            assert theirs == encode_sticky(owned, 9)
+    theirs = java.user_data("cooperative-sticky", {}, 9)
+    assert decode_generation(theirs) == 9
+    ours = CooperativeSticky()
+    ours.on_assignment({}, 9)
+    assert ours.user_data([], {}, 9) == theirs

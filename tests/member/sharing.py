@@ -1,8 +1,9 @@
 """The smallest embedded protocol that moves partitions as a consumer group does.
 
-Metadata and assignments are JSON. The assignor is sticky and balanced; a partition that somebody
-else still claims is held back, so that nothing moves from owner to owner in one step. A claim
-counts by the generation it comes from (KIP-792).
+Metadata and assignments are JSON. The assignor is cooperative-sticky, or one that is as small as
+can be, sticky and balanced; a partition that somebody else still claims is held back, so that
+nothing moves from owner to owner in one step. A claim counts by the generation it comes from
+(KIP-792).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from partage.assignors import CooperativeSticky, Member, Topic
 from partage.member.events import GroupMember, Partition
 
 
@@ -61,3 +63,31 @@ def assign(
             if holder == heir:
                 given[heir].append((topic, number))
     return {member_id: tuple(partitions) for member_id, partitions in given.items()}
+
+
+def by_cooperative_sticky(
+    members: Sequence[GroupMember], partition_counts: Mapping[str, int]
+) -> dict[str, tuple[Partition, ...]]:
+    """The same by the assignor that consumers use."""
+    topics = {
+        name: Topic(name=name, partition_count=count) for name, count in partition_counts.items()
+    }
+    shares = CooperativeSticky().assign([_member(member) for member in members], topics)
+    return {
+        member_id: tuple((topic, n) for topic, numbers in given.items() for n in numbers)
+        for member_id, given in shares.items()
+    }
+
+
+def _member(member: GroupMember) -> Member:
+    said = msgspec.json.decode(member.metadata, type=Metadata)
+    owned: dict[str, list[int]] = defaultdict(list)
+    for topic, number in said.owned:
+        owned[topic].append(number)
+    return Member(
+        member_id=member.member_id,
+        topics=said.topics,
+        instance_id=member.instance_id,
+        owned=owned,
+        generation=said.generation,
+    )

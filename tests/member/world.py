@@ -67,6 +67,7 @@ class World:
         self.settings = GroupSettings(initial_rebalance_delay_ms=self.random.choice((0, 500, 3000)))
         self.delay_max_ms = self.random.choice((2, 50, 400))
         self.partition_counts = {"t": self.random.randint(1, 12), "u": self.random.randint(1, 6)}
+        self.assign = self.random.choice((sharing.assign, sharing.by_cooperative_sticky))
         self.log: list[Record] = []
         self.driver: Driver | None = None
         self.connections: list[Connection] = []
@@ -238,6 +239,8 @@ class World:
             key = action.generation, action.member_id
             known = self.syncs.setdefault(key, reply.assignment)
             assert known == reply.assignment, "S4: one assignment a member and generation"
+        if isinstance(reply, replies.JoinReply) and reply.error is ErrorCode.NONE:
+            self.joined.discard(reply.member_id)
         if isinstance(action, SendCommit):
             assert isinstance(reply, replies.CommitReply)
             self.committed(action, reply.errors[0])
@@ -450,7 +453,7 @@ class Node:
                     return
                 shares = {
                     member_id: sharing.encode(given)
-                    for member_id, given in sharing.assign(members, world.partition_counts).items()
+                    for member_id, given in world.assign(members, world.partition_counts).items()
                 }
                 self.later(
                     draw.randint(0, 50),

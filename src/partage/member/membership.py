@@ -37,7 +37,6 @@ from partage.member.events import (
 )
 from partage.member.member import Member
 from partage.member.outcome import Outcome
-from partage.member.states import MemberState
 from partage.member.timers import Timer
 from partage.member.turn import Turn
 
@@ -64,8 +63,6 @@ def _timer_fired(member: Member, turn: Turn, event: TimerFired) -> None:
             wishes.too_slow(member, turn)
         case Timer.RETRY:
             member.link.is_backing_off = False
-        case Timer.REQUEST if member.state is MemberState.LEAVING:
-            member.out(turn)
         case Timer.REQUEST:
             member.drop_coordinator(turn)
 

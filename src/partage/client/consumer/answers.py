@@ -1,0 +1,142 @@
+"""What a Fetch response says of each partition, in the words of `positions`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Final
+
+from partage.client.consumer.positions import Answer, Failed, Fetch, Got, OutOfRange, TryAgain
+from partage.client.consumer.records import Stored
+from partage.client.consumer.state import Ends, Part
+from partage.client.errors import CorruptRecords, RequestRefused
+from partage.client.topics import TopicPartition
+from partage.model.errors import ErrorCode
+from partage.wire.apis.fetch import (
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from partage.wire.records.columns import Scan
+from partage.wire.records.decode import scan
+from partage.wire.types import ZERO_UUID, Buffer
+
+_CONTROL: Final = 0x20
+_APPEND_TIME: Final = 0x08
+
+
+class FetchRules:
+    """What is the same in all fetches of a consumer."""
+
+    def __init__(
+        self,
+        *,
+        max_wait_ms: int,
+        min_bytes: int,
+        partition_bytes: int,
+        read_committed: bool,
+        check_crcs: bool,
+    ) -> None:
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.partition_bytes = partition_bytes
+        self.read_committed = read_committed
+        self.check_crcs = check_crcs
+
+
+def request(fetch: Fetch, rules: FetchRules) -> FetchRequest:
+    """The request for a fetch, its partitions in the order in which they are to be served."""
+    topics: list[FetchTopic] = []
+    # A topic may come twice: the order of partitions decides who gets the room (KIP-74).
+    for (name, topic_id), group in groupby(
+        fetch.wanted, lambda one: (one.lease.partition.topic, one.placement.topic_id)
+    ):
+        partitions = [
+            FetchPartition(
+                partition=one.lease.partition.partition,
+                current_leader_epoch=one.placement.leader_epoch,
+                fetch_offset=one.offset,
+                partition_max_bytes=rules.partition_bytes,
+            )
+            for one in group
+        ]
+        topics.append(FetchTopic(topic=name, topic_id=topic_id, partitions=partitions))
+    return FetchRequest(
+        max_wait_ms=rules.max_wait_ms,
+        min_bytes=rules.min_bytes,
+        max_bytes=fetch.bytes_max,
+        isolation_level=int(rules.read_committed),
+        topics=topics,
+    )
+
+
+def has_ids(fetch: Fetch) -> bool:
+    """Whether topics can be named by their ids, as from v13 on they must be."""
+    return all(one.placement.topic_id != ZERO_UUID for one in fetch.wanted)
+
+
+def results(fetch: Fetch, answer: FetchResponse) -> dict[TopicPartition, FetchPartitionResult]:
+    """The answer's partitions by name, whether it names topics or their ids."""
+    names = {one.placement.topic_id: one.lease.partition.topic for one in fetch.wanted}
+    return {
+        TopicPartition(topic.topic or names.get(topic.topic_id, ""), result.partition_index): result
+        for topic in answer.responses
+        for result in topic.partitions
+    }
+
+
+def read(
+    partition: TopicPartition,
+    offset: int,
+    result: FetchPartitionResult | None,
+    rules: FetchRules,
+    retry_at_ms: int,
+) -> tuple[Answer, int]:
+    """What a partition's result means, and its error code."""
+    if result is None:
+        return TryAgain(retry_at_ms), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    code = result.error_code
+    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return OutOfRange(), code
+    if code:
+        refused = RequestRefused(code, f"fetching {partition}")
+        return TryAgain(retry_at_ms) if refused.is_retriable else Failed(refused), code
+    blob: Buffer = result.records[0] if result.records else b""
+    found = scan(blob, verify_crc=rules.check_crcs)
+    if not found.count:
+        if found.reason not in ("end", "incomplete"):
+            return Failed(CorruptRecords(partition, offset, _WRONG[found.reason])), 0
+        return Got(None, _ends(result)), 0
+    end = found.last_offset[-1] + 1
+    if end <= offset:
+        return Got(None, _ends(result)), 0
+    if all(attributes & _CONTROL for attributes in found.attributes):
+        return Got(Part(offset, end, 0, None), _ends(result)), 0
+    aborted = None
+    if rules.read_committed:
+        aborted = [(t.producer_id, t.first_offset) for t in result.aborted_transactions or ()]
+    sound = blob if found.stop == len(blob) else memoryview(blob)[: found.stop]
+    stored = Stored(partition, sound, end, aborted, _timestamp_types(found))
+    return Got(Part(offset, end, len(sound), stored), _ends(result)), 0
+
+
+_WRONG: Final[Mapping[str, str]] = {
+    "magic": "a format older than Kafka 0.11's, which is not read here, or no record batch at all",
+    "length": "an impossible length of a record batch",
+    "crc": "a checksum that is not right; check_crcs=False reads them as they are",
+    "order": "an offset that is out of order",
+    "count": "an impossible number of records",
+}
+
+
+def _ends(result: FetchPartitionResult) -> Ends:
+    return Ends(result.log_start_offset, result.high_watermark, result.last_stable_offset)
+
+
+def _timestamp_types(found: Scan) -> list[tuple[int, int]]:
+    kinds = [int(bool(attributes & _APPEND_TIME)) for attributes in found.attributes]
+    if len(set(kinds)) == 1:
+        return [(found.last_offset[-1], kinds[0])]
+    return list(zip(found.last_offset, kinds, strict=True))

@@ -1,0 +1,157 @@
+"""The consumer for asynchronous code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from partage.client.consumer.errors import ReadTimedOut
+from partage.client.consumer.face import Deadline, Face, Partition, batches, behind, named
+from partage.client.consumer.records import COLUMNS, Record, Records, table
+from partage.client.offsets import OffsetFound
+from partage.client.topics import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Consumer(Face):
+    """Reads partitions of topics; on asyncio. `partage.sync.Consumer` is the same without.
+
+    ``bootstrap_servers`` is ``host:port,host:port``; options are Kafka's in snake case, with its
+    defaults (see the documentation). A context manager, and an asynchronous iterator of records::
+
+        async with Consumer("localhost:9092", auto_offset_reset="earliest") as consumer:
+            consumer.assign([("flights", 0)])
+            async for record in consumer:
+                print(record.value)
+
+    Connections and fetching run in a thread of its own, which lasts until `close`. Methods that
+    are no coroutines take effect at once. Everything that goes wrong is a `ClientError`; after
+    one, the consumer can be used on. To be used by one task at a time; `close` may come from any.
+
+    Raises:
+        BadAddress, UnknownOption, BadOption: on construction.
+    """
+
+    async def poll(self, timeout_ms: float = 1000, max_records: int | None = None) -> Records:
+        """What has been fetched: at once if there is anything, else within the time.
+
+        At most ``max_records`` records (``max_poll_records`` if None); none if nothing came.
+        """
+        self._end_loan()
+        deadline = Deadline(timeout_ms)
+        while True:
+            version = self._engine.version
+            taken = self._engine.take(self._limit(max_records))
+            if taken or deadline.is_over:
+                self._engine.owner.returned()
+                return batches(taken)
+            await _either(self._engine.change(version), deadline)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        while True:
+            if self._loan is not None:
+                record = self._loan.next()
+                if record is not None:
+                    return record
+                self._loan = None
+            version = self._engine.version
+            if self._lend() is None:
+                await _either(self._engine.change(version), Deadline(None))
+
+    async def to_arrow(
+        self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
+    ) -> pa.Table:
+        """Everything from the positions to the ends as they are now, as one table.
+
+        Raises:
+            ReadTimedOut: the ends were not reached in time. As after every error, the positions
+                are as they were before.
+        """
+        self._end_loan()
+        deadline = Deadline(timeout_ms)
+        owned = self._engine.assignment()
+        before = {partition: await self.position(partition) for partition in owned}
+        ends = await self.end_offsets(owned)
+        found = []
+        try:
+            while left := behind(self._engine.positions(), ends):
+                if deadline.is_over:
+                    raise ReadTimedOut(timeout_ms or 0, left)
+                version = self._engine.version
+                taken = batches(self._engine.take(None))
+                found += [batch.to_arrow(columns) for batch in taken.batches]
+                if not taken:
+                    await _either(self._engine.change(version), deadline)
+        except BaseException:
+            self._go_back(before)
+            raise
+        return table(found, columns)
+
+    async def position(self, partition: Partition) -> int:
+        """The offset after the last record that was handed out; looked up if need be."""
+        wanted = TopicPartition(*partition)
+        while True:
+            version = self._engine.version
+            position = self._engine.position(wanted)
+            if position is not None:
+                return position
+            await _either(self._engine.change(version), Deadline(None))
+
+    async def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
+        """Where partitions begin, assigned or not."""
+        return await asyncio.wrap_future(
+            self._engine.ask(self._engine.beginnings(named(partitions)))
+        )
+
+    async def end_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
+        """The offsets after the last records; read_committed: that have been decided."""
+        return await asyncio.wrap_future(self._engine.ask(self._engine.latest(named(partitions))))
+
+    async def offsets_for_times(
+        self, times_ms: Mapping[Partition, int]
+    ) -> dict[TopicPartition, OffsetFound | None]:
+        """The first offset of a time (ms since the epoch) or later; None: no record is so late."""
+        wanted = {TopicPartition(*partition): at for partition, at in times_ms.items()}
+        return await asyncio.wrap_future(self._engine.ask(self._engine.offsets(wanted)))
+
+    async def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """The partitions that a topic has."""
+        return await asyncio.wrap_future(self._engine.ask(self._engine.partitions_of(topic)))
+
+    async def lag(self) -> dict[TopicPartition, int]:
+        """How many offsets each assigned partition's end is ahead of its position."""
+        owned = self._engine.assignment()
+        ends = await self.end_offsets(owned)
+        return {p: max(0, ends[p] - await self.position(p)) for p in owned if p in ends}
+
+    async def close(self, timeout_ms: float = 30_000) -> None:
+        """End it; what was fetched and not handed out is dropped. Again does nothing."""
+        self._end_loan()
+        await asyncio.to_thread(self._engine.close, timeout_ms)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+async def _either(waiter: Future[None], deadline: Deadline) -> None:
+    """Wait for something to change, or for the time to be up."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(deadline.left_s):
+            await asyncio.wrap_future(waiter)

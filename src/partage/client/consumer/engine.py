@@ -1,0 +1,305 @@
+"""What both faces of a consumer are faces of: positions under a lock, and a thread that fetches.
+
+What needs no broker (`seek`, `pause`, taking what has been fetched) is done at once in the
+caller's thread, under the lock. Nothing waits under it. What needs one is a coroutine for the
+engine's loop, which runs in a thread of ours whatever the user's code does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from partage.client.addresses import Address, parse_servers
+from partage.client.cluster import Cluster
+from partage.client.consumer.errors import ConsumerClosed
+from partage.client.consumer.fetcher import Fetcher
+from partage.client.consumer.options import ConsumerOptions
+from partage.client.consumer.owners import Holdings, Manual, Owner
+from partage.client.consumer.positions import Positions, Taken
+from partage.client.consumer.state import ResetTo
+from partage.client.loop_thread import LoopThread
+from partage.client.offsets import EARLIEST, LATEST, OffsetFound, list_offsets
+from partage.client.options import ClientOptions
+from partage.client.topics import TopicPartition
+
+T = TypeVar("T")
+
+
+class Engine(Holdings):
+    """One consumer. Its thread runs from the beginning until `close`.
+
+    ``owner`` may be another one later, once all is disowned. ``cluster`` belongs to the loop.
+
+    Raises:
+        BadAddress: on construction, for servers that are no addresses.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | list[Address],
+        options: ConsumerOptions,
+        client: ClientOptions,
+        owner: Owner | None = None,
+    ) -> None:
+        servers = bootstrap_servers
+        self._servers = parse_servers(servers) if isinstance(servers, str) else servers
+        self.options = options
+        self.owner = owner or Manual()
+        self._lock = threading.Lock()
+        self.owner.attach(self)
+        self._positions = Positions(
+            policy=options.reset,
+            partition_bytes=options.max_partition_fetch_bytes,
+            fetch_bytes=options.fetch_max_bytes,
+            buffer_bytes=options.buffer_bytes_max,
+        )
+        self.cluster = Cluster(self._servers, client)
+        self._fetcher = Fetcher(
+            self.cluster,
+            self._positions,
+            self._lock,
+            options,
+            committed=lambda partitions: self.owner.committed(partitions),
+            changed=self._tell,
+            failed=self._fail,
+        )
+        self._failure: Exception | None = None
+        self._version = 0
+        self._waiting: list[Future[None]] = []
+        self._is_closed = False
+        self._is_woken = False
+        self._thread = LoopThread("partage-consumer")
+        self._loop = self._thread.call(_running_loop())
+        self._running = self._thread.submit(self._fetcher.run())
+
+    # What an owner may do (`Holdings`), and the user by `assign`.
+
+    def own(self, partitions: Iterable[TopicPartition]) -> None:
+        """Begin to read these; those owned already go on as they are."""
+        with self._lock:
+            self._check_open()
+            self._positions.own(partitions)
+        self._look_again()
+
+    def disown(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop reading these: nothing of them is handed out any more."""
+        with self._lock:
+            self._positions.disown(partitions)
+        self._look_again()
+
+    def assignment(self) -> list[TopicPartition]:
+        """What is owned, in order."""
+        with self._lock:
+            return self._positions.owned
+
+    def is_idle(self) -> bool:
+        """Whether nothing is owned."""
+        return not self._positions
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset after the last record handed out, by partition, where it is known."""
+        with self._lock:
+            found = {p: self._positions.position(p) for p in self._positions.owned}
+        return {p: position for p, position in found.items() if position is not None}
+
+    def wake(self) -> None:
+        """Have polls, and the fetcher, look again."""
+        self._tell()
+        self._look_again()
+
+    # What the user asks for; all raise NotAssigned and ConsumerClosed.
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at an offset."""
+        with self._lock:
+            self._check_open()
+            self._positions.seek(partition, offset)
+        self._look_again()
+
+    def reset(self, partitions: Iterable[TopicPartition] | None, to: ResetTo) -> None:
+        """Go on at an end or a time, in all partitions if None."""
+        with self._lock:
+            self._check_open()
+            self._positions.reset(self._positions.owned if partitions is None else partitions, to)
+        self._look_again()
+
+    def pause(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
+        """Pause or resume."""
+        with self._lock:
+            self._check_open()
+            self._positions.pause(partitions, paused=paused)
+        self._tell()
+        self._look_again()
+
+    def paused(self) -> list[TopicPartition]:
+        """What is paused, in order."""
+        with self._lock:
+            return self._positions.paused
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """The next offset to be handed out; None while it is looked for.
+
+        Raises:
+            ClientError: it cannot be found.
+        """
+        with self._lock:
+            self._check_open()
+            position = self._positions.position(partition)
+            failure = None
+            if position is None:
+                failure = self._positions.failure(partition) or self._taken_failure()
+        if failure is not None:
+            self._look_again()
+            raise failure
+        return position
+
+    # Records.
+
+    def take(self, records_max: int | None, *, parts_max: int | None = None) -> list[Taken]:
+        """What has been fetched and may be handed out; positions move behind it.
+
+        Raises:
+            ClientError: nothing may be handed out, and something is wrong.
+        """
+        with self._lock:
+            self._check_open()
+        self.owner.polled()
+        failure: Exception | None = None
+        with self._lock:
+            self._check_open()
+            taken = self._positions.take(records_max, self.owner.may_deliver, parts_max=parts_max)
+            if not taken:
+                failure = self._positions.failure() or self._taken_failure()
+        if taken or failure is not None:
+            self._look_again()
+        if failure is not None:
+            raise failure
+        return taken
+
+    def lend(self, records_max: int | None) -> Taken | None:
+        """One stretch, for a loop that hands out its records one by one; see `give_back`."""
+        for taken in self.take(records_max, parts_max=1):
+            taken.lease.handed = taken.from_offset
+            return taken
+        return None
+
+    def give_back(self, taken: Taken, from_offset: int) -> None:
+        """The loop is done with a stretch, up to this offset."""
+        with self._lock:
+            taken.lease.handed = None
+            self._positions.give_back(taken, from_offset)
+        self._look_again()
+
+    @property
+    def version(self) -> int:
+        """Changes whenever there may be something new; to be read before looking."""
+        return self._version
+
+    def change(self, since: int) -> Future[None]:
+        """Done as soon as `version` is not ``since``."""
+        waiter: Future[None] = Future()
+        with self._lock:
+            if self._version != since or self._is_closed:
+                waiter.set_result(None)
+            else:
+                self._waiting = [*(one for one in self._waiting if not one.done()), waiter]
+        return waiter
+
+    # Questions to brokers, each a coroutine for the engine's loop; see `ask`.
+
+    def ask(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the engine's loop."""
+        if self._is_closed:
+            work.close()
+            raise ConsumerClosed
+        return self._thread.submit(work)
+
+    async def offsets(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetFound | None]:
+        """The first offset of a time in ms, or an end; raises ClientError."""
+        committed = self.options.isolation_level == "read_committed"
+        return await list_offsets(self.cluster, wanted, read_committed=committed)
+
+    async def ends(self, partitions: Iterable[TopicPartition], end: int) -> dict[Any, int]:
+        """One end of each partition, ``EARLIEST`` or ``LATEST``."""
+        found = await self.offsets(dict.fromkeys(partitions, end))
+        return {partition: offset.offset for partition, offset in found.items() if offset}
+
+    async def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions begin."""
+        return await self.ends(partitions, EARLIEST)
+
+    async def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record (of a decided transaction)."""
+        return await self.ends(partitions, LATEST)
+
+    async def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """The partitions of a topic, in order. Raises UnknownTopic."""
+        return (await self.cluster.topics([topic], fresh=True))[topic].topic_partitions
+
+    def close(self, timeout_ms: float) -> None:
+        """Hand out nothing more, let the owner say goodbye, end the thread. Waits for it."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            owned = self._positions.owned
+        try:
+            self._thread.call(self._say_goodbye(timeout_ms))
+        finally:
+            with self._lock:
+                self._positions.disown(owned)
+            self._thread.stop()
+            self._tell()
+
+    # Inside.
+
+    async def _say_goodbye(self, timeout_ms: float) -> None:
+        self._running.cancel()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.owner.close(timeout_ms)
+        finally:
+            self.cluster.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConsumerClosed
+
+    def _taken_failure(self) -> Exception | None:
+        failure, self._failure = self._failure, None
+        return failure
+
+    def _fail(self, error: Exception) -> None:
+        with self._lock:
+            self._failure = error
+        self._tell()
+
+    def _tell(self) -> None:
+        """Have those look who wait for something new."""
+        with self._lock:
+            self._version += 1
+            waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            with suppress(InvalidStateError):  # whoever waited has given up
+                waiter.set_result(None)
+
+    def _look_again(self) -> None:
+        if not self._is_woken and not self._is_closed:
+            self._is_woken = True
+            with suppress(RuntimeError):  # closed at this moment
+                self._loop.call_soon_threadsafe(self._woken)
+
+    def _woken(self) -> None:
+        self._is_woken = False
+        self._fetcher.look_again()
+
+
+async def _running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()

@@ -1,0 +1,104 @@
+"""What a consumer raises beside what every client does, each with a way out in its message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from partage.client.errors import ClientError
+from partage.client.topics import TopicPartition
+
+
+class ConsumerError(ClientError):
+    """The root of what only a consumer raises."""
+
+
+class UnknownOption(ConsumerError, TypeError):  # noqa: N818 - named after what happened
+    """An option that a consumer does not have; ``nearest`` is one of a like name, if there is."""
+
+    def __init__(self, name: str, nearest: str | None) -> None:
+        hint = f"; did you mean {nearest!r}?" if nearest else ""
+        super().__init__(f"a consumer has no option {name!r}{hint}")
+        self.name = name
+        self.nearest = nearest
+
+
+class BadOption(ConsumerError, ValueError):  # noqa: N818
+    """An option's value that it cannot have; the message says which it can."""
+
+    def __init__(self, name: str, value: object, wanted: str) -> None:
+        super().__init__(f"{name}={value!r}: it takes {wanted}")
+        self.name = name
+
+
+class NotAssigned(ConsumerError):  # noqa: N818
+    """A partition that this consumer does not own, or no longer."""
+
+    def __init__(self, partitions: Iterable[TopicPartition], assigned: int) -> None:
+        self.partitions = tuple(partitions)
+        named = ", ".join(map(str, self.partitions))
+        super().__init__(
+            f"{named} is not assigned to this consumer, which has {assigned} partitions; "
+            "see assignment(), and assign() it first"
+        )
+
+
+class NothingAssigned(ConsumerError):  # noqa: N818
+    """A consumer without any partition was asked for records."""
+
+    def __init__(self) -> None:
+        super().__init__("the consumer has no partitions to read: assign() some first")
+
+
+class ConsumerClosed(ConsumerError):  # noqa: N818
+    """The consumer was closed; a new one is needed."""
+
+    def __init__(self) -> None:
+        super().__init__("the consumer is closed; make a new one")
+
+
+class NoOffset(ConsumerError):  # noqa: N818
+    """Nothing says where a partition is to be read from, and ``auto_offset_reset`` is "none"."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(
+            f"no offset is committed for {partition}, and auto_offset_reset is 'none': "
+            "seek() to where it is to be read from, or choose 'earliest' or 'latest'"
+        )
+        self.partition = partition
+
+
+class OffsetOutOfRange(ConsumerError):  # noqa: N818
+    """A position outside what its partition holds, and ``auto_offset_reset`` is "none"."""
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            f"offset {offset} of {partition} is not there: deleted by retention or on request, "
+            "or the partition ends before it; auto_offset_reset is 'none', so seek() to an offset "
+            "between beginning_offsets() and end_offsets()"
+        )
+        self.partition = partition
+        self.offset = offset
+
+
+class TopicRecreated(ConsumerError):  # noqa: N818
+    """A topic was deleted and made anew, and ``auto_offset_reset`` is "none"."""
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            f"topic {partition.topic!r} was deleted and made anew: offset {offset} of {partition} "
+            "is not the record that it was, and auto_offset_reset is 'none'; seek() to where it "
+            "is to be read from, such as seek_to_beginning()"
+        )
+        self.partition = partition
+        self.offset = offset
+
+
+class ReadTimedOut(ConsumerError, TimeoutError):  # noqa: N818
+    """The end was not reached in time; positions are as they were before."""
+
+    def __init__(self, timeout_ms: float, left: Iterable[TopicPartition]) -> None:
+        named = ", ".join(map(str, left))
+        super().__init__(
+            f"the end of {named} was not reached within {timeout_ms:g} ms; the positions are as "
+            "before: allow more time, or read in pieces with poll()"
+        )

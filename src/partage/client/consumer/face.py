@@ -1,0 +1,143 @@
+"""What both faces of a consumer have in common: all that needs no waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from partage.client.consumer.engine import Engine
+from partage.client.consumer.errors import BadOption
+from partage.client.consumer.loop import Loan
+from partage.client.consumer.options import parse_options
+from partage.client.consumer.positions import Taken
+from partage.client.consumer.records import Batch, Records
+from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, ResetTo
+from partage.client.topics import TopicPartition
+
+#: A partition as users may write it.
+Partition = TopicPartition | tuple[str, int]
+
+
+class Face:
+    """See `partage.Consumer`."""
+
+    def __init__(self, bootstrap_servers: str, **options: Any) -> None:
+        ours, client = parse_options(options)
+        self._engine = Engine(bootstrap_servers, ours, client)
+        self._loan: Loan | None = None
+
+    # Which partitions.
+
+    def assign(self, partitions: Iterable[Partition]) -> None:
+        """Read exactly these partitions, from now on.
+
+        Those that were assigned already go on where they are; the others begin where
+        ``auto_offset_reset`` says. A topic need not exist yet.
+        """
+        wanted = named(partitions)
+        self._engine.disown([p for p in self._engine.assignment() if p not in wanted])
+        self._engine.own(wanted)
+
+    def unassign(self) -> None:
+        """Read nothing."""
+        self._engine.disown(self._engine.assignment())
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read."""
+        return set(self._engine.assignment())
+
+    def pause(self, *partitions: Partition) -> None:
+        """Get nothing of these until they are resumed; what was fetched of them is kept."""
+        self._engine.pause(named(partitions), paused=True)
+
+    def resume(self, *partitions: Partition) -> None:
+        """Go on with these."""
+        self._engine.pause(named(partitions), paused=False)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return set(self._engine.paused())
+
+    # From where on.
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on at this offset; nothing that was fetched before is handed out any more."""
+        if offset < 0:
+            raise BadOption("offset", offset, "0 or more; see seek_to_beginning, seek_to_end")
+        self._engine.seek(TopicPartition(*partition), offset)
+
+    def seek_to_beginning(self, *partitions: Partition) -> None:
+        """Go on at the first record there is, in all partitions if none is named."""
+        self._engine.reset(named(partitions) or None, TO_EARLIEST)
+
+    def seek_to_end(self, *partitions: Partition) -> None:
+        """Go on after the last record there is, in all partitions if none is named."""
+        self._engine.reset(named(partitions) or None, TO_LATEST)
+
+    def seek_to_time(self, timestamp_ms: int, *partitions: Partition) -> None:
+        """Go on at the first record of this time (ms since the epoch) or later.
+
+        In all partitions if none is named; at the end where no record is that late.
+        """
+        if timestamp_ms < 0:
+            raise BadOption("timestamp_ms", timestamp_ms, "ms since the epoch, 0 or more")
+        self._engine.reset(named(partitions) or None, ResetTo(timestamp_ms))
+
+    # Inside.
+
+    def _limit(self, records_max: int | None) -> int:
+        return self._engine.options.max_poll_records if records_max is None else records_max
+
+    def _end_loan(self) -> None:
+        """A loop over records is left: what it has not handed out comes again."""
+        loan, self._loan = self._loan, None
+        if loan is not None:
+            loan.end()
+
+    def _go_back(self, positions: Mapping[TopicPartition, int]) -> None:
+        for partition in self._engine.assignment():
+            if partition in positions:
+                self._engine.seek(partition, positions[partition])
+
+    def _lend(self) -> Loan | None:
+        """Something for a loop over records, if there is anything."""
+        taken = self._engine.lend(self._limit(None))
+        if taken is not None:
+            self._loan = Loan(self._engine, taken)
+            self._engine.owner.returned()
+        return self._loan
+
+
+class Deadline:
+    """When waiting is to end; None: never."""
+
+    def __init__(self, timeout_ms: float | None) -> None:
+        self._at = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left, not below 0."""
+        return None if self._at is None else max(0.0, self._at - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self.left_s == 0.0
+
+
+def batches(taken: Iterable[Taken]) -> Records:
+    """What was taken, as users get it."""
+    return Records([Batch(t.part.content, t.from_offset, t.to_offset) for t in taken])
+
+
+def named(partitions: Iterable[Partition]) -> list[TopicPartition]:
+    """The partitions as we name them."""
+    return [TopicPartition(*partition) for partition in partitions]
+
+
+def behind(
+    positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> list[TopicPartition]:
+    """The partitions that have not reached their ends."""
+    return [p for p, end in ends.items() if p not in positions or positions[p] < end]

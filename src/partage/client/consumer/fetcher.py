@@ -1,0 +1,333 @@
+"""The shell that does what `positions` asks for, on the consumer's own loop.
+
+One task looks again whenever something has changed, and begins what can be begun: finding
+topics, looking up offsets, fetching. Each of these is a task of its own, so that a broker that is
+slow or gone holds up nobody but itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final
+
+from partage.client.cluster import Cluster
+from partage.client.consumer import answers
+from partage.client.consumer.options import ConsumerOptions
+from partage.client.consumer.positions import Failed, Fetch, Lookup, Placement, Positions, TryAgain
+from partage.client.errors import (
+    ClientError,
+    NoLeader,
+    RequestRefused,
+    UnknownPartition,
+    UnknownTopic,
+)
+from partage.client.offsets import LATEST, list_offsets
+from partage.client.topics import Topic, TopicPartition
+from partage.wire.apis.fetch import FETCH, FetchResponse
+
+log = logging.getLogger(__name__)
+
+#: The offsets that were committed, being asked for.
+Committed = Coroutine[Any, Any, Mapping[TopicPartition, int]]
+
+#: What may pass; if it does not, finding the topic says so.
+_WAITS: Final = (UnknownTopic, UnknownPartition, NoLeader)
+_LAST_BY_NAME: Final = 12  # the last version of Fetch that names topics; from 13 on they have ids
+
+
+class Fetcher:
+    """Fetches until it is cancelled. ``positions`` is only touched under ``lock``.
+
+    ``committed`` gives the offsets to begin at. ``changed`` is called, without the lock, when
+    there may be something for the user; ``failed`` with what is wrong with the whole cluster.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Positions,
+        lock: threading.Lock,
+        options: ConsumerOptions,
+        *,
+        committed: Callable[[list[TopicPartition]], Committed],
+        changed: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._cluster = cluster
+        self._positions = positions
+        self._lock = lock
+        self._ask_committed = committed
+        self._read_committed = options.isolation_level == "read_committed"
+        self._rules = answers.FetchRules(
+            max_wait_ms=options.fetch_max_wait_ms,
+            min_bytes=options.fetch_min_bytes,
+            partition_bytes=options.max_partition_fetch_bytes,
+            read_committed=self._read_committed,
+            check_crcs=options.check_crcs,
+        )
+        self._unknown_wait_s = options.unknown_topic_wait_ms / 1000
+        self._changed = changed
+        self._failed = failed
+        self._topics: dict[str, Topic] = {}
+        self._ask_at: dict[str, float] = {}  # when a topic is to be asked for (again)
+        self._asking: set[str] = set()
+        self._unknown_since: dict[str, float] = {}
+        self._failures: dict[object, int] = {}  # in a row, by leader or topic
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._again = asyncio.Event()
+
+    def look_again(self) -> None:
+        """Something has changed. To be called on the loop."""
+        self._again.set()
+
+    async def run(self) -> None:
+        """Do what is to be done."""
+        try:
+            while True:
+                self._again.clear()
+                due = self._begin()
+                wait_s = None if due is None else max(0.0, due - self._now())
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._again.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    # What there is to do.
+
+    def _begin(self) -> float | None:
+        """Begin what can be begun; when to look again at the latest."""
+        now = self._now()
+        now_ms = int(now * 1000)
+        with self._lock:
+            wanted = self._positions.topics()
+            placements = self._placements()
+            fetches = self._positions.fetches(placements, now_ms)
+            # After it: that a topic was made anew is noticed when it is to be fetched.
+            lookups = self._positions.lookups(placements, now_ms)
+            retry_ms = self._positions.retry_at_ms(now_ms)
+        self._locate(wanted, now)
+        if lookups:
+            self._spawn(self._look_up(lookups))
+        for fetch in fetches:
+            self._spawn(self._fetch(fetch))
+        dues = [self._ask_at.get(name, now) for name in wanted - self._asking]
+        if retry_ms is not None:
+            dues.append(retry_ms / 1000 + 0.001)
+        return min(dues, default=None)
+
+    def _placements(self) -> dict[TopicPartition, Placement]:
+        found = {}
+        for partition in self._positions.owned:
+            topic = self._topics.get(partition.topic)
+            leadership = topic.partitions.get(partition.partition) if topic else None
+            if topic is not None and leadership is not None and leadership.leader_id >= 0:
+                found[partition] = Placement(*leadership, topic.topic_id)
+        return found
+
+    # Topics.
+
+    def _locate(self, wanted: Iterable[str], now: float) -> None:
+        missing = [n for n in wanted if n not in self._asking and self._ask_at.get(n, 0.0) <= now]
+        if missing:
+            self._asking.update(missing)
+            self._spawn(self._find(missing))
+
+    async def _find(self, names: list[str]) -> None:
+        left = list(names)
+        try:
+            while left:
+                try:
+                    found = await self._cluster.topics(left, fresh=True)
+                except UnknownTopic as error:
+                    self._topics.pop(error.topic, None)
+                    self._miss(error.topic, error)
+                    left.remove(error.topic)
+                else:
+                    for topic in found.values():
+                        self._place(topic)
+                    left.clear()
+        except ClientError as error:
+            for name in left:
+                self._ask_at[name] = self._now() + self._pause_s(name)
+            self._failed(error)
+        finally:
+            self._asking.difference_update(names)
+
+    def _place(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        with self._lock:
+            owned = [p for p in self._positions.owned if p.topic == topic.name]
+        missing = [p for p in owned if p.partition not in topic.partitions]
+        if missing:
+            self._miss(topic.name, UnknownPartition(missing[0], len(topic.partitions)), missing)
+        elif any(topic.partitions[p.partition].leader_id < 0 for p in owned):
+            self._ask_at[topic.name] = self._now() + self._pause_s(topic.name)
+        else:
+            self._failures.pop(topic.name, None)
+            self._unknown_since.pop(topic.name, None)
+            self._ask_at[topic.name] = self._now() + self._cluster.options.metadata_max_age_ms / 1e3
+
+    def _miss(
+        self, name: str, error: ClientError, partitions: list[TopicPartition] | None = None
+    ) -> None:
+        """A topic is not there, or not all of it: a new one may not be known everywhere yet."""
+        now = self._now()
+        self._ask_at[name] = now + self._pause_s(name)
+        if now - self._unknown_since.setdefault(name, now) >= self._unknown_wait_s:
+            with self._lock:
+                owned = [p for p in self._positions.owned if p.topic == name]
+                self._positions.fail(partitions or owned, error)
+            self._changed()
+
+    def _ask_anew(self, topics: Iterable[str]) -> None:
+        """A broker's answer shows that what is known of these is no longer so."""
+        for name in topics:
+            self._ask_at[name] = min(self._ask_at.get(name, 0.0), self._now() + self._pause_s(name))
+
+    # Offsets.
+
+    async def _look_up(self, lookups: list[Lookup]) -> None:
+        committed = [one for one in lookups if one.reset is None]
+        by_topic: dict[str, list[Lookup]] = {}
+        for one in lookups:
+            if one.reset is not None:
+                by_topic.setdefault(one.lease.partition.topic, []).append(one)
+        if committed:
+            self._spawn(self._look_up_one_kind(committed, self._committed))
+        for group in by_topic.values():
+            self._spawn(self._look_up_one_kind(group, self._by_time))
+
+    async def _look_up_one_kind(
+        self,
+        lookups: list[Lookup],
+        find: Callable[[list[Lookup]], Coroutine[Any, Any, dict[TopicPartition, int]]],
+    ) -> None:
+        try:
+            found = await find(lookups)
+        except ClientError as error:
+            name = lookups[0].lease.partition.topic
+            answer: TryAgain | Failed = Failed(error)
+            if isinstance(error, _WAITS):
+                self._ask_anew([name])
+                answer = TryAgain(self._retry_at_ms(name))
+            with self._lock:
+                for one in lookups:
+                    self._positions.not_found(one, answer)
+        else:
+            with self._lock:
+                for one in lookups:
+                    self._positions.found(one, found.get(one.lease.partition))
+        self._changed()
+        self._again.set()
+
+    async def _committed(self, lookups: list[Lookup]) -> dict[TopicPartition, int]:
+        return dict(await self._ask_committed([one.lease.partition for one in lookups]))
+
+    async def _by_time(self, lookups: list[Lookup]) -> dict[TopicPartition, int]:
+        now_ms = int(time.time() * 1000)
+        wanted = {one.lease.partition: one.reset.at(now_ms) for one in lookups if one.reset}
+        committed = self._read_committed
+        found = await list_offsets(self._cluster, wanted, read_committed=committed)
+        late = {partition: LATEST for partition, offset in found.items() if offset is None}
+        if late:
+            found |= await list_offsets(self._cluster, late, read_committed=committed)
+        return {partition: offset.offset for partition, offset in found.items() if offset}
+
+    # Records.
+
+    async def _fetch(self, fetch: Fetch) -> None:
+        try:
+            answer = await self._ask(fetch)
+        except ClientError as error:
+            self._put_off(fetch, error)
+        else:
+            self._failures.pop(fetch.leader_id, None)
+            self._take_in(fetch, answer)
+            if answer.throttle_time_ms:  # the broker asks to be left alone (KIP-219)
+                await asyncio.sleep(answer.throttle_time_ms / 1000)
+        finally:
+            with self._lock:
+                self._positions.done(fetch)
+            self._again.set()
+
+    async def _ask(self, fetch: Fetch) -> FetchResponse:
+        first = fetch.wanted[0].lease.partition
+        connection, leadership = await self._cluster.leader(first)
+        if leadership.leader_id != fetch.leader_id:
+            raise NoLeader(first)  # it has just moved
+        answer = await connection.send(
+            FETCH,
+            answers.request(fetch, self._rules),
+            version_max=None if answers.has_ids(fetch) else _LAST_BY_NAME,
+            timeout_ms=self._cluster.options.request_timeout_ms + self._rules.max_wait_ms,
+        )
+        if answer.error_code:
+            raise RequestRefused(answer.error_code, "Fetch")
+        return answer
+
+    def _put_off(self, fetch: Fetch, error: ClientError) -> None:
+        log.debug("fetching from broker %d: %s", fetch.leader_id, error)
+        passes = error.is_retriable or isinstance(error, _WAITS)
+        answer = TryAgain(self._retry_at_ms(fetch.leader_id)) if passes else Failed(error)
+        self._ask_anew({wanted.lease.partition.topic for wanted in fetch.wanted})
+        with self._lock:
+            for wanted in fetch.wanted:
+                self._positions.answered(wanted, answer)
+        self._changed()
+
+    def _take_in(self, fetch: Fetch, answer: FetchResponse) -> None:
+        found = answers.results(fetch, answer)
+        stale = set()
+        retry_at_ms = self._retry_at_ms(None)
+        outcomes = []
+        for wanted in fetch.wanted:
+            partition = wanted.lease.partition
+            said, code = answers.read(
+                partition, wanted.offset, found.get(partition), self._rules, retry_at_ms
+            )
+            outcomes.append((wanted, said))
+            if isinstance(said, TryAgain):
+                log.debug("fetching %s: error %d", partition, code)
+                stale.add(partition.topic)
+        self._ask_anew(stale)
+        with self._lock:
+            for wanted, said in outcomes:
+                self._positions.answered(wanted, said)
+        self._changed()
+
+    # Pace.
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _pause_s(self, of: object) -> float:
+        """How long to leave something alone: longer each time that it fails in a row."""
+        policy = self._cluster.options.retries
+        failures = self._failures.get(of, 0)
+        if of is not None:
+            self._failures[of] = failures + 1
+        doubled: int = policy.backoff_ms << min(failures, 20)
+        return min(doubled, policy.backoff_max_ms) / 1000
+
+    def _retry_at_ms(self, of: object) -> int:
+        return int((self._now() + self._pause_s(of)) * 1000)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            assert isinstance(error, Exception)
+            self._failed(error)
+        self._again.set()

@@ -1,0 +1,159 @@
+"""A consumer's options: Kafka's names in snake case, its defaults, and what is taken for them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Literal, cast
+
+import msgspec
+
+from partage.client.consumer.errors import BadOption, UnknownOption
+from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, ResetTo
+from partage.client.options import ClientOptions, RetryPolicy
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+
+class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a consumer of its own has, beside what every client has (`ClientOptions`).
+
+    ``buffer_bytes_max`` bounds what is fetched and not yet handed out, ``unknown_topic_wait_ms``
+    is for how long a topic may be unknown before a poll says so; both are ours.
+    """
+
+    group_id: str | None = None
+    auto_offset_reset: str = "latest"
+    isolation_level: IsolationLevel = "read_uncommitted"
+    check_crcs: bool = True
+    max_poll_records: int = 500
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 50 * 1024 * 1024
+    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 1024 * 1024
+    buffer_bytes_max: int = 64 * 1024 * 1024
+    unknown_topic_wait_ms: int = 5_000
+
+    @property
+    def reset(self) -> ResetTo | None:
+        """Where to begin without an offset; None: raise."""
+        return parse_reset(self.auto_offset_reset)
+
+
+#: Options of every client, and what they are called here.
+_CLIENT: Final = {
+    "client_id": "client_id",
+    "request_timeout_ms": "request_timeout_ms",
+    "metadata_max_age_ms": "metadata_max_age_ms",
+    "socket_connection_setup_timeout_ms": "connect_timeout_ms",
+    "response_bytes_max": "response_bytes_max",
+}
+_RETRIES: Final = {
+    "retry_backoff_ms": "backoff_ms",
+    "retry_backoff_max_ms": "backoff_max_ms",
+    "default_api_timeout_ms": "timeout_ms",
+}
+#: Fields of `ClientOptions` that are no options by themselves.
+_NOT_BY_NAME: Final = {"retries", "is_patient", "connect_timeout_ms"}
+#: The least that may be given, where that is not 1.
+_LEAST: Final = {
+    "fetch_max_wait_ms": 0,
+    "fetch_min_bytes": 0,
+    "metadata_max_age_ms": 0,
+    "retry_backoff_ms": 0,
+    "retry_backoff_max_ms": 0,
+    "unknown_topic_wait_ms": 0,
+}
+
+
+def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOptions]:
+    """Options as keyword arguments, sorted and checked.
+
+    Raises:
+        UnknownOption: one that there is not; the nearest is named.
+        BadOption: a value that it cannot have.
+    """
+    ours: dict[str, Any] = {}
+    clients: dict[str, Any] = {}
+    retries: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in ConsumerOptions.__struct_fields__:
+            ours[name] = _checked(ConsumerOptions, name, name, value)
+        elif name in _RETRIES:
+            retries[_RETRIES[name]] = _checked(RetryPolicy, name, _RETRIES[name], value)
+        elif name in _names_of_client():
+            field = _CLIENT.get(name, name)
+            clients[field] = _checked(ClientOptions, name, field, value)
+        else:
+            raise UnknownOption(name, _nearest(name))
+    if retries:
+        clients["retries"] = RetryPolicy(**retries)
+    options = ConsumerOptions(**ours)
+    parse_reset(options.auto_offset_reset)
+    return options, ClientOptions(**clients)
+
+
+def option_names() -> list[str]:
+    """All options there are, in order."""
+    return sorted({*ConsumerOptions.__struct_fields__, *_RETRIES, *_names_of_client()})
+
+
+def _names_of_client() -> set[str]:
+    fields = set(ClientOptions.__struct_fields__) - set(_CLIENT.values()) - _NOT_BY_NAME
+    return fields | set(_CLIENT)
+
+
+def _nearest(name: str) -> str | None:
+    plain = re.sub(r"[.\-]", "_", name).lower()
+    return next(iter(difflib.get_close_matches(plain, option_names(), n=1)), None)
+
+
+def _checked(kind: type[msgspec.Struct], name: str, field: str, value: Any) -> Any:
+    """A value of the type that the field has, numbers not below what makes sense."""
+    wanted = next(f.type for f in msgspec.structs.fields(kind) if f.name == field)
+    try:
+        value = msgspec.convert(value, wanted)
+    except msgspec.ValidationError as error:
+        said = str(error)
+        if wanted is IsolationLevel:
+            said = "'read_uncommitted' or 'read_committed'"
+        raise BadOption(name, value, said) from None
+    least = _LEAST.get(name, 1)
+    if wanted is int and cast(int, value) < least:
+        raise BadOption(name, value, f"a number of {least} or more")
+    return value
+
+
+# auto.offset.reset, with KIP-1106's duration.
+
+_RESETS: Final = {"earliest": TO_EARLIEST, "latest": TO_LATEST, "none": None}
+_BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(
+    r"\+?P(?:(\d+)D)?(T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d{1,9})?)S)?)?", re.IGNORECASE
+)
+
+
+def parse_reset(written: str) -> ResetTo | None:
+    """Where ``auto_offset_reset`` says to begin; None for "none".
+
+    Raises:
+        BadOption: it is none of what there is.
+    """
+    if written in _RESETS:
+        return _RESETS[written]
+    if written.startswith(_BY_DURATION):
+        return ResetTo(back_ms=_duration_ms(written))
+    takes = "'earliest', 'latest', 'none' or 'by_duration:' and an ISO 8601 duration such as PT1H"
+    raise BadOption("auto_offset_reset", written, takes)
+
+
+def _duration_ms(written: str) -> int:
+    found = _DURATION.fullmatch(written.removeprefix(_BY_DURATION))
+    if found is not None:
+        days, time, hours, minutes, seconds = found.groups()
+        if (days or time) and (time is None or len(time) > 1):
+            whole = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60
+            return whole * 1000 + round(float((seconds or "0").replace(",", ".")) * 1000)
+    takes = "after 'by_duration:' an ISO 8601 duration such as PT1H, P7D or P1DT12H30M"
+    raise BadOption("auto_offset_reset", written, takes)

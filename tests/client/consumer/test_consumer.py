@@ -1,0 +1,375 @@
+"""Both faces of the consumer, reading from our broker without a group."""
+
+import pyarrow as pa
+import pytest
+
+from partage.client import BrokersUnreachable, TopicPartition, UnknownPartition, UnknownTopic
+from partage.client.consumer import (
+    COLUMNS,
+    ConsumerClosed,
+    NoOffset,
+    NotAssigned,
+    NothingAssigned,
+    OffsetOutOfRange,
+    ReadTimedOut,
+)
+
+from ..peer import create_topic, delete_records, delete_topic, produce
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+PATIENT = 10_000
+
+
+@pytest.fixture
+def servers(partage_broker):
+    create_topic(partage_broker.bootstrap_servers, "t", 2)
+    return partage_broker.bootstrap_servers
+
+
+def fill(servers, count, partition=0, topic="t", first=0, **config):
+    records = [
+        {"value": b"%d" % n, "key": b"k", "partition": partition, "timestamp": 1000 + n}
+        for n in range(first, first + count)
+    ]
+    produce(servers, topic, records, **config)
+
+
+def polled(consumer, count):
+    """The values of so many records, by as many polls as it takes."""
+    found = []
+    while len(found) < count:
+        records = consumer.poll(PATIENT)
+        assert records, f"{len(found)} of {count}"
+        found += [int(record.value) for record in records]
+    return found
+
+
+def looped(consumer, count):
+    """The same from a loop."""
+    loop = iter(consumer)
+    return [int(next(loop).value) for _ in range(count)]
+
+
+class TestPolling:
+    def test_what_there_is_comes_in_order(self, servers, consumer_of):
+        fill(servers, 1200)
+        consumer = consumer_of(servers)
+        consumer.assign([("t", 0)])
+        records = consumer.poll(PATIENT)
+        assert len(records) == 500  # max_poll_records
+        assert records.partitions == [T0]
+        assert records.of("t", 1) == []
+        assert consumer.position(T0) == 500
+        more = consumer.poll(PATIENT, max_records=10_000)
+        assert [int(r.value) for r in [*records, *more]] == list(range(1200))
+        assert not consumer.poll(0)
+
+    def test_a_record_has_all_its_fields(self, servers, consumer_of):
+        headers = [("h", b"1"), ("h", None)]
+        produce(servers, "t", [{"value": None, "partition": 1, "headers": headers}])
+        fill(servers, 1, partition=1, first=7)
+        consumer = consumer_of(servers)
+        consumer.assign([T1])
+        plain = [*consumer.poll(PATIENT)]
+        while len(plain) < 2:
+            plain += consumer.poll(PATIENT)
+        assert (plain[0].value, plain[0].key) == (None, None)
+        assert plain[0].headers == (("h", b"1"), ("h", None))
+        record = plain[1]
+        assert (record.topic, record.partition, record.offset) == ("t", 1, 1)
+        assert (record.timestamp, record.timestamp_type) == (1007, 0)
+        assert (record.key, record.value, record.headers) == (b"k", b"7", ())
+
+    def test_the_brokers_time(self, servers, consumer_of):
+        create_topic(servers, "stamped", **{"message.timestamp.type": "LogAppendTime"})
+        fill(servers, 1, topic="stamped")
+        consumer = consumer_of(servers)
+        consumer.assign([("stamped", 0)])
+        (record,) = consumer.poll(PATIENT)
+        assert record.timestamp_type == 1
+        assert record.timestamp > 1_000_000
+
+    @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+    def test_every_codec_as_records_and_as_columns(self, servers, consumer_of, codec):
+        fill(servers, 2000, **{"compression.type": codec, "batch.num.messages": 300})
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        assert polled(consumer, 2000) == list(range(2000))
+        consumer.seek(T0, 350)
+        table = consumer.to_arrow(columns=["offset", "value"])
+        assert table["offset"].to_pylist() == list(range(350, 2000))
+        assert table["value"].to_pylist() == [b"%d" % n for n in range(350, 2000)]
+
+    def test_new_records_wake_a_poll(self, servers, consumer_of):
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        assert consumer.position(T0) == 0
+        assert not consumer.poll(1)
+        fill(servers, 3)
+        assert polled(consumer, 3) == [0, 1, 2]
+
+    def test_many_small_answers(self, servers, consumer_of):
+        fill(servers, 500, **{"batch.num.messages": 10})
+        fill(servers, 500, partition=1, **{"batch.num.messages": 10})
+        consumer = consumer_of(servers, max_partition_fetch_bytes=100, buffer_bytes_max=1000)
+        consumer.assign([T0, T1])
+        assert sorted(polled(consumer, 1000)) == sorted([*range(500)] * 2)
+
+
+class TestLooping:
+    def test_the_position_is_behind_the_last_record_seen(self, servers, consumer_of):
+        fill(servers, 1000)
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        assert looped(consumer, 700) == list(range(700))
+        assert consumer.position(T0) == 700
+        assert looped(consumer, 2) == [700, 701]
+        assert [int(r.value) for r in consumer.poll(PATIENT, max_records=2)] == [702, 703]
+        assert consumer.position(T0) == 704
+
+    def test_a_seek_between_two_records(self, servers, consumer_of):
+        fill(servers, 100)
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        assert looped(consumer, 3) == [0, 1, 2]
+        consumer.seek(T0, 50)
+        assert looped(consumer, 2) == [50, 51]
+
+    def test_a_pause_between_two_records(self, servers, consumer_of):
+        fill(servers, 100)
+        fill(servers, 100, partition=1, first=100)
+        consumer = consumer_of(servers)
+        consumer.assign([T0, T1])
+        (first,) = looped(consumer, 1)
+        mine, other = (T0, T1) if first == 0 else (T1, T0)
+        consumer.pause(mine)
+        assert consumer.paused() == {mine}
+        assert looped(consumer, 100) == [n + (other == T1) * 100 for n in range(100)]
+        assert consumer.position(mine) == 1
+        consumer.resume(mine)
+        assert looped(consumer, 1) == [first + 1]
+
+    def test_losing_the_partition_between_two_records(self, servers, consumer_of):
+        fill(servers, 100)
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        assert looped(consumer, 3) == [0, 1, 2]
+        consumer.unassign()
+        with pytest.raises(NothingAssigned, match="assign"):
+            looped(consumer, 1)
+
+    def test_fairly(self, servers, consumer_of):
+        """A partition that always has something does not keep the other one waiting."""
+        fill(servers, 20_000, **{"batch.num.messages": 100})
+        fill(servers, 10, partition=1, first=-10)
+        consumer = consumer_of(servers, max_partition_fetch_bytes=10_000)
+        consumer.assign([T0, T1])
+        assert any(n < 0 for n in looped(consumer, 3000))
+
+
+class TestPositions:
+    def test_seeking(self, servers, consumer_of):
+        fill(servers, 100)
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        polled(consumer, 100)
+        consumer.seek_to_beginning(T0)
+        assert consumer.position(T0) == 0
+        consumer.seek_to_end()
+        assert consumer.position(T0) == 100
+        consumer.seek_to_time(1042)
+        assert consumer.position(T0) == 42
+        assert looped(consumer, 1) == [42]
+        consumer.seek_to_time(99_999)
+        assert consumer.position(T0) == 100
+        consumer.seek(T0, 7)
+        assert looped(consumer, 1) == [7]
+
+    def test_asking_for_offsets(self, servers, consumer_of):
+        fill(servers, 100)
+        delete_records(servers, "t", 10)
+        consumer = consumer_of(servers)
+        assert consumer.partitions_of("t") == [T0, T1]
+        assert consumer.beginning_offsets([T0, T1]) == {T0: 10, T1: 0}
+        assert consumer.end_offsets([("t", 0), T1]) == {T0: 100, T1: 0}
+        found = consumer.offsets_for_times({("t", 0): 1050, T1: 0})
+        assert found == {T0: (50, 1050), T1: None}
+        consumer.assign([T0, T1])
+        assert consumer.lag() == {T0: 90, T1: 0}
+        looped(consumer, 30)
+        assert consumer.lag() == {T0: 60, T1: 0}
+
+    def test_who_is_assigned(self, servers, consumer_of):
+        fill(servers, 10)
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        looped(consumer, 5)
+        consumer.assign([T0, T1])
+        assert consumer.assignment() == {T0, T1}
+        assert consumer.position(T0) == 5  # it goes on
+        consumer.assign([T1])
+        for refused in (
+            lambda: consumer.position(T0),
+            lambda: consumer.seek(T0, 1),
+            lambda: consumer.pause(T0),
+            lambda: consumer.seek_to_end(T0),
+        ):
+            with pytest.raises(NotAssigned, match="t-0 is not assigned to this consumer"):
+                refused()
+
+    @pytest.mark.parametrize(
+        ("reset", "first"),
+        [("earliest", 5), ("latest", 20), ("by_duration:PT1H", 20), ("by_duration:P40000D", 5)],
+    )
+    def test_where_to_begin(self, servers, consumer_of, reset, first):
+        fill(servers, 20)
+        delete_records(servers, "t", 5)
+        consumer = consumer_of(servers, auto_offset_reset=reset)
+        consumer.assign([T0])
+        assert consumer.position(T0) == first
+
+    def test_where_to_go_on_when_the_offset_is_gone(self, servers, consumer_of):
+        fill(servers, 20)
+        delete_records(servers, "t", 5)
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        for gone in (2, 1000):
+            consumer.seek(T0, gone)
+            assert polled(consumer, 15) == list(range(5, 20))
+
+    def test_without_a_reset_it_is_an_error_each_time(self, servers, consumer_of):
+        fill(servers, 20)
+        consumer = consumer_of(servers, auto_offset_reset="none")
+        consumer.assign([T0])
+        for ask in (lambda: consumer.poll(PATIENT), lambda: consumer.position(T0)):
+            with pytest.raises(NoOffset, match="no offset is committed for t-0"):
+                ask()
+        consumer.seek(T0, 1000)
+        for _ in range(2):
+            with pytest.raises(OffsetOutOfRange, match="offset 1000 of t-0 is not there"):
+                consumer.poll(PATIENT)
+        consumer.seek(T0, 19)
+        assert polled(consumer, 1) == [19]
+
+
+class TestArrow:
+    def test_a_poll_as_a_table(self, servers, consumer_of):
+        produce(servers, "t", [{"value": b"v", "partition": 0, "headers": [("a", b"b")]}])
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        records = consumer.poll(PATIENT)
+        table = records.to_arrow()
+        assert tuple(table.schema.names) == COLUMNS
+        (row,) = table.to_pylist()
+        assert (row["topic"], row["partition"], row["offset"], row["value"]) == ("t", 0, 0, b"v")
+        assert row["headers"] == [{"key": "a", "value": b"b"}]
+        assert pa.table(records).equals(table)  # as others take it
+        (batch,) = records.batches
+        assert batch.to_arrow(["value"]).to_pydict() == {"value": [b"v"]}
+        with pytest.raises(KeyError):
+            batch.to_arrow(["valve"])
+
+    def test_stretches_of_one_answer(self, servers, consumer_of):
+        fill(servers, 100, **{"compression.type": "lz4"})
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        found = []
+        while len(found) < 100:
+            table = consumer.poll(PATIENT, max_records=7).to_arrow(["offset"])
+            assert len(table) <= 7
+            found += table["offset"].to_pylist()
+        assert found == list(range(100))
+
+    def test_everything_up_to_the_end(self, servers, consumer_of):
+        fill(servers, 1500)
+        fill(servers, 1000, partition=1)
+        consumer = consumer_of(servers)
+        consumer.assign([T0, T1])
+        consumer.seek(T0, 100)
+        table = consumer.to_arrow(columns=["offset"])
+        assert len(table) == 2400
+        assert len(consumer.to_arrow()) == 0
+        assert consumer.lag() == {T0: 0, T1: 0}
+
+    def test_an_end_that_is_not_reached_changes_nothing(self, servers, consumer_of):
+        fill(servers, 100)
+        consumer = consumer_of(servers)
+        consumer.assign([T0, T1])
+        fill(servers, 10, partition=1)
+        consumer.position(T0)
+        consumer.pause(T1)
+        with pytest.raises(ReadTimedOut, match="the end of t-1 was not reached within 300 ms"):
+            consumer.to_arrow(timeout_ms=300)
+        assert consumer.position(T0) == consumer.position(T1) == 0
+
+
+class TestTrouble:
+    def test_a_topic_that_does_not_exist_yet(self, servers, consumer_of):
+        consumer = consumer_of(servers)
+        consumer.assign([("late", 0)])
+        assert not consumer.poll(50)
+        fill(servers, 3, topic="late")
+        assert polled(consumer, 3) == [0, 1, 2]
+
+    def test_a_topic_that_does_not_exist(self, servers, consumer_of):
+        fill(servers, 3)
+        consumer = consumer_of(servers, unknown_topic_wait_ms=100)
+        consumer.assign([("tt", 0), T0])
+        assert polled(consumer, 3) == [0, 1, 2]  # the other one is not held up
+        for _ in range(2):
+            with pytest.raises(UnknownTopic, match="no topic 'tt'; did you mean 't'"):
+                consumer.poll(PATIENT)
+
+    def test_a_partition_that_does_not_exist(self, servers, consumer_of):
+        fill(servers, 3)
+        consumer = consumer_of(servers, unknown_topic_wait_ms=100)
+        consumer.assign([("t", 2), T0])
+        assert polled(consumer, 3) == [0, 1, 2]
+        with pytest.raises(UnknownPartition, match="no partition t-2: topic 't' has 2"):
+            consumer.poll(PATIENT)
+
+    def test_a_topic_that_is_made_anew(self, servers, consumer_of):
+        fill(servers, 10)
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        assert polled(consumer, 10) == list(range(10))
+        delete_topic(servers, "t")
+        create_topic(servers, "t", 1)
+        fill(servers, 30, first=100)
+        assert polled(consumer, 30) == list(range(100, 130))
+
+    def test_a_broker_that_comes_back(self, partage_broker_process, consumer_of):
+        broker = partage_broker_process
+        fill(broker.bootstrap_servers, 10)
+        consumer = consumer_of(broker.bootstrap_servers)
+        consumer.assign([T0])
+        assert polled(consumer, 10) == list(range(10))
+        broker.kill()
+        assert not consumer.poll(200)
+        broker.start()
+        fill(broker.bootstrap_servers, 10, first=10)
+        assert polled(consumer, 10) == list(range(10, 20))
+
+    def test_nobody_there(self, consumer_of):
+        consumer = consumer_of("127.0.0.1:1")
+        consumer.assign([T0])
+        with pytest.raises(BrokersUnreachable, match="Is one running there"):
+            consumer.poll(PATIENT)
+
+    def test_nothing_assigned(self, servers, consumer_of):
+        with pytest.raises(NothingAssigned, match="assign"):
+            consumer_of(servers).poll(PATIENT)
+
+    def test_closed(self, servers, consumer_of):
+        consumer = consumer_of(servers)
+        consumer.assign([T0])
+        consumer.close()
+        consumer.close()
+        for refused in (
+            lambda: consumer.poll(PATIENT),
+            lambda: consumer.seek(T0, 1),
+            lambda: consumer.assign([T0]),
+            lambda: consumer.end_offsets([T0]),
+        ):
+            with pytest.raises(ConsumerClosed, match="make a new one"):
+                refused()

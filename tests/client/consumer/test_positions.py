@@ -1,0 +1,494 @@
+"""The consumer's core: what to fetch, what an answer changes, what is handed out."""
+
+import logging
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from partage.client import EARLIEST, TopicPartition
+from partage.client.consumer.errors import NoOffset, NotAssigned, OffsetOutOfRange, TopicRecreated
+from partage.client.consumer.positions import (
+    Ends,
+    Failed,
+    Got,
+    OutOfRange,
+    Placement,
+    Positions,
+    TryAgain,
+)
+from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, Part, ResetTo
+
+A, B, C = (TopicPartition("t", n) for n in range(3))
+HERE = Placement(1, 0, b"t" * 16)
+THERE = Placement(2, 0, b"t" * 16)
+EVERYWHERE = {A: HERE, B: HERE, C: THERE}
+
+
+def yes(partition):
+    return True
+
+
+def made(*partitions, policy=TO_EARLIEST, buffer_bytes=1000, partition_bytes=100, at=0):
+    """Positions of these partitions, all at one offset."""
+    positions = Positions(
+        policy=policy, partition_bytes=partition_bytes, fetch_bytes=500, buffer_bytes=buffer_bytes
+    )
+    positions.own(partitions)
+    for partition in partitions:
+        if at is not None:
+            positions.seek(partition, at)
+    return positions
+
+
+def asked(fetches):
+    return {f.leader_id: [(w.lease.partition, w.offset) for w in f.wanted] for f in fetches}
+
+
+def part(first, count, size=10):
+    return Got(Part(first, first + count, size, f"{first}+{count}"), Ends(0, 100, 100))
+
+
+def answer(positions, fetch, *answers):
+    for wanted, said in zip(fetch.wanted, answers, strict=True):
+        positions.answered(wanted, said)
+    positions.done(fetch)
+
+
+def fetch(positions, *answers, now_ms=0):
+    """Let the one request that is due be answered."""
+    (one,) = positions.fetches(EVERYWHERE, now_ms)
+    answer(positions, one, *answers)
+
+
+def stretches(taken):
+    return [(t.lease.partition, t.from_offset, t.to_offset) for t in taken]
+
+
+class TestBeginning:
+    def test_a_committed_offset_is_asked_for_first(self):
+        positions = made(A, at=None)
+        (lookup,) = positions.lookups({}, 0)
+        assert lookup.reset is None
+        assert positions.lookups(EVERYWHERE, 0) == []  # it is being asked for
+        assert positions.position(A) is None
+        positions.found(lookup, 7)
+        assert positions.position(A) == 7
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 7)]}
+
+    def test_without_one_the_policy_says_where(self):
+        positions = made(A, at=None, policy=ResetTo(back_ms=1000))
+        positions.found(*positions.lookups({}, 0), None)
+        assert positions.lookups({}, 0) == []  # the topic's leaders are not known
+        (lookup,) = positions.lookups(EVERYWHERE, 0)
+        assert lookup.reset.at(5000) == 4000
+        positions.found(lookup, 3)
+        assert positions.position(A) == 3
+
+    def test_without_a_policy_the_user_is_told_each_time(self):
+        positions = made(A, at=None, policy=None)
+        for _ in range(2):
+            positions.found(*positions.lookups(EVERYWHERE, 0), None)
+            assert positions.is_ready(yes)
+            assert isinstance(positions.failure(), NoOffset)
+            assert positions.failure() is None
+
+    def test_a_lookup_that_fails_for_now_is_made_again(self):
+        positions = made(A, at=None)
+        (lookup,) = positions.lookups(EVERYWHERE, 0)
+        positions.not_found(lookup, TryAgain(50))
+        assert positions.lookups(EVERYWHERE, 49) == []
+        assert positions.retry_at_ms(0) == 50
+        assert positions.retry_at_ms(50) is None
+        assert len(positions.lookups(EVERYWHERE, 50)) == 1
+
+    def test_a_lookup_that_fails_is_told_and_made_again(self):
+        positions = made(A, at=None)
+        error = OSError("no")
+        positions.not_found(*positions.lookups(EVERYWHERE, 0), Failed(error))
+        assert positions.lookups(EVERYWHERE, 0) == []
+        assert positions.failure() is error
+        assert len(positions.lookups(EVERYWHERE, 0)) == 1
+
+    def test_a_seek_makes_a_lookup_stale(self):
+        positions = made(A, at=None)
+        (lookup,) = positions.lookups(EVERYWHERE, 0)
+        positions.seek(A, 5)
+        positions.found(lookup, 99)
+        positions.not_found(lookup, Failed(OSError()))
+        assert positions.position(A) == 5
+        assert positions.failure() is None
+
+
+class TestFetching:
+    def test_one_request_a_leader(self):
+        positions = made(A, B, C)
+        first, second = positions.fetches(EVERYWHERE, 0)
+        assert asked([first, second]) == {1: [(A, 0), (B, 0)], 2: [(C, 0)]}
+        assert positions.fetches(EVERYWHERE, 0) == []
+        answer(positions, second, Got())
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {2: [(C, 0)]}
+
+    def test_the_next_request_does_not_wait_for_the_user(self):
+        positions = made(A)
+        fetch(positions, part(0, 5, size=99))
+        fetch(positions, part(5, 5, size=99))
+        assert positions.fetches(EVERYWHERE, 0) == []  # it has enough
+        positions.take(None, yes)
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 10)]}
+
+    def test_a_leader_of_one_that_has_enough_is_left_alone(self):
+        positions = made(A, B, C)
+        one, two = positions.fetches(EVERYWHERE, 0)
+        answer(positions, one, part(0, 5, size=100), Got())
+        answer(positions, two, Got())
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {2: [(C, 0)]}
+        positions.pause([A])
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(B, 0)]}
+
+    def test_who_was_served_is_asked_for_last(self):
+        positions = made(A, B)
+        fetch(positions, part(0, 5), Got())
+        positions.take(None, yes)
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(B, 0), (A, 5)]}
+
+    def test_what_waits_and_what_is_asked_for_is_bounded(self):
+        positions = made(A, B, C, buffer_bytes=250)
+        one, two = positions.fetches(EVERYWHERE, 0)
+        assert (one.bytes_max, two.bytes_max) == (200, 50)
+        answer(positions, one, part(0, 5, size=90), part(0, 5, size=90))
+        assert [f.bytes_max for f in positions.fetches(EVERYWHERE, 0)] == [20]
+
+    def test_paused_partitions_give_up_their_room(self):
+        positions = made(A, C, buffer_bytes=100)
+        one, _ = (*positions.fetches({A: HERE}, 0), None)
+        answer(positions, one, part(0, 5, size=100))
+        assert positions.fetches(EVERYWHERE, 0) == []
+        positions.pause([A])
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {2: [(C, 0)]}
+        assert positions.buffered_bytes == 0
+        positions.pause([A], paused=False)
+        assert positions.position(A) == 0
+        assert positions.take(None, yes) == []
+
+    def test_what_cannot_be_answered_now_is_asked_again_later(self):
+        positions = made(A)
+        fetch(positions, TryAgain(30))
+        assert positions.fetches(EVERYWHERE, 29) == []
+        assert asked(positions.fetches(EVERYWHERE, 30)) == {1: [(A, 0)]}
+
+    def test_a_leader_that_moves(self):
+        positions = made(A)
+        (old,) = positions.fetches({A: HERE}, 0)
+        answer(positions, old, TryAgain(0))
+        assert asked(positions.fetches({A: THERE}, 0)) == {2: [(A, 0)]}
+
+    @pytest.mark.parametrize("change", ["seek", "reset", "disown", "own again"])
+    def test_what_is_on_its_way_when_the_user_goes_elsewhere_is_dropped(self, change):
+        positions = made(A)
+        (one,) = positions.fetches(EVERYWHERE, 0)
+        if change == "seek":
+            positions.seek(A, 50)
+        elif change == "reset":
+            positions.reset([A], TO_LATEST)
+        else:
+            positions.disown([A])
+        if change == "own again":
+            positions.own([A])
+        answer(positions, one, part(0, 5))
+        assert one.wanted[0].lease.is_over
+        assert positions.take(None, yes) == []
+        assert positions.buffered_bytes == 0
+        if change == "seek":
+            assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 50)]}
+
+    def test_a_seek_need_not_wait_for_the_request_that_is_out(self):
+        positions = made(A, C)
+        positions.fetches(EVERYWHERE, 0)
+        positions.seek(A, 9)
+        assert positions.fetches(EVERYWHERE, 0) == []  # to that leader there is one already
+
+
+class TestHandingOut:
+    def test_positions_move_with_what_is_taken(self):
+        positions = made(A)
+        fetch(positions, part(0, 5))
+        assert positions.position(A) == 0
+        assert stretches(positions.take(None, yes)) == [(A, 0, 5)]
+        assert positions.position(A) == 5
+
+    def test_at_most_so_many_one_partition_after_the_other(self):
+        positions = made(A, B)
+        fetch(positions, part(0, 5), part(0, 5))
+        assert stretches(positions.take(3, yes)) == [(A, 0, 3)]
+        assert stretches(positions.take(3, yes)) == [(B, 0, 3)]
+        assert stretches(positions.take(3, yes)) == [(A, 3, 5), (B, 3, 4)]
+        assert stretches(positions.take(3, yes)) == [(B, 4, 5)]
+
+    def test_nothing_of_what_is_paused(self):
+        positions = made(A, B)
+        fetch(positions, part(0, 5), part(0, 5))
+        positions.pause([A])
+        assert positions.paused == [A]
+        assert stretches(positions.take(None, yes)) == [(B, 0, 5)]
+        assert not positions.is_ready(yes)
+        positions.pause([A], paused=False)
+        assert stretches(positions.take(None, yes)) == [(A, 0, 5)]
+
+    def test_nothing_that_the_owner_may_not(self):
+        positions = made(A, B)
+        fetch(positions, part(0, 5), part(0, 5))
+        assert stretches(positions.take(None, lambda p: p == B)) == [(B, 0, 5)]
+        assert not positions.is_ready(lambda p: p == B)
+        assert positions.is_ready(yes)
+
+    def test_nothing_of_what_is_lost(self):
+        positions = made(A)
+        fetch(positions, part(0, 5))
+        positions.disown([A, B])
+        assert positions.take(None, yes) == []
+        with pytest.raises(NotAssigned, match="t-0 is not assigned"):
+            positions.position(A)
+
+    def test_a_part_without_records_moves_the_position(self):
+        positions = made(A)
+        fetch(positions, part(0, 5))
+        fetch(positions, Got(Part(5, 7, 0, None)))
+        fetch(positions, part(7, 2))
+        assert stretches(positions.take(None, yes)) == [(A, 0, 5), (A, 7, 9)]
+        fetch(positions, Got(Part(9, 10, 0, None)))
+        assert positions.position(A) == 10
+        assert not positions.is_ready(yes)
+
+    def test_what_a_loop_did_not_get_to_comes_again(self):
+        positions = made(A)
+        fetch(positions, part(0, 5))
+        (one,) = positions.take(None, yes)
+        positions.give_back(one, 3)
+        assert positions.position(A) == 3
+        (one,) = positions.take(1, yes)
+        positions.give_back(one, 3)
+        assert stretches(positions.take(None, yes)) == [(A, 3, 5)]
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 5)]}
+
+    def test_what_is_given_back_after_a_seek_is_dropped(self):
+        positions = made(A)
+        fetch(positions, part(0, 5))
+        (one,) = positions.take(None, yes)
+        positions.seek(A, 2)
+        positions.give_back(one, 3)
+        assert positions.position(A) == 2
+        assert positions.take(None, yes) == []
+
+    def test_what_is_given_back_after_its_rest_was_given_up(self):
+        positions = made(A, C, buffer_bytes=100)
+        (one,) = positions.fetches({A: HERE}, 0)
+        answer(positions, one, part(0, 9, size=100))
+        (taken,) = positions.take(4, yes)
+        positions.pause([A])
+        fetch(positions, Got())  # the other's, which takes the room away
+        positions.give_back(taken, 2)
+        positions.pause([A], paused=False)
+        assert stretches(positions.take(None, yes)) == [(A, 2, 4)]
+        fetches = positions.fetches({A: HERE}, 0)
+        assert asked(fetches) == {1: [(A, 4)]}
+
+    def test_a_loop_sees_that_its_records_are_no_longer_its_own(self):
+        positions = made(A)
+        lease = positions.state(A).lease
+        positions.pause([A])
+        assert lease.is_paused
+        positions.seek(A, 0)
+        assert lease.is_over
+        assert positions.state(A).lease.is_paused
+
+
+class TestOutOfRange:
+    def test_the_policy_says_where_to_go_on(self, caplog):
+        positions = made(A)
+        fetch(positions, OutOfRange())
+        assert positions.failure() is None
+        assert not positions.is_ready(yes)
+        assert positions.fetches(EVERYWHERE, 0) == []
+        with caplog.at_level(logging.WARNING, "partage"):
+            (lookup,) = positions.lookups(EVERYWHERE, 0)
+        assert "t-0: its position is out of range" in caplog.text
+        assert lookup.reset.at(0) == EARLIEST
+
+    def test_what_was_fetched_before_is_handed_out_first(self):
+        positions = made(A)
+        fetch(positions, part(0, 5))
+        fetch(positions, OutOfRange())
+        assert positions.lookups(EVERYWHERE, 0) == []
+        (one,) = positions.take(None, yes)
+        one.lease.handed = 2  # a loop is at it
+        assert positions.lookups(EVERYWHERE, 0) == []
+        one.lease.handed = None
+        assert len(positions.lookups(EVERYWHERE, 0)) == 1
+
+    def test_without_a_policy_the_user_is_told(self):
+        positions = made(A, policy=None)
+        fetch(positions, part(0, 5))
+        fetch(positions, OutOfRange())
+        assert positions.failure() is None  # there are records first
+        positions.take(None, yes)
+        error = positions.failure()
+        assert isinstance(error, OffsetOutOfRange)
+        assert (error.partition, error.offset) == (A, 5)
+        assert asked(positions.fetches(EVERYWHERE, 0)) == {1: [(A, 5)]}
+
+    @pytest.mark.parametrize("policy", [TO_EARLIEST, None])
+    def test_a_topic_that_is_made_anew(self, policy):
+        positions = made(A, policy=policy)
+        fetch(positions, part(0, 5))
+        anew = {A: Placement(1, 0, b"u" * 16)}
+        assert positions.fetches(anew, 0) == []
+        positions.take(None, yes)
+        if policy is None:
+            for _ in range(2):
+                assert isinstance(positions.failure(), TopicRecreated)
+                assert positions.fetches(anew, 0) == []
+            positions.seek(A, 0)
+        else:
+            positions.found(*positions.lookups(EVERYWHERE, 0), 0)
+        assert asked(positions.fetches(anew, 0)) == {1: [(A, 0)]}
+
+
+def is_empty(offset):
+    """In the state machine's partitions there are no records at some offsets."""
+    return offset // 10 % 4 == 3
+
+
+class Reading(RuleBasedStateMachine):
+    """Whatever the user and the brokers do: no gap, nothing twice, nothing of what is not owned."""
+
+    def __init__(self):
+        super().__init__()
+        self.positions = made(A, B, C, buffer_bytes=300)
+        self.due = dict.fromkeys((A, B, C), 0)  # the next offset that is to be handed out
+        self.out = []
+        self.paused = set()
+        self.loan = None
+        self.now_ms = 0
+
+    partitions = st.sampled_from([A, B, C])
+
+    @rule()
+    def fetch(self):
+        self.now_ms += 1
+        for one in self.positions.fetches(EVERYWHERE, self.now_ms):
+            assert one.leader_id not in {f.leader_id for f in self.out}
+            assert one.bytes_max > 0
+            self.out.append(one)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def answer(self, data):
+        one = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+        left = one.bytes_max
+        for wanted in one.wanted:
+            kind = data.draw(st.sampled_from(["something", "nothing", "later"]))
+            if kind == "nothing" or left <= 0:
+                said = Got()
+            elif kind == "later":
+                said = TryAgain(self.now_ms + 2)
+            else:
+                count = data.draw(st.integers(1, 10 - wanted.offset % 10))
+                size = 0 if is_empty(wanted.offset) else data.draw(st.integers(1, min(left, 100)))
+                left -= size
+                content = None if is_empty(wanted.offset) else "records"
+                said = Got(Part(wanted.offset, wanted.offset + count, size, content))
+            self.positions.answered(wanted, said)
+        self.positions.done(one)
+
+    @precondition(lambda self: self.out)
+    @rule()
+    def lose(self):
+        self.positions.done(self.out.pop())
+
+    @rule(most=st.none() | st.integers(1, 10))
+    def take(self, most):
+        self.end_loan(0)
+        taken = self.positions.take(most, yes)
+        for one in taken:
+            self.handed_out(one, one.to_offset)
+        assert most is None or sum(t.to_offset - t.from_offset for t in taken) <= most
+
+    @rule(most=st.none() | st.integers(1, 10), read=st.integers(0, 9))
+    def lend(self, most, read):
+        self.end_loan(0)
+        for one in self.positions.take(most, yes, parts_max=1):
+            upto = min(one.from_offset + read, one.to_offset)
+            self.handed_out(one, upto)
+            one.lease.handed = upto
+            self.loan = one
+
+    @rule(more=st.integers(0, 9))
+    def end_loan(self, more):
+        loan, self.loan = self.loan, None
+        if loan is not None:
+            upto = loan.lease.handed
+            if not loan.lease.is_over and not loan.lease.is_paused:
+                self.due[loan.lease.partition] = upto = min(upto + more, loan.to_offset)
+            loan.lease.handed = None
+            self.positions.give_back(loan, upto)
+
+    def handed_out(self, one, upto):
+        partition = one.lease.partition
+        assert partition in self.due
+        assert partition not in self.paused
+        assert one.part.content == "records"
+        # Nothing twice, and no gap but where there are no records.
+        assert one.from_offset >= self.due[partition]
+        assert all(map(is_empty, range(self.due[partition], one.from_offset)))
+        assert one.to_offset > one.from_offset
+        self.due[partition] = upto
+
+    @rule(partition=partitions, offset=st.integers(0, 1000))
+    def seek(self, partition, offset):
+        if partition in self.due:
+            self.positions.seek(partition, offset)
+            self.due[partition] = offset
+
+    @rule(partition=partitions, paused=st.booleans())
+    def pause(self, partition, paused):
+        if partition in self.due:
+            self.positions.pause([partition], paused=paused)
+            (self.paused.add if paused else self.paused.discard)(partition)
+
+    @rule(partition=partitions)
+    def disown(self, partition):
+        self.positions.disown([partition])
+        self.due.pop(partition, None)
+        self.paused.discard(partition)
+
+    @rule(partition=partitions)
+    def own(self, partition):
+        if partition not in self.due:
+            self.positions.own([partition])
+            for lookup in self.positions.lookups(EVERYWHERE, self.now_ms):
+                self.positions.found(lookup, 5)
+            self.due[partition] = 5
+
+    @invariant()
+    def bounded(self):
+        asked_for = sum(one.bytes_max for one in self.out)
+        assert self.positions.buffered_bytes + asked_for <= 300 + 100  # what a loop gave back
+
+    @invariant()
+    def connected(self):
+        """What waits leads from the position to the next offset to be asked for, without a gap."""
+        for partition in self.positions.owned:
+            state = self.positions.state(partition)
+            at = state.position
+            for one in state.parts:
+                assert one.from_offset == at
+                at = one.to_offset
+            assert at == state.fetch_offset
+            assert state.size == sum(one.size for one in state.parts)
+            assert self.positions.position(partition) >= self.due[partition]
+
+
+TestReading = Reading.TestCase
+TestReading.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

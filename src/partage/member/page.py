@@ -52,8 +52,8 @@ A member that has not heard from the coordinator for a whole session delivers no
 for it may have been dropped.
 
 A partition is handed on only after its owner has joined again without it, so two members work on
-one only if the coordinator dropped the first of them and it has not heard of it yet. What that one
-commits is refused.
+one only if the group has gone on without the first of them and it has not heard of it yet: it was
+dropped or, being static, kept its place but missed the join phase. What it commits is refused.
 """
 
 #: What we do otherwise than Apache Kafka 4's consumer, and why.

@@ -77,6 +77,19 @@ def test_an_offset_within_a_batch_gives_the_whole_batch(raw, topic):
     assert parse_header(content(result)).base_offset == 0
 
 
+def test_a_partition_asked_for_many_times_is_sent_once(raw, topic):
+    """As in Kafka the last time counts; else a small request would be a hundred thousand reads."""
+    produce(raw, "t", batch(b"a", b"b"), batch(b"c"))
+    request = fetching("t", [0, 0])
+    (asked,) = request.topics
+    again = fetching("t", [2]).topics[0]
+    asked.partitions *= 500
+    request.topics.append(again)
+    (answered,) = raw.ask(FETCH, request, BY_NAME).responses
+    assert [p.partition_index for p in answered.partitions] == [0, 1]
+    assert values(answered.partitions[0]) == [b"c"]
+
+
 def test_the_end_gives_nothing_and_beyond_it_is_out_of_range(raw, topic):
     produce(raw, "t", batch(b"a"))
     (at_end,) = fetch(raw, "t", [1])

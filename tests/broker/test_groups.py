@@ -16,7 +16,7 @@ from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.offset_fetch import OFFSET_FETCH, OffsetFetchGroup, OffsetFetchRequest
 from partage.wire.apis.sync_group import SYNC_GROUP
 
-from .asking import create
+from .asking import create, metadata
 from .grouping import (
     beat,
     commit,
@@ -152,6 +152,18 @@ def test_the_same_group_many_times_is_answered_once(raw, topic):
     assert len(raw.ask(OFFSET_FETCH, OffsetFetchRequest(groups=groups)).groups) == 1
     results = raw.ask(DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"] * 3000)).results
     assert [(r.group_id, r.error_code) for r in results] == [("g", 0)]
+
+
+def test_a_request_about_many_groups_holds_up_nobody(raw, other):
+    """They are asked some at a time, and whoever else wants something is served in between."""
+    names = [f"g{n}" for n in range(10_000)]
+    raw.send(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=names))
+    served = 0
+    while raw.is_silent(0.001):
+        metadata(other)
+        served += 1
+    assert served > 4
+    assert [group.group_id for group in raw.receive().groups] == names
 
 
 # What cannot be.

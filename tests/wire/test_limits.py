@@ -109,6 +109,7 @@ def test_all_arrays_of_a_request_share_one_allowance() -> None:
         LIST_GROUPS.decode_request(5, strings(half) + strings(2 * half) + b"\x00")
     more = LIST_GROUPS.decode_request(5, strings(2 * half, 7) + strings(half, 7) + b"\x00")
     assert len(more.states_filter) == 2 * half
+    assert len(more.types_filter) == half
 
 
 def test_a_request_has_an_upper_bound() -> None:
@@ -126,15 +127,15 @@ def test_a_response_has_a_larger_one() -> None:
         LIST_GROUPS.decode_response(5, bytes(6) + over)
 
 
-def test_four_numbers_of_a_request_count_as_one() -> None:
+def test_two_numbers_of_a_request_count_as_one() -> None:
     """Each partition that is asked for is answered with a structure."""
 
     def asking(count: int) -> bytes:
         return b"\x00\x01g" + struct.pack(">i", 1) + b"\x00\x01t" + struct.pack(">i", count)
 
-    most = 4 * REQUEST.most
-    (topic,) = OFFSET_FETCH.decode_request(1, asking(most - 4) + bytes(4 * most)).topics or ()
-    assert len(topic.partition_indexes) == most - 4
+    most = 2 * REQUEST.most
+    (topic,) = OFFSET_FETCH.decode_request(1, asking(most - 2) + bytes(4 * most)).topics or ()
+    assert len(topic.partition_indexes) == most - 2
     with pytest.raises(Malformed, match="more elements"):
         OFFSET_FETCH.decode_request(1, asking(most) + bytes(4 * most))
 
@@ -150,8 +151,11 @@ def test_a_produce_with_more_partitions_than_records_could_be_for() -> None:
     with pytest.raises(Malformed, match="more elements"):
         PRODUCE.decode_request(8, many)
     honest = struct.pack(">ii", 0, 61) + bytes(61)
-    full = head + struct.pack(">i", 20_000) + 20_000 * honest
-    assert len(PRODUCE.decode_request(8, full).topic_data[0].partition_data) == 20_000
+    full = head + struct.pack(">i", 10_000) + 10_000 * honest
+    assert len(PRODUCE.decode_request(8, full).topic_data[0].partition_data) == 10_000
+    over = head + struct.pack(">i", 20_000) + 20_000 * honest
+    with pytest.raises(Malformed, match="more elements"):
+        PRODUCE.decode_request(8, over)
 
 
 def test_numbers_do_not_use_up_the_allowance() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 _known_shard_of = lru_cache(maxsize=1 << 16)(shard_of)
 #: Longer group ids are not kept: they may come from anybody, and in any number.
 _KEPT_LENGTH_MAX: Final = 256
+#: Of the groups that one request asks about, as many are asked in one turn of the loop.
+_ASKED_A_TURN: Final = 256
 
 _LOUD = {
     Happening.REBALANCE_STARTED,
@@ -38,13 +41,21 @@ class Coordinator:
 
     def serve(self, inbound: Inbound, asked: Sequence[Asked]) -> None:
         """Ask the core what a request asks; the response leaves when all of it is answered."""
-        for position, event in enumerate(asked):
+        if asked:
+            self._ask(asked, 0)
+        else:
+            inbound.respond_encoded(inbound.response())
+
+    def _ask(self, asked: Sequence[Asked], begin: int) -> None:
+        """Ask from here on, and go on in the next turn of the loop when it is much."""
+        end = begin + _ASKED_A_TURN
+        if end < len(asked):
+            asyncio.get_running_loop().call_soon(self._ask, asked, end)
+        for position, event in enumerate(asked[begin:end], begin):
             if isinstance(event, ListGroups):
                 self._hosts[position].handle(event)
             else:
                 self._host_of(event.group_id).handle(event)
-        if not asked:
-            inbound.respond_encoded(inbound.response())
 
     def _host_of(self, group_id: str) -> ShardHost:
         place = _known_shard_of if len(group_id) <= _KEPT_LENGTH_MAX else shard_of

@@ -64,7 +64,7 @@ class Fetching:
         )
         self._loop = asyncio.get_running_loop()
         self._topics = [
-            (topic, list(self._resolve(topic, hosted))) for topic in self._request.topics
+            (topic, list(self._resolve(topic, hosted))) for topic in _once_each(self._request)
         ]
         self._short = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -223,6 +223,18 @@ class Fetching:
             log_start_offset=log_start_offset,
             records=records,
         )
+
+
+def _once_each(request: FetchRequest) -> list[FetchTopic]:
+    """Each partition once, however often it is asked for: as in Kafka the last time counts."""
+    topics: dict[tuple[str, bytes], dict[int, FetchPartition]] = {}
+    for topic in request.topics:
+        asked = {p.partition: p for p in topic.partitions}
+        topics.setdefault((topic.topic, topic.topic_id), {}).update(asked)
+    return [
+        FetchTopic(topic=name, topic_id=topic_id, partitions=list(asked.values()))
+        for (name, topic_id), asked in topics.items()
+    ]
 
 
 def _bytes_in(found: list[_Found]) -> int:

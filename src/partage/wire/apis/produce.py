@@ -100,5 +100,5 @@ PRODUCE = Api(
     flexible=9,
     # A partition comes with a record batch, which is 61 bytes at least; and many such requests
     # are under way at the same time.
-    allowance=Allowance(1_000, 64, 100_000),
+    allowance=Allowance(1_000, 64, 12_000),
 )

@@ -27,13 +27,15 @@ class Allowance(NamedTuple):
     anyway: int
     bytes_each: int
     most: int
-    numbers: int = 4
+    numbers: int = 2
 
 
 #: What is accepted from a broker.
 GENEROUS: Final = Allowance(1_000_000, 1, 1_000_000, 0)
-#: What a broker accepts: what it reads of a client takes at most about 50 MB of memory.
-REQUEST: Final = Allowance(10_000, 8, 100_000)
+#: What a broker accepts: what it reads of a client takes a few MB of memory, and to look at all of
+#: it holds up others for a tenth of a second at most. There is room for the 10,000 partitions that
+#: a topic may be made with, each of them spelt out.
+REQUEST: Final = Allowance(4_000, 8, 12_000)
 
 
 class DecoderWriter:

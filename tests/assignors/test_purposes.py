@@ -18,6 +18,7 @@ from partage.assignors import (
     NotCoPartitioned,
     RackAware,
     Redundant,
+    Sticky,
     Weighted,
     check_assignment,
 )
@@ -316,4 +317,17 @@ def test_explained():
     assert [(its.partition, its.member_ids, its.why) for its in told] == [
         (0, ("m1",), "stays with its owner"),
         (1, (), "held back until it is revoked by m1"),
+    ]
+
+
+def test_explained_by_what_members_of_sticky_remember():
+    topics = groups.named(groups.topic("a", 2))
+    told = Sticky()
+    told.on_assignment({"a": [0, 1]}, 3)
+    members = groups.members_of({"m1": "a", "m2": "a"})
+    members[0] = msgspec.structs.replace(members[0], user_data=told.user_data(["a"], {}, 3))
+    explained = told.explain(members, topics, told.assign(members, topics))
+    assert [(its.member_ids, its.owner_ids, its.why) for its in explained] == [
+        (("m1",), ("m1",), "stays with its owner"),
+        (("m2",), ("m1",), "moved from m1 for the sake of the whole"),
     ]

@@ -127,6 +127,14 @@ class Assignor(ABC):
     ) -> None:
         """Told on every member what it got in which generation, before its listener hears of it."""
 
+    def understand(self, members: Sequence[Member]) -> Sequence[Member]:
+        """The members with what their user data says of ``owned`` and ``generation``.
+
+        That is what an assignment is to be checked and explained against. By default they are as
+        their subscriptions have them.
+        """
+        return members
+
     def rack_of_broker(self, host: str, rack: str | None) -> str | None:
         """The rack of a broker, for `Topic.racks`; by default what the metadata says."""
         return rack
@@ -135,4 +143,4 @@ class Assignor(ABC):
         self, members: Sequence[Member], topics: Mapping[str, Topic], assignment: Assignment
     ) -> list[Reason]:
         """Why each partition went where it went; by default from what has changed."""
-        return reasons(members, topics, assignment)
+        return reasons(self.understand(members), topics, assignment)

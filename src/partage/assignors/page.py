@@ -204,8 +204,9 @@ def _generations(scene: Scene) -> Iterator[tuple[str, dict[str, str]]]:
             leader = assignors[present[0]]
             given = leader.assign(members, topics)
             cooperative = RebalanceProtocol.COOPERATIVE in leader.rebalance_protocols
+            known = leader.understand(members)
             check_assignment(
-                members, topics, given, replicas=leader.replicas, cooperative=cooperative
+                known, topics, given, replicas=leader.replicas, cooperative=cooperative
             )
             generation += 1
             owned = {m: {t: sorted(ps) for t, ps in given[m].items()} for m in present}

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
+import msgspec
+
 from partage.assignors.balancing import balance
 from partage.assignors.base import (
     NO_GENERATION,
@@ -50,6 +52,9 @@ class Sticky(Assignor):
     ) -> bytes | None:
         return None if self._had is None else encode_sticky(self._had, self._generation)
 
+    def understand(self, members: Sequence[Member]) -> Sequence[Member]:
+        return [_claiming(member, claim_of(member)) for member in members]
+
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
         ordered = sorted(members, key=lambda member: member.order)
         holders = settle([claim_of(member) for member in ordered])
@@ -76,6 +81,9 @@ class CooperativeSticky(Assignor):
     ) -> bytes | None:
         return encode_generation(self._generation)
 
+    def understand(self, members: Sequence[Member]) -> Sequence[Member]:
+        return [_claiming(member, cooperative_claim(member)) for member in members]
+
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
         ordered = sorted(members, key=lambda member: member.order)
         holders = settle([cooperative_claim(member) for member in ordered])
@@ -93,6 +101,10 @@ def cooperative_claim(member: Member) -> Claim:
     if member.generation != NO_GENERATION:
         return Claim(member.generation, member.owned)
     return Claim(decode_generation(member.user_data), member.owned)
+
+
+def _claiming(member: Member, claim: Claim) -> Member:
+    return msgspec.structs.replace(member, owned=claim.owned, generation=claim.generation)
 
 
 def place(members: Sequence[Member], holders: Holders, topics: Mapping[str, Topic]) -> list[Share]:

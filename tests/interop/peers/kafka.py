@@ -35,6 +35,8 @@ class ApacheKafka(BrokerProcess):
     ``overrides`` are settings by Kafka's names. Ours differ from Kafka's defaults where a single
     node needs it (replication of 1), and in two more: no initial rebalance delay, and 8 instead
     of 50 partitions of the offsets topic, so that the first group does not wait for them.
+    ``listeners`` are further ones, each with its security protocol: their addresses are given by
+    `listener`.
     ``log_levels`` sets loggers: ``{"kafka.request.logger": "debug"}`` logs every request.
     """
 
@@ -45,13 +47,22 @@ class ApacheKafka(BrokerProcess):
         overrides: Mapping[str, str] | None = None,
         jvm: Sequence[str] = JVM_FOR_TESTS,
         log_levels: Mapping[str, str] | None = None,
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(directory)
+        self._listeners = dict(listeners or {})
         self._overrides = dict(overrides or {})
         self._jvm = list(jvm)
         self._levels = {"defaultLogLevel": "warn", "showDateTime": "true"}
         self._levels |= {f"log.{name}": level for name, level in (log_levels or {}).items()}
         self._config = self.directory / "server.properties"
+
+    def listener(self, name: str) -> str:
+        """The address of one of ``listeners``; ``bootstrap`` is that of the one without security.
+
+        Known once the broker has been started.
+        """
+        return self._addresses[name]
 
     def start(self, timeout_s: float = 90) -> Self:
         """Format the directory the first time, start, wait; raises `NotReady` or `Missing`."""
@@ -78,17 +89,23 @@ class ApacheKafka(BrokerProcess):
         raise AssertionError("not reached")
 
     def _format(self) -> None:
-        port, controller = free_ports(2)
+        port, controller, *more = free_ports(2 + len(self._listeners))
         self.bootstrap = f"127.0.0.1:{port}"
+        self._addresses = {
+            name: f"127.0.0.1:{own}" for name, own in zip(self._listeners, more, strict=True)
+        }
+        named = {"PLAINTEXT": self.bootstrap, **self._addresses}
+        advertised = ",".join(f"{name}://{address}" for name, address in named.items())
+        protocols = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT", **self._listeners}
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "listeners": f"{advertised},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": advertised,
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": ",".join(f"{n}:{p}" for n, p in protocols.items()),
             "log.dirs": str(self.directory / "logs"),
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "8",

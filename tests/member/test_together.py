@@ -12,7 +12,9 @@ from partage.member.outcome import Call, Problem
 from partage.member.states import MemberState
 from partage.member.timers import Timer
 
-from .world import GROUP, Node, World
+from .node import Node
+from .translating import GROUP
+from .world import World
 
 #: More of them: ``PARTAGE_SEED=1000 PARTAGE_WORLDS=500 pytest tests/member/test_together.py``.
 FIRST = int(os.environ.get("PARTAGE_SEED", "0"))

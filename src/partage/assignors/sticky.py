@@ -116,5 +116,8 @@ def place(members: Sequence[Member], holders: Holders, topics: Mapping[str, Topi
 
 
 def by_id(members: Sequence[Member], shares: Sequence[Share]) -> dict[str, Share]:
-    """Shares under the names of their members."""
+    """Shares under the names of their members, partitions in order."""
+    for share in shares:
+        for partitions in share.values():
+            partitions.sort()
     return {member.member_id: share for member, share in zip(members, shares, strict=True)}

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from partage.client.security.jaas import parse_jaas
 from partage.console.failure import misused
 
 _RENAMED: Final = {"request.timeout.ms": "socket.timeout.ms"}
@@ -28,7 +29,6 @@ _WITHOUT_EQUAL: Final = frozenset(
 )
 """What only Java's clients have, and these commands can do without."""
 
-_JAAS_OPTION: Final = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
 _PASSWORD_LOGINS: Final = ("PlainLoginModule", "ScramLoginModule")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
@@ -103,20 +103,16 @@ def to_librdkafka(java: dict[str, str]) -> dict[str, str]:
 
 
 def _jaas(value: str) -> dict[str, str]:
-    if not any(module in value for module in _PASSWORD_LOGINS):
+    module, options = parse_jaas(value)
+    if module not in _PASSWORD_LOGINS:
         raise ValueError(
             "sasl.jaas.config names a login module other than "
             f"{' and '.join(_PASSWORD_LOGINS)}; set librdkafka's sasl.* properties with -X instead"
         )
-    options = {name: _unquoted(text) for name, text in _JAAS_OPTION.findall(value)}
     missing = [name for name in ("username", "password") if name not in options]
     if missing:
         raise ValueError(f"sasl.jaas.config has no {' and no '.join(missing)}")
     return {"sasl.username": options["username"], "sasl.password": options["password"]}
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1]) if text[:1] in "\"'" else text
 
 
 def _stores(java: dict[str, str]) -> dict[str, str]:

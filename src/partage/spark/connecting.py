@@ -12,6 +12,7 @@ import msgspec
 
 from partage.client.cluster import Cluster
 from partage.client.loop_thread import LoopThread
+from partage.client.options import ClientOptions
 from partage.spark.kafka_options import KafkaOptions
 
 
@@ -23,7 +24,7 @@ class Connected(msgspec.Struct, frozen=True):
 
 
 # Keyed by process: threads and connections do not survive a fork, and workers are forked.
-_CONNECTED: Final[dict[tuple[int, bytes], Connected]] = {}
+_CONNECTED: Final[dict[tuple[int, str, ClientOptions], Connected]] = {}
 
 
 def connect(kafka: KafkaOptions, *, is_known_to_answer: bool) -> Connected:
@@ -32,10 +33,10 @@ def connect(kafka: KafkaOptions, *, is_known_to_answer: bool) -> Connected:
     A cluster that is known to answer, because a query was planned with it, is waited for.
     """
     client = msgspec.structs.replace(kafka.client, is_patient=is_known_to_answer)
-    key = (os.getpid(), msgspec.msgpack.encode((kafka.servers, client)))
+    key = (os.getpid(), kafka.servers, client)
     found = _CONNECTED.get(key)
     if found is None:
-        loop = next((c.loop for (pid, _), c in _CONNECTED.items() if pid == key[0]), None)
+        loop = next((c.loop for (pid, _, _), c in _CONNECTED.items() if pid == key[0]), None)
         found = Connected(loop or LoopThread(), Cluster(kafka.servers, client))
         _CONNECTED[key] = found
     return found

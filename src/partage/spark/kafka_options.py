@@ -2,7 +2,7 @@
 
 Those that pace or bound the reading are honoured. Those that only tune what we do not have are
 accepted with a warning, so that a query can be changed from one source to the other and back.
-Those that would change what is read, or how one connects, are refused with a reason.
+Those that would change what is read are refused with a reason.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 from partage.client.addresses import BadAddress, parse_servers
 from partage.client.fetching import FetchOptions
 from partage.client.options import ClientOptions
+from partage.spark import security
 from partage.spark.bounds import BadOption
 from partage.spark.values import nearest, one_of, positive, truth
 
@@ -59,7 +60,7 @@ _FETCH: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     ),
 }
 #: Beside those above.
-_HONOURED: Final = (SERVERS, "fetch.max.bytes", "security.protocol")
+_HONOURED: Final = (SERVERS, "fetch.max.bytes", *security.NAMES)
 
 _NO_EFFECT: Final = frozenset(
     {
@@ -89,6 +90,8 @@ _NO_EFFECT: Final = frozenset(
         "send.buffer.bytes",
         "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
+        "ssl.keystore.password",  # stores in PEM have none; the key has ssl.key.password
+        "ssl.truststore.password",
     }
 )
 #: Of these a batch read needs none, and nothing is said.
@@ -99,12 +102,11 @@ _REFUSED: Final = {
     "enable.auto.commit": "a read outside a group commits nothing",
     "group.protocol": "a read outside a group needs none",
     "interceptor.classes": "Java classes cannot be run here",
+    "sasl.client.callback.handler.class": "Java classes cannot be run here",
+    "sasl.login.callback.handler.class": "Java classes cannot be run here",
+    "ssl.keystore.key": "a key is read from a file only; set kafka.ssl.keystore.location",
     "key.deserializer": "keys are bytes; decode them with the DataFrame's functions",
     "value.deserializer": "values are bytes; decode them with the DataFrame's functions",
-}
-_REFUSED_PREFIXES: Final = {
-    "sasl.": "brokers that ask who we are cannot be spoken to yet",
-    "ssl.": "brokers behind TLS cannot be spoken to yet",
 }
 
 
@@ -122,11 +124,6 @@ def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
         parse_servers(servers)
     except BadAddress as error:
         raise BadOption(f"{PREFIX}{SERVERS}: {error}") from None
-    if "security.protocol" in given:
-        protocol = given["security.protocol"].strip()
-        if protocol.upper() != "PLAINTEXT":
-            why = "only PLAINTEXT is spoken yet"
-            raise BadOption(f"{PREFIX}security.protocol={protocol} is not supported: {why}")
     client = msgspec.structs.replace(ClientOptions(), **_taken(_CLIENT, given))
     retries = msgspec.structs.replace(client.retries, **_taken(_RETRIES, given))
     fetch = msgspec.structs.replace(FetchOptions(), **_taken(_FETCH, given))
@@ -138,6 +135,7 @@ def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
         msgspec.structs.replace(
             client,
             retries=retries,
+            security=security.parse_security(given),
             # An answer is a little larger than the records in it (CVE-2026-10142's lesson).
             response_bytes_max=max(client.response_bytes_max, 2 * fetch.partition_bytes_max),
         ),
@@ -167,9 +165,7 @@ def _bytes(name: str, given: Mapping[str, str]) -> int:
 def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = {name.removeprefix(PREFIX) for name in known_kafka_options()}
     for name in given:
-        why = _REFUSED.get(name) or next(
-            (why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None
-        )
+        why = _REFUSED.get(name)
         if why is not None:
             raise BadOption(f"{PREFIX}{name} is not supported: {why}")
         if name in _NO_EFFECT:

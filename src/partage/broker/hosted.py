@@ -66,6 +66,8 @@ class Hosted:
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         self.settings = settings
+        #: Called with topic and number of a partition whose writing failed.
+        self.when_failed: Callable[[str, int], None] = lambda topic, index: None
         self._disk = disk
         self._writer = writer
         self._clock = clock
@@ -132,7 +134,9 @@ class Hosted:
             log.warning("%s", cut)
         if opened.scanned_bytes:
             log.info("%s: recovered, %d bytes scanned", name, opened.scanned_bytes)
-        return Partition(name, opened.log, self._writer)
+        return Partition(
+            name, opened.log, self._writer, lambda: self.when_failed(topic.name, index)
+        )
 
     def _config(self, topic: Topic) -> LogConfig:
         return LogConfig.of({**self.settings.topic_defaults, **topic.configs})
@@ -312,11 +316,22 @@ class Hosted:
     async def reopen(self, name: str, index: int) -> Partition:
         """Open a partition again whose writing failed; what is on disk is what counts."""
         async with self._changing:
-            hosted = self._topics[name]
-            await hosted.partitions[index].retire(ErrorCode.KAFKA_STORAGE_ERROR, "opened again")
-            (partition,) = await asyncio.to_thread(self._open_partitions, hosted.topic, [index])
-            hosted.partitions[index] = partition
-            return partition
+            return await self._reopen(self._topics[name], index)
+
+    async def reopen_failed(self, name: str, index: int) -> bool:
+        """The same, unless the partition is gone or well; whether it was opened."""
+        async with self._changing:
+            partition = self.partition(name, index)
+            if partition is None or partition.failure is None:
+                return False
+            await self._reopen(self._topics[name], index)
+            return True
+
+    async def _reopen(self, hosted: HostedTopic, index: int) -> Partition:
+        await hosted.partitions[index].retire(ErrorCode.KAFKA_STORAGE_ERROR, "opened again")
+        (partition,) = await asyncio.to_thread(self._open_partitions, hosted.topic, [index])
+        hosted.partitions[index] = partition
+        return partition
 
     # The disk.
 

@@ -1,4 +1,6 @@
-"""What is done every few minutes: retention, compaction, and markers made durable."""
+"""What is done every few minutes: retention, compaction, and markers made durable. And what failed
+is opened again.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, Final
 
 from partage.broker.clock import Clock
 from partage.broker.hosted import Hosted
@@ -15,8 +17,12 @@ from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
 from partage.log.rewriting import GivenUp, compact
 from partage.log.swapping import end_swap
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 log = logging.getLogger(__name__)
+
+_REOPENED_AFTER_S: Final = 2.0
+_REOPENED_AFTER_MAX_S: Final = 60.0
 
 
 class Housekeeping:
@@ -33,9 +39,11 @@ class Housekeeping:
         self._interval_s = hosted.settings.retention_check_interval_ms / 1000
         self._ending = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._delays_s: dict[tuple[str, int], float] = {}  # of the partitions that failed lately
 
     def start(self) -> None:
         """Begin, with a first round after one interval."""
+        self._hosted.when_failed = self._failed
         self._spawn(self._run())
 
     async def close(self) -> None:
@@ -127,3 +135,35 @@ class Housekeeping:
                 self._disk.remove(path)
             except OSError as error:
                 log.error("%s cannot be removed: %s", path, error)
+
+    # What failed: a disk that is full, or too many open files, may pass.
+
+    def _failed(self, topic: str, index: int) -> None:
+        if topic != OFFSETS_TOPIC:  # whose shards see to that themselves
+            self._spawn(self._reopen(topic, index))
+
+    async def _reopen(self, topic: str, index: int) -> None:
+        """Open a partition again, later each time that it fails soon afterwards."""
+        place = topic, index
+        while not self._ending.is_set():
+            delay_s = self._delays_s.get(place, _REOPENED_AFTER_S)
+            self._delays_s[place] = min(2 * delay_s, _REOPENED_AFTER_MAX_S)
+            await self._pause(delay_s)
+            if not self._ending.is_set() and await self._is_reopened(topic, index):
+                break
+        await self._pause(_REOPENED_AFTER_MAX_S)
+        partition = self._hosted.partition(topic, index)
+        if partition is None or partition.failure is None:
+            self._delays_s.pop(place, None)
+
+    async def _is_reopened(self, topic: str, index: int) -> bool:
+        try:
+            if await self._hosted.reopen_failed(topic, index):
+                log.info("%s-%d is open again", topic, index)
+        except (OSError, DamagedLog) as error:
+            log.error("opening %s-%d again failed: %s", topic, index, error)
+            return False
+        except Exception:  # a fault of ours; somebody may see to it in the meantime
+            log.exception("opening %s-%d again failed", topic, index)
+            return False
+        return True

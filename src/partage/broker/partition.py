@@ -26,14 +26,19 @@ class Watcher(Protocol):
 
 
 class Partition:
-    """One partition. After a failed write it is offline: its log is ahead of its files."""
+    """One partition. After a failed write it is offline, for its log is ahead of its files:
+    ``on_failed`` is called, to have it opened again.
+    """
 
-    def __init__(self, name: str, log: PartitionLog, writer: Writer) -> None:
+    def __init__(
+        self, name: str, log: PartitionLog, writer: Writer, on_failed: Callable[[], None]
+    ) -> None:
         self.name = name
         self.log = log
         #: Held by housekeeping while it works on the files, and by who wants to take them away.
         self.upkeep = asyncio.Lock()
         self._writer = writer
+        self._on_failed = on_failed
         self._watchers: dict[Watcher, None] = {}
         self.failure: OSError | None = None
         #: What whoever uses the partition is told; NONE as long as there is no failure.
@@ -77,14 +82,10 @@ class Partition:
 
     def _fail(self, error: OSError) -> None:
         if self.failure is None:
-            log.error(
-                "%s is offline, writing it failed: %s. It is opened again at the next start; see "
-                "to the disk first.",
-                self.name,
-                error,
-            )
+            log.error("%s is offline, writing it failed: %s", self.name, error)
             self.failure, self.error = error, ErrorCode.KAFKA_STORAGE_ERROR
             self._tell(0)
+            self._on_failed()
 
     # Waiting.
 

@@ -20,6 +20,9 @@ ADDRESS = "127.0.0.1:9092"
 #: broker's own start by tests of the console.
 ELSEWHERE = re.compile(r"^(make|pip install|git clone|partage broker|source|python -m bench)\b")
 
+#: Examples with brokers of their own: see spark/test_docs and client/test_security_docs.
+RUN_APART = re.compile("spark|security_protocol")
+
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -28,7 +31,7 @@ def blocks(language: str) -> list[pytest.param]:
         pytest.param(text, id=f"{page.name}-{number}")
         for page in PAGES
         for number, (found, text) in enumerate(BLOCK.findall(page.read_text()), start=1)
-        if found == language and "spark" not in text
+        if found == language and not RUN_APART.search(text)
     ]
 
 

@@ -30,7 +30,7 @@ class Consumer(Face):
     To be used by one thread at a time; `close` may come from any.
 
     Raises:
-        BadAddress, UnknownOption, BadOption: on construction.
+        BadAddress, UnknownOption, BadOption, BadSecurityOption: on construction.
     """
 
     def poll(self, timeout_ms: float = 1000, max_records: int | None = None) -> Records:

@@ -35,7 +35,7 @@ class Consumer(Face):
     one, the consumer can be used on. To be used by one task at a time; `close` may come from any.
 
     Raises:
-        BadAddress, UnknownOption, BadOption: on construction.
+        BadAddress, UnknownOption, BadOption, BadSecurityOption: on construction.
     """
 
     async def poll(self, timeout_ms: float = 1000, max_records: int | None = None) -> Records:

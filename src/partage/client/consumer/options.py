@@ -12,6 +12,7 @@ import msgspec
 from partage.client.consumer.errors import BadOption, UnknownOption
 from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, ResetTo
 from partage.client.options import ClientOptions, RetryPolicy
+from partage.client.security.options import SECURITY_NAMES, security_options
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
@@ -55,7 +56,7 @@ _RETRIES: Final = {
     "default_api_timeout_ms": "timeout_ms",
 }
 #: Fields of `ClientOptions` that are no options by themselves.
-_NOT_BY_NAME: Final = {"retries", "is_patient", "connect_timeout_ms"}
+_NOT_BY_NAME: Final = {"retries", "is_patient", "connect_timeout_ms", "security"}
 #: The least that may be given, where that is not 1.
 _LEAST: Final = {
     "fetch_max_wait_ms": 0,
@@ -73,9 +74,11 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
     Raises:
         UnknownOption: one that there is not; the nearest is named.
         BadOption: a value that it cannot have.
+        BadSecurityOption: options of TLS and SASL that do not go together.
     """
     ours: dict[str, Any] = {}
     clients: dict[str, Any] = {}
+    security: dict[str, Any] = {}
     retries: dict[str, Any] = {}
     for name, value in given.items():
         if name in ConsumerOptions.__struct_fields__:
@@ -85,8 +88,12 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
         elif name in _names_of_client():
             field = _CLIENT.get(name, name)
             clients[field] = _checked(ClientOptions, name, field, value)
+        elif name in SECURITY_NAMES:
+            security[name] = value
         else:
             raise UnknownOption(name, _nearest(name))
+    if security:
+        clients["security"] = security_options(security)
     if retries:
         clients["retries"] = RetryPolicy(**retries)
     options = ConsumerOptions(**ours)
@@ -96,7 +103,8 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
 
 def option_names() -> list[str]:
     """All options there are, in order."""
-    return sorted({*ConsumerOptions.__struct_fields__, *_RETRIES, *_names_of_client()})
+    ours = ConsumerOptions.__struct_fields__
+    return sorted({*ours, *_RETRIES, *_names_of_client(), *SECURITY_NAMES})
 
 
 def _names_of_client() -> set[str]:

@@ -89,6 +89,10 @@ class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
         return [(name, "***" if name in _SECRETS else getattr(self, name)) for name in _given(self)]
 
 
+#: The names of all of them.
+SECURITY_NAMES: Final = frozenset((*SecurityOptions.__struct_fields__, *_ALIASES))
+
+
 def security_options(given: Mapping[str, Any]) -> SecurityOptions:
     """The options in ``given`` by their names; ``sasl_plain_username`` and the like are known.
 

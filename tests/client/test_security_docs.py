@@ -1,0 +1,59 @@
+"""The examples of docs/security.md, each run as it stands there but for the hosts' names."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from partage.client import LoopThread
+
+from .authority import Authority
+from .sasl_broker import Sasl
+from .scripted import ScriptedBroker
+from .test_security_endpoint import Endpoint
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+TOKEN = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9."
+
+
+@pytest.fixture
+def sasl(tmp_path):
+    script = Sasl("SCRAM-SHA-512", "OAUTHBEARER", passwords={"alice": "s3cret"})
+    script.tokens |= {TOKEN, "granted"}
+    return script
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_it_runs(number, sasl, tmp_path, monkeypatch, capsys):
+    authority = Authority(tmp_path)
+    server = authority.issue("server", "127.0.0.1")
+    authority.issue("client")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKA_PASSWORD", "s3cret")
+    monkeypatch.setenv("CLIENT_SECRET", "s3cret")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    asks_for_certificates = "ssl_certfile" in EXAMPLES[number]
+    broker = ScriptedBroker(
+        (lambda asked: None) if asks_for_certificates else sasl,
+        tls=server.server(clients_of=authority if asks_for_certificates else None),
+    )
+    broker.topics = {"flights": 1}
+    loop = LoopThread("broker")
+    loop.call(broker.__aenter__())
+    try:
+        with Endpoint(server.server()) as endpoint:
+            endpoint.grants("granted", expires_in=600)
+            code = EXAMPLES[number].replace("kafka.example:9093", str(broker.address))
+            code = code.replace("https://login.example/token", endpoint.url)
+            exec(compile(code, f"example {number + 1}", "exec"), {"__name__": "__main__"})
+    finally:
+        loop.call(broker.__aexit__())
+        loop.stop()
+    assert "100" in capsys.readouterr().out  # the end of what the scripted broker has
+    assert sasl.succeeded == (0 if asks_for_certificates else 1)
+
+
+def test_all_of_them_are_run():
+    assert len(EXAMPLES) == 4
+    assert all("security_protocol" in code for code in EXAMPLES)

@@ -15,7 +15,7 @@ from partage.log.performing import perform, perform_step
 from partage.log.recovery import Opened, open_partition
 from partage.log.rewriting import compact
 from partage.log.swapping import end_swap
-from partage.wire.records.batch import whole_batches
+from partage.wire.records.batch import HEADER_SIZE, checksum, whole_batches
 from partage.wire.records.columns import RecordTuple
 from partage.wire.records.decode import decode_records
 from partage.wire.records.encode import Record, encode_batch
@@ -44,6 +44,14 @@ def batch(
         base_sequence=sequence,
         compression=compression,
     )
+
+
+def unreadable(made: bytes) -> bytes:
+    """The same batch with a right checksum over something that cannot be unpacked."""
+    content = bytearray(made)
+    content[HEADER_SIZE : HEADER_SIZE + 4] = b"????"
+    content[17:21] = checksum(content, 0, len(content)).to_bytes(4, "big")
+    return bytes(content)
 
 
 class Host:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from partage.log.config import LogConfig
 from partage.log.damage import DamagedLog
 from partage.log.reading import fault_in_slice
 from partage.log.rewriting import compact
@@ -12,7 +13,7 @@ from partage.wire.records.batch import Compression, parse_header, whole_batches
 from partage.wire.records.encode import Record, encode_batch
 
 from .crash_disk import CrashDisk
-from .hosting import DIRECTORY, NOW_MS, Host, Pair, batch
+from .hosting import DIRECTORY, NOW_MS, Host, Pair, batch, unreadable
 
 DAY_MS = 86_400_000
 VALUE = b"v" * 40
@@ -204,6 +205,18 @@ def test_a_damaged_segment_is_not_compacted() -> None:
         compact(disk, plan)
     host.log.abandon_compaction()
     assert host.log.plan_compaction(NOW_MS) is not None
+
+
+def test_a_batch_that_cannot_be_unpacked_stays() -> None:
+    """Of a time when the topic was not compacted, and nobody looked into it."""
+    host = Host(segment_bytes=400)
+    host.write(batch((b"a", VALUE)), unreadable(batch((b"a", VALUE), compression=1)))
+    host.log.config = LogConfig.of({"segment.bytes": "400", "cleanup.policy": "compact"})
+    host.write(*[batch((b"a", VALUE))] * 9)
+    assert host.compact() is not None
+    (header, *others) = (header for _, header in whole_batches(host.fetch(0)))
+    assert (header.base_offset, header.compression) == (1, Compression.GZIP)
+    assert others
 
 
 def test_control_batches_stay() -> None:

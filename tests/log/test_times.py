@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from partage.wire.records.encode import Record, encode_batch
 
-from .hosting import NOW_MS, Host, batch
+from .hosting import NOW_MS, Host, batch, unreadable
 from .pace import PACE
 
 
@@ -50,14 +50,33 @@ def test_the_first_record_late_enough_is_found(
 
 
 @PACE
-@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=30))
-def test_the_first_of_the_latest_records_is_found(ages: list[list[int]]) -> None:
+@given(
+    st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=30),
+    st.integers(0, 40),
+)
+def test_the_first_of_the_latest_records_is_found(ages: list[list[int]], deleted: int) -> None:
+    """Where later ones were deleted too, though their segment is still there."""
     host = Host(segment_bytes=400, index_interval_bytes=100)
     for group in ages:
         host.write(timed(*group))
     flat = [age for group in ages for age in group]
-    latest = max(flat)
-    assert host.log.max_timestamp_offset() == (flat.index(latest), NOW_MS + latest)
+    start = min(deleted, len(flat))
+    host.perform(host.log.delete_records(start))
+    latest = max(flat[start:], default=None)
+    expected = None if latest is None else (flat.index(latest, start), NOW_MS + latest)
+    assert host.log.max_timestamp_offset() == expected
+
+
+def test_a_batch_that_cannot_be_unpacked_has_the_place_and_time_that_it_states() -> None:
+    """It was stored unseen, as its producer sent it; the disk is not to blame."""
+    host = Host()
+    host.write(timed(0), unreadable(timed(1, 2, compression=1)), timed(3))
+    assert host.log.offset_for_timestamp(NOW_MS + 1) == (1, NOW_MS + 2)
+    assert host.log.offset_for_timestamp(NOW_MS + 3) == (3, NOW_MS + 3)
+    host.write(unreadable(timed(9, compression=1)))
+    assert host.log.max_timestamp_offset() == (4, NOW_MS + 9)
+    host.perform(host.log.delete_records(2))
+    assert host.log.offset_for_timestamp(0) == (2, NOW_MS + 2)
 
 
 def test_there_may_be_no_such_record() -> None:

@@ -20,6 +20,12 @@ class DamagedLog(Exception):  # noqa: N818 - named after what the log is
         )
 
 
+class UnreadableBatch(Exception):  # noqa: N818 - as above
+    """A batch that is as its producer sent it, checksum and all, and cannot be unpacked. Compressed
+    batches are stored unseen: no fault of the disk's.
+    """
+
+
 class DamagedFile(Exception):  # noqa: N818 - as above
     """A file that is no log, such as the list of topics, cannot be read; the message says why, and
     what can be done."""

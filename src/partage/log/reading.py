@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from partage.log.damage import DamagedLog
+from partage.log.damage import DamagedLog, UnreadableBatch
 from partage.log.disk import Buffer, Disk
 from partage.log.outcomes import Slice
 from partage.wire.primitives import Malformed
@@ -62,10 +62,21 @@ def batches(disk: Disk, path: str, end: int) -> Iterator[BatchRead]:
 
 
 def records_of(batch: BatchRead, from_offset: int = 0) -> list[RecordTuple]:
-    """The batch's records from an offset on; raises `DamagedLog` if it is not what was written."""
+    """The batch's records from an offset on.
+
+    Raises:
+        DamagedLog: it is not what was written.
+        UnreadableBatch: it is.
+    """
     try:
         return decode_records(batch.content, from_offset)
     except Malformed as error:
+        header, content = batch.header, batch.content
+        if len(content) == header.size and header.crc == checksum(content, 0, header.size):
+            raise UnreadableBatch(
+                f"the producer sent a batch, now at offset {header.base_offset}, that cannot be "
+                f"unpacked: {error}"
+            ) from None
         raise DamagedLog(batch.path, batch.position, str(error)) from None
 
 

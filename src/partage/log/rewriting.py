@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from partage.log.compaction import ClosedSegment, Compacted, Plan
+from partage.log.damage import UnreadableBatch
 from partage.log.disk import Disk
 from partage.log.indexing import Indexes
 from partage.log.layout import (
@@ -78,7 +80,10 @@ class _Choice:
         header = batch.header
         if header.is_control or header.base_offset >= self._end_offset:
             return batch.content
-        records = records_of(batch)
+        try:
+            records = records_of(batch)
+        except UnreadableBatch:
+            return batch.content  # it may be of a time when the topic was not compacted
         kept = [record for record in records if self._stays(record)]
         if kept and len(kept) == len(records):
             return batch.content
@@ -108,9 +113,10 @@ def _latest_offsets(plan: Plan, keys_max: int, read: _Read) -> tuple[dict[bytes,
                 continue
             if latest and len(latest) + header.record_count > keys_max:
                 return latest, header.base_offset
-            for offset, _, key, _, _ in records_of(batch):
-                if key is not None:
-                    latest[key] = offset
+            with suppress(UnreadableBatch):
+                for offset, _, key, _, _ in records_of(batch):
+                    if key is not None:
+                        latest[key] = offset
     return latest, plan.end_offset
 
 

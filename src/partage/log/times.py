@@ -1,10 +1,13 @@
-"""Finding offsets by time. These look-ups read from the disk: a few KB, and one whole batch."""
+"""Finding offsets by time. These look-ups read from the disk: as a rule a few KB and one batch, but
+all headers of a segment where what its index names is deleted. They may be done in a thread.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from partage.log.damage import UnreadableBatch
 from partage.log.disk import Disk
 from partage.log.indexing import Largest
 from partage.log.reading import BatchRead, headers, records_of
@@ -45,10 +48,33 @@ def first_at_least(
 
 def latest(disk: Disk, readable: Iterable[Readable], from_offset: int) -> TimedOffset | None:
     """The first of the records with the largest time; `None` where no record has one."""
-    part = max(readable, key=lambda part: part.largest(disk).timestamp_ms, default=None)
-    if part is None or (largest := part.largest(disk)).timestamp_ms < 0:
-        return None
-    return _first_in(disk, part, largest.timestamp_ms, from_offset)
+    found: TimedOffset | None = None
+    for part in sorted(readable, key=lambda part: -part.largest(disk).timestamp_ms):
+        largest_ms = part.largest(disk).timestamp_ms
+        if largest_ms < 0 or (found and found.timestamp_ms >= largest_ms):
+            break
+        here = _first_in(disk, part, largest_ms, from_offset)
+        if here is None and part.segment.base_offset < from_offset:
+            here = _latest_from(disk, part, from_offset)
+        if here and (found is None or here.timestamp_ms > found.timestamp_ms):
+            found = here
+    return found
+
+
+def _latest_from(disk: Disk, part: Readable, from_offset: int) -> TimedOffset | None:
+    """The same for a segment whose largest time stands before ``from_offset``."""
+    path, found, largest_ms = part.segment.path, None, -1
+    start = part.segment.indexes(disk).offsets.floor(from_offset - part.segment.base_offset)
+    for position, header in headers(disk, path, start, part.size):
+        if header.last_offset < from_offset:
+            continue
+        time_ms = header.max_timestamp_ms
+        if header.base_offset < from_offset:
+            timed = _timed(disk, path, position, header, from_offset)
+            time_ms = max((one.timestamp_ms for one in timed), default=-1)
+        if time_ms > largest_ms:
+            found, largest_ms = (position, header), time_ms
+    return _first_record(disk, path, *found, largest_ms, from_offset) if found else None
 
 
 def _first_in(
@@ -85,8 +111,17 @@ def _first_record(
     timestamp_ms: int,
     from_offset: int,
 ) -> TimedOffset | None:
-    content = disk.read(path, position, header.size)
-    for offset, time_ms, *_ in records_of(BatchRead(path, position, header, content), from_offset):
-        if time_ms >= timestamp_ms:
-            return TimedOffset(offset, time_ms)
-    return None
+    timed = _timed(disk, path, position, header, from_offset)
+    return next((one for one in timed if one.timestamp_ms >= timestamp_ms), None)
+
+
+def _timed(
+    disk: Disk, path: str, position: int, header: BatchHeader, from_offset: int
+) -> list[TimedOffset]:
+    """The records of a batch from an offset on; of one that cannot be unpacked what it says."""
+    batch = BatchRead(path, position, header, disk.read(path, position, header.size))
+    try:
+        records = records_of(batch, from_offset)
+    except UnreadableBatch:
+        return [TimedOffset(max(header.base_offset, from_offset), header.max_timestamp_ms)]
+    return [TimedOffset(offset, time_ms) for offset, time_ms, *_ in records]

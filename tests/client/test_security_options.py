@@ -2,9 +2,11 @@
 
 import pickle
 import ssl
+import threading
 
 import pytest
 
+import partage.sync
 from partage.client import BadSecurityOption, ClientOptions, SecurityOptions, security_options
 
 PASSWORDS = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "s3cret"}
@@ -119,3 +121,15 @@ def test_options_travel_and_are_compared():
     travelled = pickle.loads(pickle.dumps(options))
     assert travelled == options
     assert hash(travelled) == hash(options)
+
+
+@pytest.mark.parametrize("kind", [partage.Consumer, partage.sync.Consumer])
+def test_a_consumer_takes_them_by_their_names(kind):
+    before = threading.active_count()
+    with pytest.raises(BadSecurityOption, match="sasl_mechanism has no effect"):
+        kind("127.0.0.1:9092", **PASSWORDS)
+    with pytest.raises(BadSecurityOption, match=r"ssl_cafile=nowhere\.pem: No such file"):
+        kind("127.0.0.1:9092", security_protocol="SSL", ssl_cafile="nowhere.pem")
+    with pytest.raises(TypeError, match="did you mean 'sasl_mechanism'"):
+        kind("127.0.0.1:9092", sasl_mechanisms="PLAIN")
+    assert threading.active_count() == before

@@ -3,6 +3,7 @@
 import pytest
 from pyspark.sql import functions as f
 
+from client.authority import Authority
 from interop.peers.kafka import ApacheKafka
 
 from .conftest import Kafka
@@ -10,10 +11,30 @@ from .conftest import Kafka
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
 @pytest.fixture(scope="module")
-def apache():
-    with ApacheKafka() as broker:
-        yield Kafka(broker.bootstrap)
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def broker(authority):
+    store = authority.issue("kafka", "127.0.0.1").in_one_file()
+    settings = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(store.certificate),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": f'{LOGIN} user_alice="s3cret";',
+    }
+    with ApacheKafka(overrides=settings, listeners={"SECURE": "SASL_SSL"}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def apache(broker):
+    return Kafka(broker.bootstrap)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -31,3 +52,23 @@ def test_every_record_comes_once(spark, apache, codec):
     assert tuple(told) == (3000, 3000, 3000 * 2999 // 2)
     ends = frame.groupBy("partition").agg(f.max("offset")).collect()
     assert {tuple(row) for row in ends} == {(0, 999), (1, 999), (2, 999)}
+
+
+def test_over_tls_with_a_password(spark, apache, broker, authority):
+    topic = apache.topic(2)
+    apache.produce(topic, [{"value": b"x", "partition": n % 2} for n in range(100)])
+    reader = spark.read.format("partage").options(
+        **{
+            "kafka.bootstrap.servers": broker.listener("SECURE"),
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": str(authority.certificate),
+            "kafka.sasl.mechanism": "PLAIN",
+            "subscribe": topic,
+        }
+    )
+    login = f'{LOGIN} username="alice" password="%s";'
+    assert reader.option("kafka.sasl.jaas.config", login % "s3cret").load().count() == 100
+    with pytest.raises(Exception, match="check sasl_username and sasl_password") as raised:
+        reader.option("kafka.sasl.jaas.config", login % "open sesame").load().count()
+    assert "open sesame" not in str(raised.value)

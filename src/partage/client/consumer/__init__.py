@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from partage.client.consumer.consumer import Consumer
 from partage.client.consumer.errors import (
+    AlreadyAssigned,
+    AlreadySubscribed,
     BadOption,
     ConsumerClosed,
     ConsumerError,
@@ -20,22 +22,44 @@ from partage.client.consumer.errors import (
     TopicRecreated,
     UnknownOption,
 )
+from partage.client.consumer.listener import RebalanceListener
 from partage.client.consumer.records import COLUMNS, Batch, Record, Records
+from partage.client.group.errors import (
+    AssignmentFailed,
+    CommitFailed,
+    GroupError,
+    MemberFailed,
+    NoGroup,
+    NotSubscribed,
+    TooSlow,
+)
+from partage.client.group.offsets import OffsetAndMetadata
 
 __all__ = [
     "COLUMNS",
+    "AlreadyAssigned",
+    "AlreadySubscribed",
+    "AssignmentFailed",
     "BadOption",
     "Batch",
+    "CommitFailed",
     "Consumer",
     "ConsumerClosed",
     "ConsumerError",
+    "GroupError",
+    "MemberFailed",
+    "NoGroup",
     "NoOffset",
     "NotAssigned",
+    "NotSubscribed",
     "NothingAssigned",
+    "OffsetAndMetadata",
     "OffsetOutOfRange",
     "ReadTimedOut",
+    "RebalanceListener",
     "Record",
     "Records",
+    "TooSlow",
     "TopicRecreated",
     "UnknownOption",
 ]

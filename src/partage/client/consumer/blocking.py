@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Self
 
 from partage.client.consumer.errors import ReadTimedOut
 from partage.client.consumer.face import Deadline, Face, Partition, batches, behind, named
+from partage.client.consumer.listener import RebalanceListener, Stopwatch
+from partage.client.consumer.place import Place, Written
 from partage.client.consumer.records import COLUMNS, Record, Records, table
+from partage.client.group.offsets import OffsetAndMetadata
 from partage.client.offsets import OffsetFound
 from partage.client.topics import TopicPartition
+from partage.member.outcome import Tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +46,7 @@ class Consumer(Face):
         deadline = Deadline(timeout_ms)
         while True:
             version = self._engine.version
+            self._tend()
             taken = self._engine.take(self._limit(max_records))
             if taken or deadline.is_over:
                 self._engine.owner.returned()
@@ -53,12 +58,14 @@ class Consumer(Face):
 
     def __next__(self) -> Record:
         while True:
+            version = self._engine.version
+            self._tend()
             if self._loan is not None:
                 record = self._loan.next()
                 if record is not None:
+                    self._engine.owner.touched()
                     return record
                 self._loan = None
-            version = self._engine.version
             if self._lend() is None:
                 _either(self._engine.change(version), Deadline(None))
 
@@ -82,6 +89,7 @@ class Consumer(Face):
                 if deadline.is_over:
                     raise ReadTimedOut(timeout_ms or 0, left)
                 version = self._engine.version
+                self._tend()
                 taken = batches(self._engine.take(None))
                 found += [batch.to_arrow(columns) for batch in taken.batches]
                 if not taken:
@@ -114,6 +122,7 @@ class Consumer(Face):
         deadline = Deadline(timeout_ms)
         while left := behind(self._engine.positions(), ends):
             version = self._engine.version
+            self._tend()
             if taken := self._engine.take(None, parts_max=1):
                 yield batches(taken).batches[0].to_arrow(columns)
                 deadline = Deadline(timeout_ms)
@@ -157,10 +166,93 @@ class Consumer(Face):
         ends = self.end_offsets(owned)
         return {p: max(0, ends[p] - self.position(p)) for p in owned if p in ends}
 
-    def close(self, timeout_ms: float = 30_000) -> None:
-        """End it; what was fetched and not handed out is dropped. Again does nothing."""
+    # The group.
+
+    def unsubscribe(self, timeout_ms: float = 30_000) -> None:
+        """Leave the group; what the listener is due is done first, and the auto commit."""
         self._end_loan()
-        self._engine.close(timeout_ms)
+        self._leave(Deadline(timeout_ms), closes=False)
+
+    def commit(self, offsets: Written | None = None) -> None:
+        """Commit in the group: offsets of the next records to be read, by partition.
+
+        Where the user has come to if nothing is named. Returns once the coordinator has it.
+
+        Raises:
+            CommitFailed: it was not committed; the message says why.
+            NoGroup, NotSubscribed: there is nothing to commit for.
+        """
+        self._grouped("commit()").commit(offsets).result()
+
+    def commit_async(self, offsets: Written | None = None) -> Future[None]:
+        """The same without waiting; the future says what came of it."""
+        return self._grouped("commit_async()").commit(offsets)
+
+    def committed(
+        self, partitions: Iterable[Partition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for each partition; None for nothing."""
+        wanted = named(partitions)
+        found = self._grouped("committed()").committed(wanted).result()
+        return {partition: found.get(partition) for partition in wanted}
+
+    def close(self, timeout_ms: float = 30_000) -> None:
+        """End it; what was fetched and not handed out is dropped. Again does nothing.
+
+        A member of a group commits by itself, if it does so at all, and leaves; a static one
+        leaves without a word, so that it finds its partitions when it comes back (KIP-345).
+        """
+        self._end_loan()
+        deadline = Deadline(timeout_ms)
+        try:
+            self._leave(deadline, closes=True)
+        finally:
+            self._engine.close(timeout_ms)
+
+    def _leave(self, deadline: Deadline, *, closes: bool) -> None:
+        place = self._place
+        if place is None or not place.is_subscribed:
+            return
+        place.commit_last(deadline.left_s)
+        owner, first = place.leave(closes=closes), None
+        while owner is not None and not owner.is_out and not deadline.is_over:
+            version = self._engine.version
+            try:
+                self._tend()
+            except Exception as error:  # the listener's; it is raised once we are out
+                first = first or error
+            if not owner.is_out:
+                _either(self._engine.change(version), deadline)
+        if first is not None:
+            raise first
+
+    def _tend(self) -> None:
+        """Do what the group is due before anything is handed out."""
+        place = self._place
+        if place is None:
+            return
+        place.commit_if_due()
+        first: Exception | None = None
+        while (call := place.due) is not None:
+            try:
+                self._call(place, call)
+            except Exception as error:  # the listener's; what was done stands (KIP-429)
+                first = first or error
+            finally:
+                place.owner.called(call)
+        if first is not None:
+            raise first
+
+    def _call(self, place: Place, call: Tell) -> None:
+        self._engine.ask(place.owner.commit_quietly(place.before(call))).result()
+        if place.listener is not None:
+            with Stopwatch(call.call):
+                place.listener.call(call.call, place.partitions_of(call))
+
+    def _checked(self, listener: RebalanceListener | None) -> RebalanceListener | None:
+        if listener is not None and listener.is_asynchronous:
+            raise ValueError("the listener has coroutine functions: partage.Consumer awaits them")
+        return listener
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -11,9 +12,13 @@ from typing import TYPE_CHECKING, Self
 
 from partage.client.consumer.errors import ReadTimedOut
 from partage.client.consumer.face import Deadline, Face, Partition, batches, behind, named
+from partage.client.consumer.listener import Stopwatch
+from partage.client.consumer.place import Place, Written
 from partage.client.consumer.records import COLUMNS, Record, Records, table
+from partage.client.group.offsets import OffsetAndMetadata
 from partage.client.offsets import OffsetFound
 from partage.client.topics import TopicPartition
+from partage.member.outcome import Tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +52,7 @@ class Consumer(Face):
         deadline = Deadline(timeout_ms)
         while True:
             version = self._engine.version
+            await self._tend()
             taken = self._engine.take(self._limit(max_records))
             if taken or deadline.is_over:
                 self._engine.owner.returned()
@@ -58,12 +64,14 @@ class Consumer(Face):
 
     async def __anext__(self) -> Record:
         while True:
+            version = self._engine.version
+            await self._tend()
             if self._loan is not None:
                 record = self._loan.next()
                 if record is not None:
+                    self._engine.owner.touched()
                     return record
                 self._loan = None
-            version = self._engine.version
             if self._lend() is None:
                 await _either(self._engine.change(version), Deadline(None))
 
@@ -87,6 +95,7 @@ class Consumer(Face):
                 if deadline.is_over:
                     raise ReadTimedOut(timeout_ms or 0, left)
                 version = self._engine.version
+                await self._tend()
                 taken = batches(self._engine.take(None))
                 found += [batch.to_arrow(columns) for batch in taken.batches]
                 if not taken:
@@ -133,10 +142,87 @@ class Consumer(Face):
         ends = await self.end_offsets(owned)
         return {p: max(0, ends[p] - await self.position(p)) for p in owned if p in ends}
 
-    async def close(self, timeout_ms: float = 30_000) -> None:
-        """End it; what was fetched and not handed out is dropped. Again does nothing."""
+    # The group.
+
+    async def unsubscribe(self, timeout_ms: float = 30_000) -> None:
+        """Leave the group; what the listener is due is done first, and the auto commit."""
         self._end_loan()
-        await asyncio.to_thread(self._engine.close, timeout_ms)
+        await self._leave(Deadline(timeout_ms), closes=False)
+
+    async def commit(self, offsets: Written | None = None) -> None:
+        """Commit in the group: offsets of the next records to be read, by partition.
+
+        Where the user has come to if nothing is named. Returns once the coordinator has it.
+
+        Raises:
+            CommitFailed: it was not committed; the message says why.
+            NoGroup, NotSubscribed: there is nothing to commit for.
+        """
+        await asyncio.wrap_future(self._grouped("commit()").commit(offsets))
+
+    async def committed(
+        self, partitions: Iterable[Partition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for each partition; None for nothing."""
+        wanted = named(partitions)
+        found = await asyncio.wrap_future(self._grouped("committed()").committed(wanted))
+        return {partition: found.get(partition) for partition in wanted}
+
+    async def close(self, timeout_ms: float = 30_000) -> None:
+        """End it; what was fetched and not handed out is dropped. Again does nothing.
+
+        A member of a group commits by itself, if it does so at all, and leaves; a static one
+        leaves without a word, so that it finds its partitions when it comes back (KIP-345).
+        """
+        self._end_loan()
+        deadline = Deadline(timeout_ms)
+        try:
+            await self._leave(deadline, closes=True)
+        finally:
+            await asyncio.to_thread(self._engine.close, timeout_ms)
+
+    async def _leave(self, deadline: Deadline, *, closes: bool) -> None:
+        place = self._place
+        if place is None or not place.is_subscribed:
+            return
+        await asyncio.to_thread(place.commit_last, deadline.left_s)
+        owner, first = place.leave(closes=closes), None
+        while owner is not None and not owner.is_out and not deadline.is_over:
+            version = self._engine.version
+            try:
+                await self._tend()
+            except Exception as error:  # the listener's; it is raised once we are out
+                first = first or error
+            if not owner.is_out:
+                await _either(self._engine.change(version), deadline)
+        if first is not None:
+            raise first
+
+    async def _tend(self) -> None:
+        """Do what the group is due before anything is handed out."""
+        place = self._place
+        if place is None:
+            return
+        place.commit_if_due()
+        first: Exception | None = None
+        while (call := place.due) is not None:
+            try:
+                await self._call(place, call)
+            except Exception as error:  # the listener's; what was done stands (KIP-429)
+                first = first or error
+            finally:
+                place.owner.called(call)
+        if first is not None:
+            raise first
+
+    async def _call(self, place: Place, call: Tell) -> None:
+        committing = self._engine.ask(place.owner.commit_quietly(place.before(call)))
+        await asyncio.wrap_future(committing)
+        if place.listener is not None:
+            with Stopwatch(call.call):
+                waited_for = place.listener.call(call.call, place.partitions_of(call))
+                if inspect.isawaitable(waited_for):
+                    await waited_for
 
     async def __aenter__(self) -> Self:
         return self

@@ -75,7 +75,7 @@ class Engine(Holdings):
         self._is_woken = False
         self._thread = LoopThread("partage-consumer")
         self._loop = self._thread.call(_running_loop())
-        self._running = self._thread.submit(self._fetcher.run())
+        self._thread.call(self._fetcher.start())
 
     # What an owner may do (`Holdings`), and the user by `assign`.
 
@@ -261,7 +261,7 @@ class Engine(Holdings):
     # Inside.
 
     async def _say_goodbye(self, timeout_ms: float) -> None:
-        self._running.cancel()
+        await self._fetcher.stop()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self.owner.close(timeout_ms)

@@ -102,3 +102,17 @@ class ReadTimedOut(ConsumerError, TimeoutError):  # noqa: N818
             f"the end of {named} was not reached within {timeout_ms:g} ms; the positions are as "
             "before: allow more time, or read in pieces with poll()"
         )
+
+
+class AlreadySubscribed(ConsumerError):  # noqa: N818
+    """A consumer whose group says what it reads was told what to read."""
+
+    def __init__(self) -> None:
+        super().__init__("the group says what this consumer reads: unsubscribe() before assign()")
+
+
+class AlreadyAssigned(ConsumerError):  # noqa: N818
+    """A consumer that was told what to read was to share topics in a group."""
+
+    def __init__(self) -> None:
+        super().__init__("this consumer reads what assign() says: unassign() before subscribe()")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from partage.client.consumer.engine import Engine
 from partage.client.consumer.errors import BadOption
+from partage.client.consumer.listener import RebalanceListener
 from partage.client.consumer.loop import Loan
 from partage.client.consumer.options import parse_options
+from partage.client.consumer.place import Place
 from partage.client.consumer.positions import Taken
 from partage.client.consumer.records import Batch, Records
 from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, ResetTo
+from partage.client.group.errors import NoGroup
 from partage.client.topics import TopicPartition
 
 #: A partition as users may write it.
@@ -26,6 +30,36 @@ class Face:
         ours, client = parse_options(options)
         self._engine = Engine(bootstrap_servers, ours, client)
         self._loan: Loan | None = None
+        self._place: Place | None = None if ours.group_id is None else Place(self._engine)
+
+    # Which group.
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str],
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Share these topics, or those that match, with the others of the group, from now on.
+
+        Instead of what was subscribed to before. Joining begins with the next poll.
+
+        Raises:
+            NoGroup: the consumer has no ``group_id``.
+            AlreadyAssigned: the user says what is read.
+        """
+        self._grouped("subscribe()").subscribe(topics, self._checked(listener))
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed to, of a pattern those that match."""
+        return set() if self._place is None else self._place.subscription()
+
+    def _grouped(self, what: str) -> Place:
+        if self._place is None:
+            raise NoGroup(what)
+        return self._place
+
+    def _checked(self, listener: RebalanceListener | None) -> RebalanceListener | None:
+        return listener
 
     # Which partitions.
 
@@ -33,14 +67,22 @@ class Face:
         """Read exactly these partitions, from now on.
 
         Those that were assigned already go on where they are; the others begin where
-        ``auto_offset_reset`` says. A topic need not exist yet.
+        ``auto_offset_reset`` says, those of a consumer with a ``group_id`` where the group has
+        come to. A topic need not exist yet. The group's members know nothing of it.
+
+        Raises:
+            AlreadySubscribed: the group says what is read.
         """
+        if self._place is not None:
+            self._place.begin_alone()
         wanted = named(partitions)
         self._engine.disown([p for p in self._engine.assignment() if p not in wanted])
         self._engine.own(wanted)
 
     def unassign(self) -> None:
-        """Read nothing."""
+        """Read nothing. Raises `AlreadySubscribed`, as `assign` does."""
+        if self._place is not None:
+            self._place.begin_alone()
         self._engine.disown(self._engine.assignment())
 
     def assignment(self) -> set[TopicPartition]:

@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from partage.client.cluster import Cluster
@@ -40,7 +41,7 @@ _LAST_BY_NAME: Final = 12  # the last version of Fetch that names topics; from 1
 
 
 class Fetcher:
-    """Fetches until it is cancelled. ``positions`` is only touched under ``lock``.
+    """Fetches from `start` to `stop`. ``positions`` is only touched under ``lock``.
 
     ``committed`` gives the offsets to begin at. ``changed`` is called, without the lock, when
     there may be something for the user; ``failed`` with what is wrong with the whole cluster.
@@ -75,6 +76,7 @@ class Fetcher:
         self._topics: dict[str, Topic] = {}
         self._ask_at: dict[str, float] = {}  # when a topic is to be asked for (again)
         self._asking: set[str] = set()
+        self._stale: set[TopicPartition] = set()  # whose leader is no longer who we thought
         self._unknown_since: dict[str, float] = {}
         self._failures: dict[object, int] = {}  # in a row, by leader or topic
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,21 +86,25 @@ class Fetcher:
         """Something has changed. To be called on the loop."""
         self._again.set()
 
-    async def run(self) -> None:
-        """Do what is to be done."""
-        try:
-            while True:
-                self._again.clear()
-                due = self._begin()
-                wait_s = None if due is None else max(0.0, due - self._now())
-                try:
-                    async with asyncio.timeout(wait_s):
-                        await self._again.wait()
-                except TimeoutError:
-                    pass
-        finally:
-            for task in self._tasks:
-                task.cancel()
+    async def start(self) -> None:
+        """Do what is to be done, until `stop`."""
+        self._spawn(self._run())
+
+    async def stop(self) -> None:
+        """Leave off, whatever is under way."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            self._again.clear()
+            due = self._begin()
+            wait_s = None if due is None else max(0.0, due - self._now())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._again.wait()
 
     # What there is to do.
 
@@ -128,7 +134,9 @@ class Fetcher:
         for partition in self._positions.owned:
             topic = self._topics.get(partition.topic)
             leadership = topic.partitions.get(partition.partition) if topic else None
-            if topic is not None and leadership is not None and leadership.leader_id >= 0:
+            if topic is None or leadership is None or partition in self._stale:
+                continue
+            if leadership.leader_id >= 0:
                 found[partition] = Placement(*leadership, topic.topic_id)
         return found
 
@@ -163,6 +171,7 @@ class Fetcher:
 
     def _place(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
+        self._stale = {partition for partition in self._stale if partition.topic != topic.name}
         with self._lock:
             owned = [p for p in self._positions.owned if p.topic == topic.name]
         missing = [p for p in owned if p.partition not in topic.partitions]
@@ -187,10 +196,16 @@ class Fetcher:
                 self._positions.fail(partitions or owned, error)
             self._changed()
 
-    def _ask_anew(self, topics: Iterable[str]) -> None:
-        """A broker's answer shows that what is known of these is no longer so."""
-        for name in topics:
-            self._ask_at[name] = min(self._ask_at.get(name, 0.0), self._now() + self._pause_s(name))
+    def _ask_anew(self, partitions: Iterable[TopicPartition]) -> None:
+        """A broker's answer shows that what is known of these is no longer so.
+
+        Until it is known anew they are left alone.
+        """
+        stale = set(partitions)
+        self._stale |= stale
+        for name in {partition.topic for partition in stale}:
+            due = self._now() + self._pause_s(name)
+            self._ask_at[name] = min(self._ask_at.get(name, 0.0), due)
 
     # Offsets.
 
@@ -216,7 +231,7 @@ class Fetcher:
             name = lookups[0].lease.partition.topic
             answer: TryAgain | Failed = Failed(error)
             if isinstance(error, _WAITS):
-                self._ask_anew([name])
+                self._ask_anew(one.lease.partition for one in lookups)
                 answer = TryAgain(self._retry_at_ms(name))
             with self._lock:
                 for one in lookups:
@@ -277,7 +292,7 @@ class Fetcher:
         log.debug("fetching from broker %d: %s", fetch.leader_id, error)
         passes = error.is_retriable or isinstance(error, _WAITS)
         answer = TryAgain(self._retry_at_ms(fetch.leader_id)) if passes else Failed(error)
-        self._ask_anew({wanted.lease.partition.topic for wanted in fetch.wanted})
+        self._ask_anew(wanted.lease.partition for wanted in fetch.wanted)
         with self._lock:
             for wanted in fetch.wanted:
                 self._positions.answered(wanted, answer)
@@ -296,7 +311,7 @@ class Fetcher:
             outcomes.append((wanted, said))
             if isinstance(said, TryAgain):
                 log.debug("fetching %s: error %d", partition, code)
-                stale.add(partition.topic)
+                stale.add(partition)
         self._ask_anew(stale)
         with self._lock:
             for wanted, said in outcomes:

@@ -1,4 +1,8 @@
-"""A consumer's options: Kafka's names in snake case, its defaults, and what is taken for them."""
+"""A consumer's options: Kafka's names in snake case, its defaults, and what is taken for them.
+
+One default is not Kafka's: assignors are ``cooperative-sticky`` alone, where Kafka prefers
+``range``, under which every rebalance stops everybody.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,16 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
+from partage.assignors import (
+    Assignor,
+    AssignorsDisagree,
+    CooperativeSticky,
+    Range,
+    RoundRobin,
+    Sticky,
+    offered,
+    rebalance_protocol,
+)
 from partage.client.consumer.errors import BadOption, UnknownOption
 from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, ResetTo
 from partage.client.options import ClientOptions, RetryPolicy
@@ -25,6 +39,14 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     group_id: str | None = None
+    group_instance_id: str | None = None
+    client_rack: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    partition_assignment_strategy: Any = ("cooperative-sticky",)
     auto_offset_reset: str = "latest"
     isolation_level: IsolationLevel = "read_uncommitted"
     check_crcs: bool = True
@@ -35,6 +57,11 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_partition_fetch_bytes: int = 1024 * 1024
     buffer_bytes_max: int = 64 * 1024 * 1024
     unknown_topic_wait_ms: int = 5_000
+
+    @property
+    def assignors(self) -> list[Assignor]:
+        """The assignors, the preferred one first; raises BadOption."""
+        return parse_assignors(self.partition_assignment_strategy)
 
     @property
     def reset(self) -> ResetTo | None:
@@ -98,6 +125,10 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
         clients["retries"] = RetryPolicy(**retries)
     options = ConsumerOptions(**ours)
     parse_reset(options.auto_offset_reset)
+    parse_assignors(options.partition_assignment_strategy)
+    if options.heartbeat_interval_ms >= options.session_timeout_ms:
+        least = f"less than session_timeout_ms ({options.session_timeout_ms}), a third of it"
+        raise BadOption("heartbeat_interval_ms", options.heartbeat_interval_ms, least)
     return options, ClientOptions(**clients)
 
 
@@ -131,6 +162,37 @@ def _checked(kind: type[msgspec.Struct], name: str, field: str, value: Any) -> A
     if wanted is int and cast(int, value) < least:
         raise BadOption(name, value, f"a number of {least} or more")
     return value
+
+
+# partition.assignment.strategy: names of Kafka's assignors, or assignors.
+
+_ASSIGNORS: Final[dict[str, type[Assignor]]] = {
+    kind.name: kind for kind in (Range, RoundRobin, Sticky, CooperativeSticky)
+}
+
+
+def parse_assignors(given: Any) -> list[Assignor]:
+    """Assignors, each as it is or by Kafka's name for it.
+
+    Raises:
+        BadOption: there is no such assignor, or they cannot be offered together.
+    """
+    listed = [given] if isinstance(given, str | Assignor) else list(given)
+    assignors: list[Assignor] = []
+    for one in listed:
+        if isinstance(one, Assignor):
+            assignors.append(one)
+        elif isinstance(one, str) and one in _ASSIGNORS:
+            assignors.append(_ASSIGNORS[one]())
+        else:
+            takes = f"assignors, or names of Kafka's: {', '.join(_ASSIGNORS)}"
+            raise BadOption("partition_assignment_strategy", one, takes)
+    try:
+        offered(assignors)
+        rebalance_protocol(assignors)
+    except AssignorsDisagree as error:
+        raise BadOption("partition_assignment_strategy", given, f"others: {error}") from None
+    return assignors
 
 
 # auto.offset.reset, with KIP-1106's duration.

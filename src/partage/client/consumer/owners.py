@@ -83,6 +83,9 @@ class Owner(ABC):
     def returned(self) -> None:  # noqa: B027 - not all have something to do
         """A poll hands back to the user, with or without records: what follows is their time."""
 
+    def touched(self) -> None:  # noqa: B027 - likewise
+        """A loop over records hands the next one to the user."""
+
     async def close(self, timeout_ms: float) -> None:  # noqa: B027 - not all have something to do
         """The consumer closes: commit, leave. Nothing is handed out any more."""
 

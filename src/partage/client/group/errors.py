@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from partage.client.errors import ClientError, error_name
+from partage.member.settings import MemberSettings
 from partage.model.errors import ErrorCode
 
 
@@ -59,3 +60,35 @@ _ADVICE: dict[int, str] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "This user may not read in this group.",
     ErrorCode.INVALID_GROUP_ID: "The broker does not take this group_id.",
 }
+
+
+def why_not(settings: MemberSettings, away_ms: int) -> str:
+    """Why a member that is in no generation cannot commit; ``away_ms`` is since its last poll."""
+    longest_ms = settings.max_poll_interval_ms
+    if longest_ms is not None and away_ms >= longest_ms:
+        return (
+            f"the last poll was {away_ms} ms ago, longer than max_poll_interval_ms ({longest_ms}), "
+            "so the partitions went to others. Poll more often, take fewer records at a time "
+            "(max_poll_records), or raise the interval"
+        )
+    return "the group rebalances; what is still this consumer's can be committed after a poll"
+
+
+def why_fenced(code: ErrorCode, settings: MemberSettings, away_ms: int) -> str:
+    """Why the coordinator refused a commit."""
+    match code:
+        case ErrorCode.FENCED_INSTANCE_ID:
+            return (
+                f"another process has taken over group_instance_id {settings.instance_id!r}; end "
+                "one of the two"
+            )
+        case ErrorCode.UNKNOWN_MEMBER_ID:
+            return (
+                "the coordinator has dropped this member: it heard no heartbeat for "
+                f"session_timeout_ms ({settings.session_timeout_ms}), or the group was deleted; "
+                f"the last poll was {away_ms} ms ago. Its partitions go to others"
+            )
+        case ErrorCode.REBALANCE_IN_PROGRESS:
+            return "the group rebalances: poll(), and commit what is still this consumer's"
+        case _:
+            return "the group has rebalanced without this member; poll() joins it again"

@@ -1,0 +1,393 @@
+"""A consumer's place in a group: which partitions are its own, and what its listener is due.
+
+The member's core runs on the client's loop (`Driver`); the user is somewhere else. What the user's
+thread has to know is published after every event as one immutable `Standing`; what it has to do,
+call the listener, is `due`, and done when it polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
+
+import msgspec
+
+from partage.bridge.membership import error_of
+from partage.client.cluster import Cluster
+from partage.client.consumer.embedding import Embedding
+from partage.client.consumer.errors import NothingAssigned
+from partage.client.consumer.owners import Holdings, Owner
+from partage.client.consumer.watching import Watching
+from partage.client.errors import ClientError, RequestRefused
+from partage.client.group.coordinator import Coordinator
+from partage.client.group.driver import Driver, now_ms
+from partage.client.group.errors import (
+    AssignmentFailed,
+    CommitFailed,
+    MemberFailed,
+    TooSlow,
+    why_fenced,
+    why_not,
+)
+from partage.client.group.offsets import FENCED, NOBODY, Offsets, commit, committed
+from partage.client.topics import TopicPartition
+from partage.member.events import (
+    Assigned,
+    AssignFailed,
+    CallbackDone,
+    CommitAnswered,
+    Decoded,
+    DecodeFailed,
+    Event,
+    Leave,
+    MetadataChanged,
+    Polled,
+    Prepared,
+    PrepareFailed,
+    Subscribed,
+)
+from partage.member.outcome import (
+    Action,
+    Assign,
+    Decode,
+    Describe,
+    Fail,
+    Left,
+    Problem,
+    Report,
+    Tell,
+    Watch,
+)
+from partage.member.ownership import Ownership, RebalanceProtocol
+from partage.member.settings import MemberSettings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_LOOKED_EVERY_S: Final = 1.0
+_TOLD_EVERY_MS: Final = 500
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What may be delivered, as of ``seen_ms``; nothing is once that is too long ago."""
+
+    deliverable: frozenset[tuple[str, int]]
+    seen_ms: int
+    session_ends_ms: int | None
+
+
+class GroupOwner(Owner):
+    """One member of a group. Made, and to be used where nothing else is said, on the loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        holdings: Holdings,
+        settings: MemberSettings,
+        embedding: Embedding,
+    ) -> None:
+        self.attach(holdings)
+        self.settings = settings
+        self._cluster = cluster
+        self._embedding = embedding
+        self._loop = asyncio.get_running_loop()
+        protocol = RebalanceProtocol(embedding.rebalance_protocol.name.lower())
+        self._ownership = Ownership(settings, protocol)
+        self._coordinator = Coordinator(cluster, settings.group_id)
+        self._driver = Driver(
+            self._ownership, settings, self._coordinator, self._perform, self._settled
+        )
+        self._standing = Standing(frozenset(), 0, None)
+        self._held: frozenset[tuple[str, int]] = frozenset()
+        self._errors: deque[Exception] = deque()
+        self._failure: MemberFailed | None = None
+        self._left = asyncio.Event()
+        self._left.set()
+        self._poll_ended_ms = self._told_ms = now_ms()
+        self._is_polling = False
+        self._is_member = False
+        self._watching = Watching(cluster, self._topics_changed, self._partitions_changed)
+        #: The call that the listener is due; read by the user's thread.
+        self.due: Tell | None = None
+        self._driver.begin(self._look_at_clock())
+
+    # What the user wants. On the loop.
+
+    async def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
+        """Consume these topics from now on, or those that match."""
+        self._failure = None
+        self._is_member = True
+        self._left.clear()
+        self._watching.want(topics, pattern)
+        if pattern is None:
+            self._topics_changed(topics)
+        self._watching.start()
+
+    async def leave(self, reason: str) -> None:
+        """Be in the group no longer; `left` says when it is over."""
+        self._watching.stop()
+        self._driver.handle(Leave(at_ms=now_ms(), reason=reason))
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """What is subscribed to, of a pattern what matches."""
+        return self._ownership.topics
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the member is out of the group."""
+        return self._left.is_set()
+
+    async def close(self, timeout_ms: float) -> None:
+        """Stop, however far a leave has come."""
+        self._watching.stop()
+        self._driver.close()
+
+    # The user polls. In the user's thread.
+
+    def polled(self) -> None:
+        """A sign of life; raises what the user has to know."""
+        if not self._is_polling:
+            self._is_polling = True
+            self._tell(is_waiting=True)
+        if self._failure is not None:
+            raise self._failure
+        if self._errors:
+            raise self._errors.popleft()
+        if not self._is_member and self.holdings.is_idle():
+            raise NothingAssigned
+
+    def returned(self) -> None:
+        """The poll returns: from here on the user works, for no longer than the interval."""
+        self._poll_ended_ms = now_ms()
+        if self._is_polling:
+            self._is_polling = False
+            self._tell(is_waiting=False)
+
+    def touched(self) -> None:
+        """A loop hands out its next record, which is a poll too; told now and then."""
+        if self._is_polling:
+            self.returned()
+            return
+        self._poll_ended_ms = now_ms()
+        if self._poll_ended_ms - self._told_ms > _TOLD_EVERY_MS:
+            self._tell(is_waiting=True)
+            self._tell(is_waiting=False)
+
+    def _tell(self, *, is_waiting: bool) -> None:
+        self._told_ms = now_ms()
+        self._soon(Polled(at_ms=self._told_ms, is_waiting=is_waiting))
+
+    def _soon(self, event: Event) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._driver.handle, event)
+
+    def called(self, call: Tell) -> None:
+        """The listener was called, whatever came of it."""
+        self.due = None
+        self._soon(CallbackDone(at_ms=now_ms(), serial=call.serial))
+
+    def may_deliver(self, partition: TopicPartition) -> bool:
+        """Whether the partition is ours, as far as can be known without asking anybody."""
+        if not self._is_member:
+            return True
+        standing = self._standing
+        if tuple(partition) not in standing.deliverable:
+            return False
+        at_ms, settings = now_ms(), self.settings
+        if at_ms - standing.seen_ms >= settings.session_timeout_ms:
+            return False  # the loop stood still: it has to look first
+        if standing.session_ends_ms is not None and at_ms >= standing.session_ends_ms:
+            return False
+        longest_ms = settings.max_poll_interval_ms
+        away_ms = 0 if self._is_polling else at_ms - self._poll_ended_ms
+        return longest_ms is None or away_ms < longest_ms
+
+    # Offsets. On the loop.
+
+    async def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where the group has come to."""
+        found = await committed(self._coordinator, self.settings.group_id, partitions)
+        return {partition: each.offset for partition, each in found.items()}
+
+    async def committed_offsets(self, partitions: Sequence[TopicPartition]) -> Offsets:
+        """The same with the user's metadata; tried again while that may help."""
+
+        async def attempt() -> Offsets:
+            return await committed(self._coordinator, self.settings.group_id, partitions)
+
+        return await self._cluster.retried(attempt)
+
+    async def commit(self, offsets: Offsets) -> None:
+        """Commit in this member's name; tried again while that may help.
+
+        Raises:
+            CommitFailed: they are not committed; the message says why.
+            ClientError: nobody could be asked.
+        """
+        if offsets:
+            await self._cluster.retried(lambda: self._commit(offsets))
+
+    async def commit_quietly(self, offsets: Offsets) -> None:
+        """The same by itself: what goes wrong is logged, and later commits make up for it."""
+        try:
+            await self.commit(offsets)
+        except ClientError as error:
+            log.warning("auto commit of group %s: %s", self.settings.group_id, error)
+
+    async def _commit(self, offsets: Offsets) -> None:
+        identity = self._ownership.commits_as
+        if identity is None and self._left.is_set():
+            identity = NOBODY  # a consumer that assigns by itself, or has left
+        if identity is None:
+            raise CommitFailed(self._why_not())
+        try:
+            await commit(self._coordinator, self.settings.group_id, identity, offsets)
+        except RequestRefused as error:
+            code = error_of(error.code)
+            if code not in FENCED:
+                raise
+            why = why_fenced(code, self.settings, now_ms() - self._poll_ended_ms)
+            generation, member_id = identity.generation, identity.member_id
+            self._driver.handle(
+                CommitAnswered(
+                    at_ms=now_ms(), generation=generation, member_id=member_id, error=code
+                )
+            )
+            raise CommitFailed(why, code) from None
+
+    def _why_not(self) -> str:
+        if self._failure is not None:
+            return str(self._failure)
+        away_ms = 0 if self._is_polling else now_ms() - self._poll_ended_ms
+        return why_not(self.settings, away_ms)
+
+    # What the core asks.
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Describe():
+                self._driver.begin(self._describe(action))
+            case Assign():
+                self._driver.begin(self._assign(action))
+            case Decode():
+                self._driver.begin(self._decode(action))
+            case Watch():
+                self._driver.begin(self._keep_watch(action))
+            case Tell():
+                self.due = action
+                self.holdings.wake()
+            case Report(problem=problem, reason=reason):
+                kind = TooSlow if problem is Problem.TOO_SLOW else AssignmentFailed
+                self._raise(kind(reason))
+            case Fail(error=error, reason=reason):
+                self._failure = MemberFailed(self.settings.group_id, error, reason)
+                self._left.set()
+                self.holdings.wake()
+            case Left():
+                self._is_member = False
+                self._left.set()
+                self.holdings.wake()
+
+    def _raise(self, error: Exception) -> None:
+        self._errors.append(error)
+        self.holdings.wake()
+
+    async def _describe(self, action: Describe) -> None:
+        try:
+            protocols = await self._off_loop(
+                self._embedding.describe, self._ownership.topics, action.owned, action.generation
+            )
+        except Exception as error:  # an assignor of the user's
+            log.exception("an assignor could not write its user data")
+            failed = PrepareFailed(at_ms=now_ms(), serial=action.serial, reason=_story(error))
+            self._driver.handle(failed)
+        else:
+            done = Prepared(at_ms=now_ms(), serial=action.serial, protocols=protocols)
+            self._driver.handle(done)
+
+    async def _assign(self, action: Assign) -> None:
+        try:
+            assigning = self._embedding.assigning(action.protocol, action.members)
+            topics = await self._watching.lead(assigning.topics)
+            assignments = await self._off_loop(self._embedding.assigned, assigning, topics)
+        except Exception as error:  # an assignor of the user's, or a subscription not to be read
+            reason = _story(error)
+            log.error("the assignment of %s failed: %s", self.settings.group_id, reason)
+            self._driver.handle(AssignFailed(at_ms=now_ms(), serial=action.serial, reason=reason))
+        else:
+            self._driver.handle(
+                Assigned(at_ms=now_ms(), serial=action.serial, assignments=assignments)
+            )
+
+    async def _decode(self, action: Decode) -> None:
+        try:
+            partitions = await self._off_loop(
+                self._embedding.adopted, action.protocol, action.assignment, action.generation
+            )
+        except Exception as error:  # bytes that are no assignment, or an assignor of the user's
+            reason = f"the assignment cannot be taken over: {_story(error)}"
+            self._driver.handle(DecodeFailed(at_ms=now_ms(), serial=action.serial, reason=reason))
+        else:
+            fits = all(self._watching.is_wanted(partition.topic) for partition in partitions)
+            self._driver.handle(
+                Decoded(
+                    at_ms=now_ms(),
+                    serial=action.serial,
+                    partitions=tuple((p.topic, p.partition) for p in partitions),
+                    fits=fits,
+                )
+            )
+
+    async def _keep_watch(self, action: Watch) -> None:
+        """The last assignment stands: what was it made of?"""
+        protocol = self._ownership.membership.protocol
+        if protocol is not None:
+            assigning = self._embedding.assigning(protocol, action.members)
+            await self._watching.lead(assigning.topics)
+
+    async def _off_loop(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run what is the user's, or may take long, in a thread of its own."""
+        return await self._loop.run_in_executor(None, partial(work, *args, **kwargs))
+
+    # What has changed.
+
+    def _topics_changed(self, topics: frozenset[str]) -> None:
+        self._driver.handle(Subscribed(at_ms=now_ms(), topics=topics))
+
+    def _partitions_changed(self, reason: str) -> None:
+        self._driver.handle(MetadataChanged(at_ms=now_ms(), reason=reason))
+
+    def _settled(self) -> None:
+        """After each event: publish what may be delivered, and hold what is owned."""
+        ownership = self._ownership
+        self._standing = Standing(
+            ownership.deliverable, now_ms(), ownership.membership.link.session_ends_ms
+        )
+        owned = ownership.owned
+        if owned != self._held:
+            lost, new = self._held - owned, owned - self._held
+            self._held = owned
+            if lost:
+                self.holdings.disown([TopicPartition(*each) for each in sorted(lost)])
+            if new:
+                self.holdings.own([TopicPartition(*each) for each in sorted(new)])
+        self.holdings.wake()
+
+    async def _look_at_clock(self) -> None:
+        """Say now and then that the loop runs: `may_deliver` goes by it."""
+        while True:
+            await asyncio.sleep(_LOOKED_EVERY_S)
+            self._settled()
+
+
+def _story(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,192 @@
+"""A consumer's place in its group, as its user's thread sees it: what needs no waiting.
+
+The group itself is `group.GroupOwner`, on the client's loop. A face asks here what is due before
+it hands out records, does it, waiting in its own way, and says so.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final
+
+from partage.client.consumer.embedding import PROTOCOL_TYPE, Embedding
+from partage.client.consumer.engine import Engine
+from partage.client.consumer.errors import AlreadyAssigned, AlreadySubscribed
+from partage.client.consumer.group import GroupOwner
+from partage.client.consumer.listener import RebalanceListener
+from partage.client.group.errors import NotSubscribed
+from partage.client.group.offsets import OffsetAndMetadata, Offsets
+from partage.client.topics import TopicPartition
+from partage.member.outcome import Call, Tell
+from partage.member.settings import MemberSettings
+
+#: Offsets as users may write them: a number, or one with metadata.
+Written = Mapping[TopicPartition | tuple[str, int], int | OffsetAndMetadata]
+
+_UNSUBSCRIBED: Final = "unsubscribed"
+_CLOSED: Final = "the consumer was closed"
+
+
+class Place:
+    """The group of one consumer; whoever asks first makes its owner."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._owner: GroupOwner | None = None
+        self.listener: RebalanceListener | None = None
+        self._wanted: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self.is_subscribed = False
+        options = engine.options
+        self._every_s = options.auto_commit_interval_ms / 1000
+        self.commits_by_itself = options.enable_auto_commit
+        self._commit_at_s = time.monotonic() + self._every_s
+        self._embedding = Embedding(options.assignors, options.client_rack)
+
+    @property
+    def owner(self) -> GroupOwner:
+        """The member, and the group's offsets."""
+        if self._owner is None:
+            self._owner = self._engine.ask(self._made()).result()
+            self._engine.owner = self._owner
+        return self._owner
+
+    async def _made(self) -> GroupOwner:
+        options, client = self._engine.options, self._engine.cluster.options
+        assert options.group_id is not None, "a place is in a group"
+        settings = MemberSettings(
+            group_id=options.group_id,
+            protocol_type=PROTOCOL_TYPE,
+            instance_id=options.group_instance_id,
+            session_timeout_ms=options.session_timeout_ms,
+            heartbeat_interval_ms=options.heartbeat_interval_ms,
+            rebalance_timeout_ms=options.max_poll_interval_ms,
+            max_poll_interval_ms=options.max_poll_interval_ms,
+            request_timeout_ms=client.request_timeout_ms,
+            retry_backoff_ms=client.retries.backoff_ms,
+            retry_backoff_max_ms=client.retries.backoff_max_ms,
+        )
+        return GroupOwner(self._engine.cluster, self._engine, settings, self._embedding)
+
+    # What the user wants.
+
+    def subscribe(
+        self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None
+    ) -> None:
+        """See `Face.subscribe`."""
+        wanted, pattern = subscription(topics)
+        if not self.is_subscribed and not self._engine.is_idle():
+            raise AlreadyAssigned
+        owner = self.owner
+        self.listener, self._wanted, self._pattern = listener, wanted, pattern
+        self.is_subscribed = True
+        self._engine.ask(owner.subscribe(wanted, pattern)).result()
+
+    def subscription(self) -> set[str]:
+        """What is subscribed to."""
+        if not self.is_subscribed:
+            return set()
+        return set(self._wanted if self._pattern is None else self.owner.topics)
+
+    def begin_alone(self) -> None:
+        """The user is to say what is read; the group is there for its offsets."""
+        if self.is_subscribed:
+            raise AlreadySubscribed
+        _ = self.owner
+
+    def leave(self, *, closes: bool) -> GroupOwner | None:
+        """Begin to leave; None if there is nothing to leave. Over once `GroupOwner.is_out`."""
+        if not self.is_subscribed or self._owner is None:
+            return None
+        self.is_subscribed = False
+        self._engine.ask(self._owner.leave(_CLOSED if closes else _UNSUBSCRIBED)).result()
+        return self._owner
+
+    # What is due when the user polls.
+
+    @property
+    def due(self) -> Tell | None:
+        """The call that the listener is due."""
+        return None if self._owner is None else self._owner.due
+
+    def partitions_of(self, call: Tell) -> list[TopicPartition]:
+        """The partitions that a call is about."""
+        return [TopicPartition(*partition) for partition in call.partitions]
+
+    def before(self, call: Tell) -> Offsets:
+        """What is to be committed before the listener hears of it (auto commit)."""
+        return self.positions() if self.commits_by_itself and call.call is Call.REVOKED else {}
+
+    def commit_if_due(self) -> None:
+        """Commit in the background, by itself, what the user has come to (auto commit).
+
+        To be called when the user polls: what was handed out before is done with.
+        """
+        if not self.commits_by_itself or self._owner is None:
+            return
+        if time.monotonic() >= self._commit_at_s:
+            self._commit_at_s = time.monotonic() + self._every_s
+            self._engine.ask(self._owner.commit_quietly(self.positions()))
+
+    def commit_last(self, timeout_s: float | None) -> None:
+        """Commit for the last time before leaving, if by itself at all; waits for it."""
+        if self.commits_by_itself and self._owner is not None:
+            committing = self._engine.ask(self._owner.commit_quietly(self.positions()))
+            with suppress(TimeoutError):
+                committing.result(timeout_s)
+
+    def positions(self) -> Offsets:
+        """Where the user has come to, in partitions that are still ours."""
+        return {
+            partition: OffsetAndMetadata(position)
+            for partition, position in self._engine.positions().items()
+        }
+
+    # Offsets.
+
+    def commit(self, offsets: Written | None) -> Future[None]:
+        """Begin to commit; where the user has come to if nothing is named."""
+        owner = self.owner
+        if offsets is None and self._engine.is_idle() and not self.is_subscribed:
+            raise NotSubscribed("there is nothing to commit: subscribe() or assign() first")
+        return self._engine.ask(
+            owner.commit(self.positions() if offsets is None else offsets_of(offsets))
+        )
+
+    def committed(self, partitions: list[TopicPartition]) -> Future[Offsets]:
+        """Ask what the group has committed."""
+        return self._engine.ask(self.owner.committed_offsets(partitions))
+
+
+def subscription(
+    topics: Iterable[str] | re.Pattern[str],
+) -> tuple[frozenset[str], re.Pattern[str] | None]:
+    """The topics, or the pattern, that a user subscribes to.
+
+    Raises:
+        ValueError: it is a single string, which could be either, or there is no topic.
+    """
+    if isinstance(topics, re.Pattern):
+        return frozenset(), topics
+    if isinstance(topics, str):
+        raise ValueError(
+            f"subscribe to a list of topics, [{topics!r}], or to a pattern, re.compile({topics!r})"
+        )
+    wanted = frozenset(topics)
+    if not wanted:
+        raise ValueError("subscribe to one topic at least; unsubscribe() leaves the group")
+    return wanted, None
+
+
+def offsets_of(written: Written) -> Offsets:
+    """What a user wants committed."""
+    return {
+        TopicPartition(*partition): offset
+        if isinstance(offset, OffsetAndMetadata)
+        else OffsetAndMetadata(offset)
+        for partition, offset in written.items()
+    }

@@ -1,0 +1,125 @@
+"""What topics there are, for a member of a group: those it wants, and those it assigns as leader.
+
+A pattern takes in new topics by itself, and a leader notices partitions that are added; both from
+the metadata, which is asked for every ``metadata_max_age_ms``, and every second while a topic that
+somebody wants does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from partage.assignors import Topic
+from partage.client.cluster import Cluster
+from partage.client.errors import ClientError, UnknownTopic
+
+log = logging.getLogger(__name__)
+
+_MISSING_S: Final = 1.0
+
+
+class Watching:
+    """Keeps looking, and tells what has changed. On the loop.
+
+    ``topics_changed`` is told what a pattern matches now, ``partitions_changed`` why a leader's
+    assignment is out of date.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics_changed: Callable[[frozenset[str]], None],
+        partitions_changed: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._topics_changed = topics_changed
+        self._partitions_changed = partitions_changed
+        self._wanted: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._led: dict[str, int | None] = {}  # as the assignment was made: None for no topic
+        self._running: asyncio.Task[None] | None = None
+
+    def want(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
+        """What this member subscribes to."""
+        self._wanted, self._pattern = topics, pattern
+        self._led = {}
+
+    def is_wanted(self, topic: str) -> bool:
+        """Whether an assignment of this topic is one that we asked for."""
+        if self._pattern is not None:
+            return self._pattern.fullmatch(topic) is not None
+        return topic in self._wanted
+
+    async def lead(self, topics: Iterable[str]) -> dict[str, Topic]:
+        """The topics to assign, as they are now; from here on they are watched.
+
+        Raises:
+            ClientError: nobody could be asked.
+        """
+        counts = await self._counts(topics)
+        self._led = counts
+        return {
+            name: Topic(name=name, partition_count=count)
+            for name, count in counts.items()
+            if count is not None
+        }
+
+    def start(self) -> None:
+        """Begin to look, at once for a pattern."""
+        self.stop()
+        self._running = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._led = {}
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if self._pattern is not None:
+                    await self._match(self._pattern)
+                await self._compare()
+            except ClientError as error:
+                log.info("the metadata could not be had: %s", error)
+            is_missing = None in self._led.values() or (self._pattern and not self._wanted)
+            every_s = self._cluster.options.metadata_max_age_ms / 1000
+            await asyncio.sleep(min(_MISSING_S, every_s) if is_missing else every_s)
+
+    async def _match(self, pattern: re.Pattern[str]) -> None:
+        found = frozenset(
+            name
+            for name, topic in (await self._cluster.all_topics()).items()
+            if pattern.fullmatch(name) and not topic.is_internal
+        )
+        if found != self._wanted:
+            self._wanted = found
+            self._topics_changed(found)
+
+    async def _compare(self) -> None:
+        led = self._led
+        now = await self._counts(led)
+        if led is not self._led:
+            return  # assigned anew meanwhile
+        changed = sorted(name for name, count in now.items() if count != led[name])
+        if changed:
+            self._led = now
+            self._partitions_changed(f"the partitions of {', '.join(changed)} have changed")
+
+    async def _counts(self, topics: Iterable[str]) -> dict[str, int | None]:
+        """The partitions of each; None where there is no such topic."""
+        counts: dict[str, int | None] = dict.fromkeys(topics)
+        missing: set[str] = set()
+        while True:
+            try:
+                found = await self._cluster.topics(counts.keys() - missing, fresh=True)
+            except UnknownTopic as error:
+                missing.add(error.topic)
+            else:
+                return counts | {name: len(topic.partitions) for name, topic in found.items()}

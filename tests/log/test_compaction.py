@@ -90,7 +90,7 @@ def test_a_fetch_in_a_gap_goes_on_after_it() -> None:
         header = parse_header(host.fetch(offset))
         assert header.last_offset >= offset
     assert host.log.log_start_offset == 0
-    assert host.log.offset_for_timestamp(0) == (8, NOW_MS)
+    assert host.log.time_search(0)() == (8, NOW_MS)
 
 
 def test_small_segments_are_joined() -> None:

@@ -46,7 +46,7 @@ def test_the_first_record_late_enough_is_found(
             ),
             None,
         )
-        assert host.log.offset_for_timestamp(NOW_MS + wanted) == expected
+        assert host.log.time_search(NOW_MS + wanted)() == expected
 
 
 @PACE
@@ -64,37 +64,37 @@ def test_the_first_of_the_latest_records_is_found(ages: list[list[int]], deleted
     host.perform(host.log.delete_records(start))
     latest = max(flat[start:], default=None)
     expected = None if latest is None else (flat.index(latest, start), NOW_MS + latest)
-    assert host.log.max_timestamp_offset() == expected
+    assert host.log.time_search(None)() == expected
 
 
 def test_a_batch_that_cannot_be_unpacked_has_the_place_and_time_that_it_states() -> None:
     """It was stored unseen, as its producer sent it; the disk is not to blame."""
     host = Host()
     host.write(timed(0), unreadable(timed(1, 2, compression=1)), timed(3))
-    assert host.log.offset_for_timestamp(NOW_MS + 1) == (1, NOW_MS + 2)
-    assert host.log.offset_for_timestamp(NOW_MS + 3) == (3, NOW_MS + 3)
+    assert host.log.time_search(NOW_MS + 1)() == (1, NOW_MS + 2)
+    assert host.log.time_search(NOW_MS + 3)() == (3, NOW_MS + 3)
     host.write(unreadable(timed(9, compression=1)))
-    assert host.log.max_timestamp_offset() == (4, NOW_MS + 9)
+    assert host.log.time_search(None)() == (4, NOW_MS + 9)
     host.perform(host.log.delete_records(2))
-    assert host.log.offset_for_timestamp(0) == (2, NOW_MS + 2)
+    assert host.log.time_search(0)() == (2, NOW_MS + 2)
 
 
 def test_there_may_be_no_such_record() -> None:
     host = Host()
-    assert host.log.offset_for_timestamp(0) is None
-    assert host.log.max_timestamp_offset() is None
+    assert host.log.time_search(0)() is None
+    assert host.log.time_search(None)() is None
     host.write(batch(b"no time", at_ms=-1))
-    assert host.log.max_timestamp_offset() is None
-    assert host.log.offset_for_timestamp(0) is None
+    assert host.log.time_search(None)() is None
+    assert host.log.time_search(0)() is None
 
 
 def test_the_latest_that_is_not_durable_does_not_count() -> None:
     host = Host()
     host.write(timed(5))
     host.append(timed(9))
-    assert host.log.max_timestamp_offset() == (0, NOW_MS + 5)
+    assert host.log.time_search(None)() == (0, NOW_MS + 5)
     host.flush()
-    assert host.log.max_timestamp_offset() == (1, NOW_MS + 9)
+    assert host.log.time_search(None)() == (1, NOW_MS + 9)
 
 
 def test_the_brokers_time_is_that_of_every_record() -> None:
@@ -102,5 +102,5 @@ def test_the_brokers_time_is_that_of_every_record() -> None:
     host.write(timed(0, 1))
     host.now_ms += 10
     host.write(timed(0, 1))
-    assert host.log.offset_for_timestamp(NOW_MS + 1) == (2, NOW_MS + 10)
-    assert host.log.max_timestamp_offset() == (2, NOW_MS + 10)
+    assert host.log.time_search(NOW_MS + 1)() == (2, NOW_MS + 10)
+    assert host.log.time_search(None)() == (2, NOW_MS + 10)

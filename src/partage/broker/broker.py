@@ -171,7 +171,7 @@ class Broker:
         handlers: dict[int, Handler] = {
             PRODUCE.key: lambda inbound: Producing(inbound, hosted).run(),
             FETCH.key: lambda inbound: Fetching(inbound, hosted, reads).run(),
-            LIST_OFFSETS.key: lambda inbound: offsets.list_offsets(inbound, hosted),
+            LIST_OFFSETS.key: self._spawning(lambda i: offsets.list_offsets(i, hosted, reads)),
             METADATA.key: self._spawning(lambda i: metadata.metadata(i, hosted, node)),
             FIND_COORDINATOR.key: lambda inbound: cluster.find_coordinator(inbound, node),
             API_VERSIONS.key: lambda inbound: cluster.api_versions(

@@ -1,4 +1,6 @@
-"""Reading what was located: from the page cache on the loop, from the device in a thread."""
+"""Reading what was located: from the page cache on the loop, from the device in a thread. And
+looking up times, which may read much, always in a thread.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,11 @@ import logging
 from collections.abc import Callable, Sequence
 
 from partage.broker.disk import RealDisk
+from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
 from partage.log.outcomes import Slice
 from partage.log.reading import fault_in_slice
+from partage.log.times import Search, TimedOffset
 from partage.wire.types import Buffer
 
 log = logging.getLogger(__name__)
@@ -46,6 +50,14 @@ class Reads:
         reading = self._loop.run_in_executor(None, self._read, slices)
         reading.add_done_callback(lambda done: then(done.result()))
 
+    async def searched(
+        self, searches: Sequence[Search]
+    ) -> list[TimedOffset | DamagedLog | OSError | None]:
+        """What each search finds, or why it failed."""
+        if not isinstance(self._disk, RealDisk):
+            return [_outcome(search) for search in searches]  # no file may grow meanwhile
+        return await self._loop.run_in_executor(None, lambda: [_outcome(one) for one in searches])
+
     def _read(self, slices: Sequence[Slice]) -> list[Buffer | None]:
         contents: list[Buffer | None] = []
         for part in slices:
@@ -57,6 +69,13 @@ class Reads:
             else:
                 contents.append(_checked(part, content))
         return contents
+
+
+def _outcome(search: Search) -> TimedOffset | DamagedLog | OSError | None:
+    try:
+        return search()
+    except (DamagedLog, OSError) as error:
+        return error
 
 
 def _checked(part: Slice, content: Buffer) -> Buffer | None:

@@ -29,8 +29,8 @@ class OffsetIndex:
 
     def add(self, last_offset: int, position: int) -> None:
         """Note a batch by its relative last offset."""
+        self.positions.append(position)  # first, for a thread that looks up an offset meanwhile
         self.offsets.append(last_offset)
-        self.positions.append(position)
 
     def floor(self, offset: int) -> int:
         """A batch's position from which reading on meets the relative ``offset``."""
@@ -78,8 +78,8 @@ class TimeIndex:
     def add(self, timestamp_ms: int, last_offset: int) -> None:
         """Note the largest time so far and its batch; one that is not larger adds nothing."""
         if not self.timestamps or timestamp_ms > self.timestamps[-1]:
+            self.offsets.append(last_offset)  # first, as above
             self.timestamps.append(timestamp_ms)
-            self.offsets.append(last_offset)
 
     def first_at_least(self, timestamp_ms: int) -> int | None:
         """The relative offset of the first entry with this time or a later one."""

@@ -9,9 +9,9 @@ few KB through the disk at once, from the page cache as a rule; each method says
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
-from partage.log import times
 from partage.log.admission import Incoming, admit, stamped
 from partage.log.compaction import ClosedSegment, Compacted, Plan, cleanable
 from partage.log.config import LogConfig
@@ -25,7 +25,7 @@ from partage.log.retention import Aging, count_expired
 from partage.log.segment import ActiveSegment, Segment
 from partage.log.segments import End, Segments, Stored
 from partage.log.swapping import read_progress, rename_swapped
-from partage.log.times import TimedOffset
+from partage.log.times import Search, first_at_least, latest
 from partage.model.errors import ErrorCode
 from partage.wire.records.batch import NO_TIMESTAMP
 
@@ -188,15 +188,14 @@ class PartitionLog:
             room -= length
         return slices
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimedOffset | None:
-        """The first record with this time or a later one; reads one batch, and a few KB more."""
-        parts = self._segments.readable(self.log_start_offset)
-        return times.first_at_least(self._disk, parts, timestamp_ms, self.log_start_offset)
-
-    def max_timestamp_offset(self) -> TimedOffset | None:
-        """The first of the records with the largest time (ListOffsets -3); reads as above."""
-        parts = self._segments.readable(self.log_start_offset)
-        return times.latest(self._disk, parts, self.log_start_offset)
+    def time_search(self, timestamp_ms: int | None) -> Search:
+        """Looks for the first record with this time or a later one, None for the largest there is.
+        For a thread; if it fails, a segment may have been replaced meanwhile: ask for another one.
+        """
+        parts = list(self._segments.readable(self.log_start_offset))
+        if timestamp_ms is None:
+            return partial(latest, self._disk, parts, self.log_start_offset)
+        return partial(first_at_least, self._disk, parts, timestamp_ms, self.log_start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int, *, current: int = 0) -> EpochEnd:
         """Where an epoch ended (OffsetForLeaderEpoch); -1 and -1 for one that has not been."""

@@ -44,10 +44,11 @@ class Segment:
         self._first: BatchHeader | None = None
 
     def indexes(self, disk: Disk) -> Indexes:
-        """The segment's indexes."""
-        if self._indexes is None:
-            self._indexes = self.stored_indexes(disk) or self.built_indexes(disk)
-        return self._indexes
+        """The segment's indexes; for several threads."""
+        indexes = self._indexes
+        if indexes is None:
+            indexes = self._indexes = self.stored_indexes(disk) or self.built_indexes(disk)
+        return indexes
 
     def stored_indexes(self, disk: Disk) -> Indexes | None:
         """The indexes in the segment's files; `None` if one is missing or cannot be right."""

@@ -4,7 +4,7 @@ all headers of a segment where what its index names is deleted. They may be done
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from partage.log.damage import UnreadableBatch
@@ -20,6 +20,9 @@ class TimedOffset(NamedTuple):
 
     offset: int
     timestamp_ms: int
+
+
+Search = Callable[[], TimedOffset | None]
 
 
 class Readable(NamedTuple):

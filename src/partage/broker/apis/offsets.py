@@ -11,8 +11,9 @@ from partage.broker.apis.fetch import epoch_error
 from partage.broker.hosted import Hosted
 from partage.broker.inbound import Inbound
 from partage.broker.partition import Partition
-from partage.log.damage import DamagedLog
+from partage.broker.reads import Reads
 from partage.log.outcomes import Refusal
+from partage.log.times import Search, TimedOffset
 from partage.model.errors import ErrorCode
 from partage.wire.apis.delete_records import (
     DeleteRecordsPartition,
@@ -49,77 +50,91 @@ _SINCE: Final = {EARLIEST: 1, LATEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
 _NEVER: Final = 1 << 15
 
 
-class _At(NamedTuple):
-    offset: int
-    timestamp_ms: int = -1
+class _Sought(NamedTuple):
+    """A time to be looked up, None for the largest, and the result that is to say where it is."""
+
+    partition: Partition
+    timestamp_ms: int | None
+    result: ListOffsetsPartitionResult
+
+    def search(self) -> Search:
+        return self.partition.log.time_search(self.timestamp_ms)
 
 
-_NOTHING = _At(-1)
-
-
-def list_offsets(inbound: Inbound, hosted: Hosted) -> None:
+async def list_offsets(inbound: Inbound, hosted: Hosted, reads: Reads) -> None:
     """Offsets by time, or one of the ends."""
     request: ListOffsetsRequest = inbound.message
     places = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
     times_asked = Counter(places)
+    sought: list[_Sought] = []
 
     def listed(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResult:
-        # As in Kafka, and a hundred thousand searches in one partition would hold up everybody.
+        # As in Kafka, and a hundred thousand searches in one partition would take their time.
         if times_asked[topic, asked.partition_index] > 1:
             return _listed(asked, ErrorCode.INVALID_REQUEST)
         if asked.timestamp_ms < 0 and inbound.version < _SINCE.get(asked.timestamp_ms, _NEVER):
             return _listed(asked, ErrorCode.UNSUPPORTED_VERSION)
-        return _found(hosted.partition(topic, asked.partition_index), asked)
+        partition = hosted.partition(topic, asked.partition_index)
+        error = _error(partition, asked.current_leader_epoch)
+        if partition is None or error:
+            return _listed(asked, error)
+        end = _end(partition, asked.timestamp_ms)
+        result = _listed(asked, ErrorCode.NONE, -1 if end is None else end)
+        if end is None:
+            is_largest = asked.timestamp_ms == MAX_TIMESTAMP
+            sought.append(_Sought(partition, None if is_largest else asked.timestamp_ms, result))
+        return result
 
-    inbound.respond(
-        ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResult(
-                    name=topic.name,
-                    partitions=[listed(topic.name, p) for p in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+    response = ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResult(
+                name=topic.name, partitions=[listed(topic.name, p) for p in topic.partitions]
+            )
+            for topic in request.topics
+        ]
     )
+    # A segment may be removed or compacted while it is looked through: look again, once.
+    for is_last in (False, True):
+        sought = await _look_up(sought, reads, is_last=is_last)
+    inbound.respond(response)
 
 
-def _found(partition: Partition | None, asked: ListOffsetsPartition) -> ListOffsetsPartitionResult:
-    error = _error(partition, asked.current_leader_epoch)
-    at = _NOTHING
-    if partition is not None and not error:
-        try:
-            at = _sought(partition, asked.timestamp_ms)
-        except (DamagedLog, OSError) as fault:
-            log.error("%s: %s", partition.name, fault)
-            error = ErrorCode.KAFKA_STORAGE_ERROR
-    return _listed(asked, error, at)
+async def _look_up(sought: list[_Sought], reads: Reads, *, is_last: bool) -> list[_Sought]:
+    """Fill in what is found; what has to be looked up again."""
+    again = []
+    found = await reads.searched([one.search() for one in sought]) if sought else []
+    for one, at in zip(sought, found, strict=True):
+        if isinstance(at, TimedOffset):
+            one.result.offset, one.result.timestamp_ms = at
+            one.result.leader_epoch = _LEADER_EPOCH
+        elif at is not None and not is_last:
+            again.append(one)
+        elif at is not None:
+            log.error("%s: %s", one.partition.name, at)
+            one.result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return again
 
 
 def _listed(
-    asked: ListOffsetsPartition, error: ErrorCode, at: _At = _NOTHING
+    asked: ListOffsetsPartition, error: ErrorCode, offset: int = -1
 ) -> ListOffsetsPartitionResult:
     return ListOffsetsPartitionResult(
         partition_index=asked.partition_index,
         error_code=error,
-        timestamp_ms=at.timestamp_ms,
-        offset=at.offset,
-        leader_epoch=-1 if at.offset < 0 else _LEADER_EPOCH,
+        offset=offset,
+        leader_epoch=-1 if offset < 0 else _LEADER_EPOCH,
     )
 
 
-def _sought(partition: Partition, timestamp_ms: int) -> _At:
+def _end(partition: Partition, timestamp_ms: int) -> int | None:
+    """The offset that is meant by what is no time; None where it has to be looked up."""
     if timestamp_ms == LATEST:
-        return _At(partition.log.high_watermark)
+        return partition.log.high_watermark
     if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
-        return _At(partition.log.log_start_offset)
+        return partition.log.log_start_offset
     if timestamp_ms == LATEST_TIERED:
-        return _NOTHING  # there is no tiered storage
-    if timestamp_ms == MAX_TIMESTAMP:
-        found = partition.log.max_timestamp_offset()
-    else:
-        found = partition.log.offset_for_timestamp(timestamp_ms)
-    return _NOTHING if found is None else _At(found.offset, found.timestamp_ms)
+        return -1  # there is no tiered storage
+    return None
 
 
 def _error(partition: Partition | None, claimed_epoch: int) -> ErrorCode:

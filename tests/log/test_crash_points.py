@@ -165,9 +165,9 @@ def test_what_was_durable_is_there_and_the_rest_ends_somewhere(name: str) -> Non
 
 def check_times(host: Host, state: State) -> None:
     for (offset, *_), (after, time_ms, *_) in pairwise(state.records):
-        assert host.log.offset_for_timestamp(NOW_MS + offset + 1) == (after, time_ms)
+        assert host.log.time_search(NOW_MS + offset + 1)() == (after, time_ms)
     if state.records:
-        assert host.log.max_timestamp_offset() == state.records[-1][:2]
+        assert host.log.time_search(None)() == state.records[-1][:2]
 
 
 def append_and_check(host: Host, end: int) -> None:

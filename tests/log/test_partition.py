@@ -34,7 +34,7 @@ def test_nothing_is_shown_before_it_is_durable() -> None:
     assert (host.log.high_watermark, host.log.end_offset) == (1, 2)
     assert host.values() == [b"a"]
     assert host.fetch(1) == b""
-    assert host.log.offset_for_timestamp(NOW_MS + 1) is None
+    assert host.log.time_search(NOW_MS + 1)() is None
     host.flush()
     assert host.values() == [b"a", b"b"]
 

@@ -44,7 +44,7 @@ def test_a_log_that_was_closed_is_not_scanned(disk: Disk) -> None:
     opened = host.open()
     assert (opened.scanned_bytes, opened.cuts) == (0, [])
     assert host.values() == values(5)
-    assert host.log.max_timestamp_offset() == (0, NOW_MS)
+    assert host.log.time_search(None)() == (0, NOW_MS)
 
 
 def test_closing_what_was_not_touched_writes_nothing() -> None:
@@ -216,7 +216,7 @@ def test_an_index_that_is_not_right_is_made_anew(
         disk.truncate(path, length)
     host.open()
     assert host.values() == values(7)
-    found = host.log.offset_for_timestamp(NOW_MS)
+    found = host.log.time_search(NOW_MS)()
     assert found == (0, NOW_MS)
     if length is None:
         assert disk.read(path, 0, 1000) == content

@@ -15,7 +15,16 @@ from bench.figures import Figure, table_of
 from bench.machine import Busyness, describe, fdatasync_time
 from bench.page import table, update
 
-QUESTIONS = ("heartbeats", "groups", "topics", "commits", "start", "records", "assignors")
+QUESTIONS = (
+    "heartbeats",
+    "groups",
+    "topics",
+    "commits",
+    "start",
+    "records",
+    "consume",
+    "assignors",
+)
 
 
 def main() -> None:

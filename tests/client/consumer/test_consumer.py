@@ -1,8 +1,11 @@
 """Both faces of the consumer, reading from our broker without a group."""
 
+import asyncio
+
 import pyarrow as pa
 import pytest
 
+import partage
 from partage.client import BrokersUnreachable, TopicPartition, UnknownPartition, UnknownTopic
 from partage.client.consumer import (
     COLUMNS,
@@ -114,6 +117,19 @@ class TestPolling:
         consumer = consumer_of(servers, max_partition_fetch_bytes=100, buffer_bytes_max=1000)
         consumer.assign([T0, T1])
         assert sorted(polled(consumer, 1000)) == sorted([*range(500)] * 2)
+
+    def test_fetching_goes_on_while_the_users_loop_is_held(self, servers):
+        async def main():
+            async with partage.Consumer(servers, auto_offset_reset="earliest") as consumer:
+                consumer.assign([T0])
+                while True:
+                    version = consumer._engine.version
+                    if taken := consumer._engine.take(None):
+                        return taken
+                    consumer._engine.change(version).result(10)  # holds the loop
+
+        fill(servers, 3)
+        assert asyncio.run(main())
 
 
 class TestLooping:

@@ -1,0 +1,119 @@
+"""The same consumer against Apache Kafka."""
+
+import pytest
+from confluent_kafka import Producer
+
+from interop.peers.kafka import ApacheKafka
+from partage.client import TopicPartition, UnknownTopic
+from partage.client.consumer import OffsetOutOfRange
+
+from ..peer import create_topic, delete_records, delete_topic, produce
+
+pytestmark = pytest.mark.interop
+
+PATIENT = 30_000
+
+
+@pytest.fixture(scope="module")
+def servers():
+    with ApacheKafka() as kafka:
+        yield kafka.bootstrap
+
+
+def fill(servers, topic, count, partition=0, first=0, **config):
+    records = [
+        {"value": b"%d" % n, "partition": partition, "timestamp": 1000 + n}
+        for n in range(first, first + count)
+    ]
+    produce(servers, topic, records, **config)
+
+
+def polled(consumer, count):
+    found = []
+    while len(found) < count:
+        records = consumer.poll(PATIENT)
+        assert records, f"{len(found)} of {count}"
+        found += [int(record.value) for record in records]
+    return found
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec(servers, consumer_of, codec, request):
+    topic = request.node.callspec.id
+    create_topic(servers, topic, 2)
+    fill(servers, topic, 2000, **{"compression.type": codec})
+    fill(servers, topic, 1000, 1, **{"compression.type": codec})
+    consumer = consumer_of(servers)
+    assert consumer.partitions_of(topic) == [(topic, 0), (topic, 1)]
+    consumer.assign([(topic, 0)])
+    assert polled(consumer, 2000) == list(range(2000))
+    consumer.assign([(topic, 0), (topic, 1)])
+    consumer.seek((topic, 0), 1500)
+    assert len(consumer.to_arrow()) == 1500
+    assert set(consumer.lag().values()) == {0}
+    loop = iter(consumer)
+    consumer.seek_to_time(2900, (topic, 0))
+    assert int(next(loop).value) == 1900
+
+
+def test_only_what_is_committed(servers, consumer_of, request):
+    topic = request.node.callspec.id + "-committed"
+    create_topic(servers, topic)
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": topic})
+    producer.init_transactions(60)
+    for outcome in ("abort", "commit", "open"):
+        producer.begin_transaction()
+        for n in range(50):
+            producer.produce(topic, b"%s %d" % (outcome.encode(), n), partition=0)
+        producer.flush()
+        if outcome == "abort":
+            producer.abort_transaction()
+        elif outcome == "commit":
+            producer.commit_transaction()
+    consumer = consumer_of(servers, isolation_level="read_committed")
+    consumer.assign([(topic, 0)])
+    values = consumer.to_arrow(columns=["value"])["value"].to_pylist()
+    assert values == [b"commit %d" % n for n in range(50)]
+    assert consumer.position((topic, 0)) == 102  # behind both markers
+    producer.abort_transaction()
+    everything = consumer_of(servers)
+    everything.assign([(topic, 0)])
+    assert len(everything.to_arrow()) == 150
+
+
+def test_what_is_gone(servers, consumer_of, request):
+    topic = request.node.callspec.id + "-gone"
+    create_topic(servers, topic)
+    fill(servers, topic, 20)
+    delete_records(servers, topic, 5)
+    consumer = consumer_of(servers)
+    consumer.assign([(topic, 0)])
+    consumer.seek((topic, 0), 2)
+    assert polled(consumer, 15) == list(range(5, 20))
+    strict = consumer_of(servers, auto_offset_reset="none")
+    strict.assign([(topic, 0)])
+    strict.seek((topic, 0), 2)
+    with pytest.raises(OffsetOutOfRange, match="offset 2 of"):
+        strict.poll(PATIENT)
+
+
+def test_a_topic_that_vanishes_and_is_made_anew(servers, consumer_of, request):
+    topic = request.node.callspec.id + "-anew"
+    partition = TopicPartition(topic, 0)
+    create_topic(servers, topic)
+    fill(servers, topic, 10)
+    consumer = consumer_of(servers, unknown_topic_wait_ms=100)
+    consumer.assign([partition])
+    assert polled(consumer, 10) == list(range(10))
+    delete_topic(servers, topic)
+    with pytest.raises(UnknownTopic, match=topic):
+        polled(consumer, 1)
+    create_topic(servers, topic)
+    fill(servers, topic, 30, first=100)
+    found = []
+    while len(found) < 30:
+        try:
+            found += [int(record.value) for record in consumer.poll(PATIENT)]
+        except UnknownTopic:
+            continue
+    assert found == list(range(100, 130))

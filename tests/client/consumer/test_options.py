@@ -1,0 +1,118 @@
+"""Options: Kafka's names, what is refused, and how it is said."""
+
+from pathlib import Path
+
+import pytest
+
+import partage
+from partage.client import BadAddress
+from partage.client.consumer import BadOption, UnknownOption
+from partage.client.consumer.options import option_names, parse_options, parse_reset
+from partage.client.consumer.state import TO_EARLIEST, TO_LATEST
+from partage.sync import Consumer
+
+
+def test_defaults_are_kafkas():
+    ours, client = parse_options({})
+    assert (ours.auto_offset_reset, ours.isolation_level) == ("latest", "read_uncommitted")
+    assert (ours.max_poll_records, ours.fetch_max_wait_ms, ours.fetch_min_bytes) == (500, 500, 1)
+    assert (ours.fetch_max_bytes, ours.max_partition_fetch_bytes) == (52_428_800, 1_048_576)
+    assert ours.check_crcs
+    assert (client.request_timeout_ms, client.metadata_max_age_ms) == (30_000, 300_000)
+
+
+def test_those_of_every_client_go_there():
+    _, client = parse_options(
+        {
+            "client_id": "me",
+            "retry_backoff_ms": 7,
+            "default_api_timeout_ms": 9,
+            "socket_connection_setup_timeout_ms": 11,
+        }
+    )
+    assert (client.client_id, client.connect_timeout_ms) == ("me", 11)
+    assert (client.retries.backoff_ms, client.retries.timeout_ms) == (7, 9)
+    assert client.retries.backoff_max_ms == 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("auto_offset_rest", "auto_offset_reset"),
+        ("auto.offset.reset", "auto_offset_reset"),
+        ("Fetch_Max_Bytes", "fetch_max_bytes"),
+        ("retry_backoff", "retry_backoff_ms"),
+        ("qqqq", None),
+    ],
+)
+def test_an_unknown_one_is_refused_with_the_nearest(name, nearest):
+    with pytest.raises(UnknownOption) as caught:
+        Consumer("localhost:9092", **{name: 1})
+    hint = f"; did you mean {nearest!r}?" if nearest else ""
+    assert str(caught.value) == f"a consumer has no option {name!r}{hint}"
+    assert caught.value.nearest == nearest
+    assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"max_poll_records": 0}, "max_poll_records=0: it takes a number of 1 or more"),
+        ({"fetch_max_wait_ms": -1}, "fetch_max_wait_ms=-1: it takes a number of 0 or more"),
+        ({"max_poll_records": "many"}, "max_poll_records='many': .*int"),
+        ({"check_crcs": 3}, "check_crcs=3: .*bool"),
+        ({"isolation_level": "all"}, "'read_uncommitted' or 'read_committed'"),
+        ({"auto_offset_reset": "smallest"}, "'earliest', 'latest', 'none' or 'by_duration:'"),
+        ({"auto_offset_reset": "by_duration:1h"}, "ISO 8601 duration such as PT1H"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(option, said):
+    with pytest.raises(BadOption, match=said):
+        Consumer("localhost:9092", **option)
+
+
+def test_servers_that_are_no_addresses():
+    with pytest.raises(BadAddress):
+        Consumer("localhost:port")
+
+
+@pytest.mark.parametrize(
+    ("written", "back_ms"),
+    [
+        ("PT1H", 3_600_000),
+        ("P7D", 604_800_000),
+        ("P1DT2H3M4.5S", 93_784_500),
+        ("pt0.25s", 250),
+        ("PT90M", 5_400_000),
+    ],
+)
+def test_durations(written, back_ms):
+    reset = parse_reset(f"by_duration:{written}")
+    assert reset.back_ms == back_ms
+    assert reset.at(10**12) == 10**12 - back_ms
+    assert reset.at(0) == 0
+
+
+@pytest.mark.parametrize("written", ["", "P", "PT", "P1DT", "-PT1H", "PT1H2", "P1M", "PT1,S"])
+def test_what_is_no_duration(written):
+    with pytest.raises(BadOption):
+        parse_reset(f"by_duration:{written}")
+
+
+def test_the_ends():
+    assert parse_reset("earliest") is TO_EARLIEST
+    assert parse_reset("latest") is TO_LATEST
+    assert parse_reset("none") is None
+
+
+def test_the_page_names_every_option():
+    """Those of TLS and SASL have a page of their own."""
+    page = (Path(__file__).parents[3] / "docs" / "consumer.md").read_text()
+    ours = [name for name in option_names() if not name.startswith(("ssl_", "sasl_", "security_"))]
+    assert [name for name in ours if f"`{name}`" not in page] == []
+
+
+def test_the_package_has_the_consumer_and_nothing_else():
+    assert partage.Consumer.__module__ == "partage.client.consumer.consumer"
+    with pytest.raises(AttributeError, match="no attribute 'Konsumer'"):
+        partage.Konsumer  # noqa: B018

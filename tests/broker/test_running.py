@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import socket
+import threading
 
 import pytest
 
+from partage.broker.broker import Broker
+from partage.console.broker import serve
+from partage.log.layout import MARKERS
+from partage.log.memory import MemoryDisk
+from partage.model.settings import BrokerSettings
 from partage.wire.apis.fetch import FETCH
 
 from .asking import BY_NAME, create, fetching, metadata
@@ -69,7 +76,7 @@ def test_clients_are_told_the_advertised_address(tmp_path):
         ("--listen 127.0.0.1:²", "is no address; write HOST:PORT"),
         ("--listen 0.0.0.0:0", "add --advertised HOST:PORT"),
         ("--advertised 0.0.0.0:9092", "clients cannot connect to '0.0.0.0:9092'"),
-        ("--override x", "'x' is no override; write NAME=VALUE"),
+        ("--override x", "--override wants NAME=VALUE, not 'x'"),
         ("--override num.partition=3", "did you mean num.partitions?"),
         ("--override num.partitions=0", "must be from 1 to 10000"),
         ("--override group.max.session.timeout.ms=5000", "group.min.session.timeout.ms is 6000"),
@@ -92,3 +99,56 @@ def test_a_directory_that_cannot_be_made(tmp_path):
         ran = run("broker", "--data-dir", tmp_path / place)
         assert (ran.returncode, ran.stdout) == (1, "")
         assert ran.stderr == f"error: cannot use {tmp_path / place} for data: {why}\n"
+
+
+def test_a_directory_that_fails_is_what_is_named(tmp_path):
+    """Not the address, which has no part in it."""
+    data = tmp_path / "data"
+    (data / MARKERS).mkdir(parents=True)
+    ran = run("broker", "--listen", "127.0.0.1:0", "--data-dir", data)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert f"error: cannot use {data} for data: " in ran.stderr
+    assert f"Is a directory: '{data / MARKERS}'" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+class PausingDisk(MemoryDisk):
+    """Holds up who opens the partitions of a topic, from when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses = False
+        self.has_paused = threading.Event()
+        self.may_go_on = threading.Event()
+        self.opened = set()
+
+    def names(self, directory):
+        if self.pauses and directory.startswith("t-"):
+            self.opened.add(directory)
+            self.has_paused.set()
+            assert self.may_go_on.wait(20)
+        return super().names(directory)
+
+
+def test_a_signal_ends_a_broker_that_is_starting(capsys):
+    """There may be much to scan; the next start does it again."""
+    disk, settings = PausingDisk(), BrokerSettings(offsets_partitions=1)
+
+    async def before():
+        broker = await Broker.start(disk, settings, host="127.0.0.1", port=0)
+        await broker.hosted.create("t", 5, {})
+        await broker.stop()
+
+    async def story():
+        starting = asyncio.create_task(serve(disk, settings, "127.0.0.1", 0, None))
+        assert await asyncio.to_thread(disk.has_paused.wait, 20)
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait({starting}, timeout=5)
+        disk.may_go_on.set()
+        await starting
+
+    asyncio.run(before())
+    disk.pauses = True
+    asyncio.run(story())
+    assert capsys.readouterr().out == ""
+    assert len(disk.opened) == 1

@@ -53,6 +53,10 @@ _LOADED_AT_A_TIME: Final = 4
 AsyncHandler = Callable[[Inbound], Coroutine[Any, Any, None]]
 
 
+class CannotListen(OSError):  # noqa: N818 - named after what is wrong
+    """The address is in use, or not this machine's."""
+
+
 class Broker:
     """A broker that is running; made by `start`, ended by `stop`.
 
@@ -89,13 +93,15 @@ class Broker:
 
         Raises:
             DamagedFile, DamagedLog: acknowledged bytes are missing or changed.
-            OSError: the disk fails, or the address cannot be listened on.
+            CannotListen: the address is in use, or not this machine's.
+            OSError: the disk fails.
         """
         broker = cls(disk, settings)
         try:
             await broker._open()
             await broker._listen(host, port, advertised)
         except BaseException:
+            broker.hosted.give_up()
             broker._loaders.shutdown(wait=False, cancel_futures=True)
             await broker._writer.close()
             raise
@@ -124,7 +130,10 @@ class Broker:
     async def _listen(self, host: str, port: int, advertised: tuple[str, int] | None) -> None:
         self.server = Server(self._settings.limits, self._clock)
         # Nobody is served before the address is known, which some answers state.
-        self.address = await self.server.listen(host, port)
+        try:
+            self.address = await self.server.listen(host, port)
+        except OSError as error:
+            raise CannotListen(str(error)) from None
         self.node = Node(
             node_id=self._settings.node_id,
             host=(advertised or self.address)[0],

@@ -78,6 +78,7 @@ class Hosted:
         self._markers = Markers()
         self._topics: dict[str, HostedTopic] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_given_up = False
 
     # Start-up and shutdown.
 
@@ -96,6 +97,10 @@ class Hosted:
             if isinstance(created, Refusal):
                 raise OSError(created.message)
 
+    def give_up(self) -> None:
+        """Open no more partitions: nobody waits for them. What is begun ends as after a crash."""
+        self._is_given_up = True
+
     def _load(self) -> None:
         self._catalogue = Topics.load(self._disk)
         partitions = [
@@ -112,7 +117,12 @@ class Hosted:
     def _open_partitions(self, topic: Topic, indexes: Iterable[int]) -> list[Partition]:
         """Open partitions; in a thread."""
         config, there = self._config(topic), set(self._disk.names(""))
-        return [self._open_partition(topic, index, config, there) for index in indexes]
+        opened = list[Partition]()
+        for index in indexes:
+            if self._is_given_up:
+                raise OSError("the broker ends")
+            opened.append(self._open_partition(topic, index, config, there))
+        return opened
 
     def _open_partition(
         self, topic: Topic, index: int, config: LogConfig, there: Container[str]

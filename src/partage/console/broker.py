@@ -10,16 +10,18 @@ import sys
 from collections.abc import Coroutine
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from partage.broker.broker import Broker
+from partage.broker.broker import Broker, CannotListen
 from partage.broker.data_directory import DirectoryHeld, DirectoryLock
 from partage.broker.disk import RealDisk
 from partage.broker.overrides import BadOverride, with_overrides
 from partage.console.addresses import BadAddress, format_address, is_everywhere, parse_address
+from partage.console.failure import Failure, misused
+from partage.console.options import pairs
 from partage.log.damage import DamagedFile, DamagedLog
 from partage.log.disk import Disk
 from partage.log.memory import MemoryDisk
@@ -76,11 +78,11 @@ def run(
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     try:
         host, port = parse_address(listen)
-        settings = with_overrides(BrokerSettings(), _pairs(override or []))
+        settings = with_overrides(BrokerSettings(), pairs(override or [], "--override"))
         settings = msgspec.structs.replace(settings, syncs=sync is SyncMode.DISK)
         reachable = _reachable(host, advertised)
     except (BadAddress, BadOverride) as error:
-        _end(str(error), code=2)
+        raise misused(str(error)) from None
     lock: DirectoryLock | None = None
     disk: Disk
     if ephemeral:
@@ -89,19 +91,21 @@ def run(
         try:
             lock = DirectoryLock(data_dir)
         except DirectoryHeld as error:
-            _end(str(error))
+            raise Failure(str(error)) from None
         except OSError as error:
-            _end(f"cannot use {data_dir} for data: {error.strerror}")
+            raise Failure(f"cannot use {data_dir} for data: {error.strerror}") from None
         disk = RealDisk(data_dir)
     _calm_collector()
     try:
-        _run_loop(_serve(disk, settings, host, port, reachable))
+        _run_loop(serve(disk, settings, host, port, reachable))
     except DamagedFile as error:
-        _end(f"in {data_dir}: {error}")
+        raise Failure(f"in {data_dir}: {error}") from None
     except DamagedLog as error:  # ends with a command, which has to find the directory
-        _end(f"in {data_dir}: {error} --data-dir {data_dir}")
+        raise Failure(f"in {data_dir}: {error} --data-dir {data_dir}") from None
+    except CannotListen as error:
+        raise Failure(f"cannot serve {listen}: {error}") from None
     except OSError as error:
-        _end(f"cannot serve {listen}: {error}")
+        raise Failure(f"cannot use {data_dir} for data: {error}") from None
     finally:
         if lock is not None:
             lock.release()
@@ -122,16 +126,6 @@ def _reachable(host: str, advertised: str | None) -> tuple[str, int] | None:
     return address
 
 
-def _pairs(given: list[str]) -> dict[str, str]:
-    pairs = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise BadOverride(f"{text!r} is no override; write NAME=VALUE")
-        pairs[name.strip()] = value.strip()
-    return pairs
-
-
 def _calm_collector() -> None:
     """Look for garbage seldom: what a broker makes by the thousand are trees, freed by counting."""
     gc.freeze()
@@ -147,17 +141,28 @@ def _run_loop(main: Coroutine[Any, Any, None]) -> None:
         uvloop.run(main)
 
 
-async def _serve(
+async def serve(
     disk: Disk, settings: BrokerSettings, host: str, port: int, advertised: tuple[str, int] | None
 ) -> None:
+    """Start a broker, print its address, and run it until a signal comes or it fails."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    broker = await Broker.start(disk, settings, host=host, port=port, advertised=advertised)
+    stopped = loop.create_task(stopping.wait())
+    starting = loop.create_task(
+        Broker.start(disk, settings, host=host, port=port, advertised=advertised)
+    )
+    await asyncio.wait({stopped, starting}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+    try:
+        broker = await starting
+    except asyncio.CancelledError:
+        log.info("ended before it was started")
+        return
     log.info("the %s record decoder is in use", DECODER)
     print(format_address(*broker.address), flush=True)
-    stopped = loop.create_task(stopping.wait())
     failed = loop.create_task(broker.failed())
     await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
     await broker.stop()
@@ -165,8 +170,3 @@ async def _serve(
     if failed.done():
         raise failed.result()
     failed.cancel()
-
-
-def _end(message: str, code: int = 1) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
-    raise typer.Exit(code)

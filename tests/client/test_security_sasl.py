@@ -3,11 +3,14 @@
 import asyncio
 import gc
 import logging
+import subprocess
+import sys
 import time
 
 import pytest
 
 from partage.client import (
+    Address,
     AuthenticationFailed,
     AuthenticationRequired,
     BrokerNotProven,
@@ -24,6 +27,7 @@ from partage.client import (
     WrongSecurityProtocol,
 )
 from partage.client.connection import Connection
+from partage.client.security.mechanisms import Scram
 from partage.wire.apis import APIS
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.metadata import METADATA, MetadataRequest
@@ -115,6 +119,11 @@ class TestPasswords:
         sasl = Sasl("PLAIN", passwords={"alice": PASSWORD})
         topics(options("PLAIN"), sasl)
         assert sasl.said == [f"\0alice\0{PASSWORD}".encode()]
+
+    def test_names_and_passwords_are_sent_as_they_are(self):
+        """SASLprep would change the one and refuse the other; Kafka does without."""
+        scram = Scram(Address("kafka", 9092), "SCRAM-SHA-256", "½,", "☕")
+        assert asyncio.run(scram.first()).startswith("n,,n=½=2C,r=".encode())
 
     def test_a_broker_that_repeats_the_password_is_not_quoted(self):
         def script(asked):
@@ -236,6 +245,21 @@ class TestWhoAsks:
 
         assert topics(ClientOptions(), script)[0] == ["t"]
 
+    def test_a_broker_that_has_answered_before_is_not_asked(self):
+        ends = [False, False, True]
+
+        def script(asked):
+            return CLOSE if asked.api.name == "Metadata" and ends.pop(0) else None
+
+        async def main():
+            async with ScriptedBroker(script) as broker, Cluster([broker.address]) as cluster:
+                ends.append(False)
+                for _ in range(3):
+                    await cluster.topics(["t"], fresh=True)
+                return broker.connections, set(broker.names())
+
+        assert asyncio.run(main()) == (2, {"Metadata"})
+
     def test_an_authentication_that_does_not_end(self):
         def script(asked):
             if asked.api.name != "SaslAuthenticate":
@@ -301,6 +325,19 @@ class TestTokens:
             ticking.cancel()
 
         asyncio.run(asyncio.wait_for(main(), 20))
+
+    def test_by_a_function_that_hangs_the_program_still_ends(self):
+        script = (
+            "import asyncio, time\n"
+            "from partage.client.security.aside import aside\n"
+            "async def main():\n"
+            "    await asyncio.wait_for(aside(lambda: time.sleep(3600)), 0.01)\n"
+            "try: asyncio.run(main())\n"
+            "except TimeoutError: print('ended')\n"
+        )
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.stdout == "ended\n", done.stderr
 
     def test_by_an_object_as_kafka_python_and_aiokafka_have_it(self):
         class Provider:

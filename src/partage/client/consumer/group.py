@@ -55,6 +55,7 @@ from partage.member.events import (
 from partage.member.outcome import (
     Action,
     Assign,
+    Call,
     Decode,
     Describe,
     Fail,
@@ -117,6 +118,7 @@ class GroupOwner(Owner):
         self._watching = Watching(cluster, self._topics_changed, self._partitions_changed)
         #: The call that the listener is due; read by the user's thread.
         self.due: Tell | None = None
+        self._next_due: Tell | None = None
         self._driver.begin(self._look_at_clock())
 
     # What the user wants. On the loop.
@@ -283,8 +285,7 @@ class GroupOwner(Owner):
             case Watch():
                 self._driver.begin(self._keep_watch(action))
             case Tell():
-                self.due = action
-                self.holdings.wake()
+                self._next_due = action  # once what is assigned is held, so that it can be sought
             case Report(problem=problem, reason=reason):
                 kind = TooSlow if problem is Problem.TOO_SLOW else AssignmentFailed
                 self._raise(kind(reason))
@@ -380,7 +381,16 @@ class GroupOwner(Owner):
                 self.holdings.disown([TopicPartition(*each) for each in sorted(lost)])
             if new:
                 self.holdings.own([TopicPartition(*each) for each in sorted(new)])
+        self._publish_due()
         self.holdings.wake()
+
+    def _publish_due(self) -> None:
+        if self._next_due is not None:
+            self.due, self._next_due = self._next_due, None
+        due = self.due
+        if due is not None and due.call is Call.REVOKED and self._ownership.is_lost:
+            # Nobody has polled meanwhile, and by now it is too late to give anything up.
+            self.due = msgspec.structs.replace(due, call=Call.LOST)
 
     async def _look_at_clock(self) -> None:
         """Say now and then that the loop runs: `may_deliver` goes by it."""

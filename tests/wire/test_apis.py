@@ -91,18 +91,18 @@ def test_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("api", "version", "request_header", "response_header"),
+    ("api", "version", "is_flexible", "response_header"),
     [
-        (HEARTBEAT, 3, 1, 0),
-        (HEARTBEAT, 4, 2, 1),
-        (API_VERSIONS, 2, 1, 0),
-        (API_VERSIONS, 3, 2, 0),  # KIP-511
-        (APIS[17], 1, 1, 0),
-        (APIS[60], 0, 2, 1),
+        (HEARTBEAT, 3, False, 0),
+        (HEARTBEAT, 4, True, 1),
+        (API_VERSIONS, 2, False, 0),
+        (API_VERSIONS, 3, True, 0),  # KIP-511
+        (APIS[17], 1, False, 0),
+        (APIS[60], 0, True, 1),
     ],
 )
-def test_headers(api: AnyApi, version: int, request_header: int, response_header: int) -> None:
-    assert api.request_header_version(version) == request_header
+def test_headers(api: AnyApi, version: int, is_flexible: bool, response_header: int) -> None:
+    assert api.is_flexible(version) is is_flexible
     assert api.response_header_version(version) == response_header
 
 

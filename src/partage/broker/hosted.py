@@ -149,7 +149,7 @@ class Hosted:
         )
 
     def _config(self, topic: Topic) -> LogConfig:
-        return LogConfig.of({**self.settings.topic_defaults, **topic.configs})
+        return LogConfig.of(topic.configs, self.settings.topic_defaults)
 
     async def close(self) -> None:
         """Write what makes the next start quick; the writer must be drained."""

@@ -51,7 +51,7 @@ class GroupStates(msgspec.Struct, frozen=True):
     groups: list[GroupState]
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class NotDeleted(msgspec.Struct, frozen=True):
     """A group that was not deleted, and why."""
 
     group: str
@@ -62,7 +62,7 @@ class Deleted(msgspec.Struct, frozen=True):
     """``partage groups delete --json``."""
 
     deleted: list[str]
-    failed: list[Refusal]
+    failed: list[NotDeleted]
 
 
 @app.command("list", epilog=json_help(GroupList))
@@ -177,7 +177,7 @@ def delete(
         if refusal is None:
             deleted.append(name)
         else:
-            failed.append(Refusal(name, _why_not_deleted(refusal)))
+            failed.append(NotDeleted(name, _why_not_deleted(refusal)))
     if json:
         print_json(Deleted(deleted, failed))
     else:

@@ -62,8 +62,8 @@ class TopicStates(msgspec.Struct, frozen=True):
     topics: list[TopicState]
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    """What could not be done, and why."""
+class NotDeleted(msgspec.Struct, frozen=True):
+    """A topic that was not deleted, and why."""
 
     topic: str
     error: str
@@ -80,7 +80,7 @@ class Deleted(msgspec.Struct, frozen=True):
     """``partage topics delete --json``."""
 
     deleted: list[str]
-    failed: list[Refusal]
+    failed: list[NotDeleted]
 
 
 @app.command("list", epilog=json_help(TopicList))
@@ -274,7 +274,7 @@ def delete(
             if refusal is None:
                 deleted.append(name)
             else:
-                failed.append(Refusal(name, words(refusal)))
+                failed.append(NotDeleted(name, words(refusal)))
     if json:
         print_json(Deleted(deleted, failed))
     else:

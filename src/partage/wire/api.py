@@ -54,10 +54,6 @@ class Api(Generic[Req, Res]):
         """Whether ``version`` has compact lengths and tagged fields."""
         return self._flexible is not None and version >= self._flexible
 
-    def request_header_version(self, version: int) -> int:
-        """2 with tagged fields after the client id, 1 without."""
-        return 2 if self.is_flexible(version) else 1
-
     def response_header_version(self, version: int) -> int:
         """1 with tagged fields after the correlation id, 0 without.
 

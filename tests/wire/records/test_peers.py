@@ -75,7 +75,7 @@ def test_we_read_theirs(decoder: ModuleType, module: Any, codec: int, seed: int)
     assert arrow.tuples(columns) == expected
     found = decoder.scan(batch)
     assert (found.count, found.stop, found.reason) == (1, len(batch), "end")
-    validate_batch(batch, 0, parse_header(batch), deep=True)
+    validate_batch(batch, 0, parse_header(batch))
 
 
 @pytest.mark.parametrize(("module", "codec"), PEERS)

@@ -7,7 +7,7 @@ offset, length and leader epoch stand before the checksum and are the broker's t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -125,14 +125,3 @@ def whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
             return
         yield pos, header
         pos += header.size
-
-
-def offset_after(blobs: Iterable[Buffer], from_offset: int) -> int:
-    """Where a reader that is at ``from_offset`` goes on after the whole batches in ``blobs``.
-
-    Not after the last record: compaction removes records, and markers are none.
-    """
-    for blob in blobs:
-        for _, header in whole_batches(blob):
-            from_offset = max(from_offset, header.next_offset)
-    return from_offset

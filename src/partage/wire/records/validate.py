@@ -2,8 +2,8 @@
 
 The rules are those of Kafka's log validator, with two differences. Kafka renumbers records whose
 offset deltas are out of order inside a batch, here they are refused; no current client sends such.
-And Kafka unpacks every batch, here that is left to ``deep``: without it a producer can store a
-compressed batch that no consumer can read.
+And Kafka unpacks every batch, which is not done here: a producer can store a compressed batch that
+no consumer can read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from partage.wire.primitives import Malformed
 from partage.wire.records.batch import HEADER_SIZE, BatchHeader, Compression, checksum
 from partage.wire.records.columns import RECORD_SIZE_MIN
-from partage.wire.records.compression import DECOMPRESSED_MAX, decompress
+from partage.wire.records.compression import DECOMPRESSED_MAX
 from partage.wire.records.decode import check_records
 from partage.wire.types import Buffer
 
@@ -20,18 +20,10 @@ class Corrupt(Malformed):
     """A batch that was damaged on its way: CORRUPT_MESSAGE, where others are INVALID_RECORD."""
 
 
-def validate_batch(
-    buf: Buffer,
-    pos: int,
-    header: BatchHeader,
-    *,
-    deep: bool = False,
-    decompressed_max: int = DECOMPRESSED_MAX,
-) -> None:
+def validate_batch(buf: Buffer, pos: int, header: BatchHeader) -> None:
     """Make sure that the batch at ``pos``, whose ``header`` was read before, may be stored.
 
-    Every record of an uncompressed batch is looked at; those of a compressed one only when
-    ``deep``, which costs the unpacking.
+    Every record of an uncompressed batch is looked at, none of a compressed one.
 
     Raises:
         Corrupt: it reaches beyond the buffer, or its checksum differs.
@@ -46,14 +38,10 @@ def validate_batch(
     compression = header.compression
     if compression > Compression.ZSTD:
         raise Malformed(f"unknown compression codec {compression}")
-    if header.record_count > decompressed_max // RECORD_SIZE_MIN:
+    if header.record_count > DECOMPRESSED_MAX // RECORD_SIZE_MIN:
         raise Malformed(f"a batch cannot hold {header.record_count} records")
-    if compression and not deep:
-        return
-    payload: Buffer = memoryview(buf)[pos + HEADER_SIZE : pos + size]
-    if compression:
-        payload = decompress(compression, payload, decompressed_max)
-    check_records(payload, header.record_count)
+    if not compression:
+        check_records(memoryview(buf)[pos + HEADER_SIZE : pos + size], header.record_count)
 
 
 def _validate_header(header: BatchHeader) -> None:

@@ -146,7 +146,7 @@ def by_aiokafka(servers: str, topic: str, count: int) -> None:
 
 def timed(run: Callable[[str, str, int], None], servers: str, topic: str, count: int) -> float:
     """CPU seconds that it takes, all threads together."""
-    for name in ("aiokafka", "partage.client.arrow", "partage.sync"):
+    for name in ("aiokafka", "partage.client.arrow", "partage.sync", "uvloop"):
         importlib.import_module(name)  # which is not what is measured
     before = time.process_time()
     run(servers, topic, count)

@@ -78,9 +78,10 @@ class _Repeated:
         self._longest = pa.repeat(value, 0)
 
     def times(self, count: int) -> pa.Array:
-        if count > len(self._longest):
-            self._longest = pa.repeat(self._value, count)
-        return self._longest.slice(0, count)
+        longest = self._longest  # another thread may put its own there meanwhile
+        if count > len(longest):
+            longest = self._longest = pa.repeat(self._value, count)
+        return longest.slice(0, count)
 
 
 def _fixed(held: Bytes, count: int, kind: pa.DataType) -> pa.Array:

@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from partage.client import EARLIEST, TopicPartition
 from partage.client.consumer.errors import NoOffset, NotAssigned, OffsetOutOfRange, TopicRecreated
 from partage.client.consumer.positions import (
-    Ends,
     Failed,
     Got,
     OutOfRange,
@@ -18,7 +17,7 @@ from partage.client.consumer.positions import (
     Positions,
     TryAgain,
 )
-from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, Part, ResetTo
+from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, Ends, Part, ResetTo
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 HERE = Placement(1, 0, b"t" * 16)

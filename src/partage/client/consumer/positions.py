@@ -19,95 +19,53 @@ out):
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
-import msgspec
-
+from partage.client.consumer.asking import (
+    Answer,
+    Failed,
+    Fetch,
+    Got,
+    Lookup,
+    MayDeliver,
+    OutOfRange,
+    Placement,
+    Taken,
+    TryAgain,
+    Wanted,
+)
 from partage.client.consumer.errors import (
     NoOffset,
     NotAssigned,
     OffsetOutOfRange,
     TopicRecreated,
 )
-from partage.client.consumer.state import Ends, Lease, Part, PartitionState, Phase, ResetTo
+from partage.client.consumer.state import Lease, PartitionState, Phase, ResetTo
 from partage.client.topics import TopicPartition
+
+__all__ = [
+    "Answer",
+    "Failed",
+    "Fetch",
+    "Got",
+    "Lookup",
+    "OutOfRange",
+    "Placement",
+    "Positions",
+    "Taken",
+    "TryAgain",
+    "Wanted",
+]
 
 log = logging.getLogger(__name__)
 
-
-class Placement(msgspec.Struct, frozen=True):
-    """Where a partition is: its leader, since which epoch, and which topic of that name it is."""
-
-    leader_id: int
-    leader_epoch: int
-    topic_id: bytes
-
-
-class Wanted(msgspec.Struct, frozen=True):
-    """A partition in a fetch, and from which offset on."""
-
-    lease: Lease
-    offset: int
-    placement: Placement
-
-
-class Fetch(msgspec.Struct, frozen=True):
-    """A request to be sent to a leader; `Positions.done` is called when it is at its end."""
-
-    leader_id: int
-    wanted: tuple[Wanted, ...]
-    bytes_max: int
-
-
-class Got(msgspec.Struct, frozen=True):
-    """A partition's answer; ``part`` is None if nothing was there."""
-
-    part: Part | None = None
-    ends: Ends = Ends()
-
-
-class OutOfRange(msgspec.Struct, frozen=True):
-    """The broker has no such offset."""
-
-
-class TryAgain(msgspec.Struct, frozen=True):
-    """What will pass by itself: ask again at a time."""
-
-    at_ms: int
-
-
-class Failed(msgspec.Struct, frozen=True):
-    """What the user has to be told, once all before it is handed out."""
-
-    error: Exception
-
-
-Answer = Got | OutOfRange | TryAgain | Failed
-#: Whether records of a partition may be handed out now; asked each time.
-MayDeliver = Callable[[TopicPartition], bool]
 
 #: What is logged before a partition is read from where ``auto_offset_reset`` says.
 _LOST: Final[Mapping[type, str]] = {
     OffsetOutOfRange: "its position is out of range; auto_offset_reset says where to go on",
     TopicRecreated: "its topic was made anew; auto_offset_reset says where to go on",
 }
-
-
-class Lookup(msgspec.Struct, frozen=True):
-    """A partition whose position is looked for; ``reset`` None asks for a committed offset."""
-
-    lease: Lease
-    reset: ResetTo | None
-
-
-class Taken(msgspec.Struct, frozen=True):
-    """Records to hand out: those of a part from ``from_offset`` to before ``to_offset``."""
-
-    lease: Lease
-    part: Part
-    from_offset: int
-    to_offset: int
 
 
 class Positions:

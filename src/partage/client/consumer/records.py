@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -21,6 +22,8 @@ from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from partage.client.arrow import ArrowRows
 
 #: The columns there are, named as Spark's Kafka connector names them.
 COLUMNS: Final = (
@@ -135,9 +138,7 @@ class Stored:
     def _decode_arrow(
         self, from_offset: int, names: tuple[str, ...]
     ) -> tuple[pa.RecordBatch, memoryview]:
-        from partage.client.arrow import ArrowRows, kafka_schema
-
-        rows = ArrowRows(*self.partition, kafka_schema(names))
+        rows = _arrow_rows(self.partition, names)
         try:
             columns = decode_columns(
                 self.blob,
@@ -153,6 +154,14 @@ class Stored:
             why = "a record that does not fit its batch, or more than one column can hold"
             raise CorruptRecords(self.partition, columns.next_offset, why)
         return rows.batch(columns), memoryview(columns.offset).cast("q")
+
+
+@lru_cache(maxsize=64)
+def _arrow_rows(partition: TopicPartition, names: tuple[str, ...]) -> ArrowRows:
+    """Kept from answer to answer: the topic's column need not be made again each time."""
+    from partage.client.arrow import ArrowRows, kafka_schema
+
+    return ArrowRows(*partition, kafka_schema(names))
 
 
 def _offset(record: Record) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -183,6 +184,39 @@ def test_a_partition_opened_again_is_not_compacted_by_who_had_it_before(tmp_path
         assert run.values() == [b"1", b"2"], (
             "the last of the closed segments', and the active one's"
         )
+        await stopped(disk, run)
+
+    asyncio.run(story())
+
+
+class NotRenamingDisk(RealDisk):
+    """Fails to rename the second file of a compaction, once."""
+
+    renamed = 0
+
+    def rename(self, old: str, new: str) -> None:
+        if old.endswith(CLEANED):
+            self.renamed += 1
+            if self.renamed == 2:
+                raise OSError(errno.EIO, "it keeps its name", old)
+        super().rename(old, new)
+
+
+def test_a_swap_that_fails_halfway_is_ended_when_the_partition_is_opened_again(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        disk = NotRenamingDisk(tmp_path)
+        run = await running(disk)
+        await run.create(**COMPACTED)
+        await run.produce(b"0", b"1", b"2")
+        await run.broker._housekeeping.go_round()
+        assert run.partition.failure is not None
+        await run.hosted.reopen("t", 0)
+        assert run.values() == [b"1", b"2"]
+        await run.broker._housekeeping.go_round()
+        await run.produce(b"3")
+        assert run.values()[-1] == b"3"
         await stopped(disk, run)
 
     asyncio.run(story())

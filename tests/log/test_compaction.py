@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from partage.log.config import LogConfig
 from partage.log.damage import DamagedLog
+from partage.log.layout import LOG
+from partage.log.memory import MemoryDisk
 from partage.log.reading import fault_in_slice
 from partage.log.rewriting import compact
 from partage.log.swapping import end_swap
@@ -192,6 +196,36 @@ def test_appends_and_reads_go_on_meanwhile() -> None:
     assert host.records()[-1][0] == end - 1
     host.open()
     assert host.records()[-1][0] == end - 1
+
+
+class KeepingDisk(MemoryDisk):
+    """Fails to remove a segment, once."""
+
+    has_failed = False
+
+    def remove(self, path: str) -> None:
+        if path.endswith(LOG) and not self.has_failed:
+            self.has_failed = True
+            raise OSError(errno.EIO, "it stays", path)
+        super().remove(path)
+
+
+def test_a_removal_that_failed_is_made_up_for_by_the_next_compaction() -> None:
+    small = LogConfig.of({"segment.bytes": "400", "cleanup.policy": "compact"})
+    large = LogConfig.of({"segment.bytes": "700", "cleanup.policy": "compact"})
+    host = Host(KeepingDisk())
+    for value in (b"0", b"1"):
+        host.log.config = small
+        host.write(*[batch((b"a", VALUE + value))] * 9)
+        host.log.config = large  # so that segments are joined
+        if value == b"0":
+            with pytest.raises(OSError, match="it stays"):
+                host.compact()
+    assert host.compact() is not None
+    records = host.records()
+    assert [record[0] for record in records] == [14, 15, 16, 17]
+    host.open()
+    assert host.records() == records
 
 
 def test_a_damaged_segment_is_not_compacted() -> None:

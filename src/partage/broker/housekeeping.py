@@ -114,7 +114,11 @@ class Housekeeping:
         except BaseException:
             partition.log.abandon_compaction()
             raise
-        partition.log.swap_in(compacted)
+        try:
+            partition.log.swap_in(compacted)
+        except OSError as error:  # some files have their new names; the others get them at opening
+            partition.fail(error)
+            raise
         await asyncio.to_thread(end_swap, self._disk, plan.directory, compacted.swap)
         before = sum(segment.size for segment in plan.segments)
         after = sum(size for _, size in compacted.segments)

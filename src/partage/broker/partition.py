@@ -63,7 +63,7 @@ class Partition:
 
         def written(error: OSError | None) -> None:
             if error is not None:
-                self._fail(error)
+                self.fail(error)
             if self.failure is not None:
                 done(self.error)
                 return
@@ -80,7 +80,8 @@ class Partition:
             self._writer.note(marker)
         self._tell(byte_count)
 
-    def _fail(self, error: OSError) -> None:
+    def fail(self, error: OSError) -> None:
+        """Go offline: the log and its files are not the same any more."""
         if self.failure is None:
             log.error("%s is offline, writing it failed: %s", self.name, error)
             self.failure, self.error = error, ErrorCode.KAFKA_STORAGE_ERROR

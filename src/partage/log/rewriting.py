@@ -24,7 +24,7 @@ from partage.log.outcomes import Write
 from partage.log.performing import perform, perform_step
 from partage.log.reading import BatchRead, batches, records_of
 from partage.log.segment import RELATIVE_MAX
-from partage.log.swapping import Swap, begin_swap
+from partage.log.swapping import Swap, begin_swap, resume_swap
 from partage.wire.records.batch import BatchHeader, parse_header
 from partage.wire.records.columns import RecordTuple
 from partage.wire.records.encode import Record, encode_batch
@@ -56,6 +56,8 @@ def compact(
         DamagedLog: a segment is not what was written; nothing has changed.
         GivenUp: it was not wanted any more.
     """
+    # Else the next swap would take its place, and what it has to remove would be there again.
+    resume_swap(disk, plan.directory)
     perform_step(disk, plan.checkpoint)
     read = partial(_batches, disk, plan, is_wanted)
     latest, end_offset = _latest_offsets(plan, keys_max, read)

@@ -62,7 +62,7 @@ def end_swap(disk: Disk, directory: str, swap: Swap) -> None:
 
 
 def resume_swap(disk: Disk, directory: str) -> None:
-    """Do what a swap that a crash interrupted has left to do."""
+    """Do what a swap has left to do that a crash interrupted, or a failure."""
     path = f"{directory}/{SWAP}"
     content = read_file(disk, path)
     if content is None:

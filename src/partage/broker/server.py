@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 import resource
+import socket
 from collections.abc import Mapping
 from typing import Final
 
@@ -28,6 +29,10 @@ _SWEEP_S: Final = 10.0
 _LAST_ANSWERS_S: Final = 1.0  # that clients have to take what is theirs when the broker ends
 _STUCK_MAX_MS: Final = 30_000
 _SENDABLE_MIN: Final = 64 * 1024
+_BACKLOG: Final = 4096  # connections that the system takes while the loop is busy
+#: asyncio's own loop accepts as many in one turn as it asks the system to take, before anybody can
+#: see that they are too many; uvloop accepts one after the other.
+_ACCEPTED_A_TURN: Final = 8
 _DESCRIPTORS_KEPT: Final = 640  # for files, and for the system's own; of few, half
 
 
@@ -47,8 +52,8 @@ class Server:
         self._connections: dict[Connection, None] = {}
         self._connections_max, self._limit_story = _connections_max(limits)
         self._is_full = False
-        is_uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
-        self._join_max: float = _JOIN_MAX if is_uvloop else math.inf
+        self._is_uvloop = type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+        self._join_max: float = _JOIN_MAX if self._is_uvloop else math.inf
         self._all_closed = asyncio.Event()
         self._listener: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -60,9 +65,13 @@ class Server:
             OSError: the address is in use, or not this machine's.
         """
         loop = asyncio.get_running_loop()
+        backlog = _BACKLOG if self._is_uvloop else _ACCEPTED_A_TURN
         self._listener = await loop.create_server(
-            lambda: Connection(self), host, port, backlog=4096
+            lambda: Connection(self), host, port, backlog=backlog
         )
+        for listening in self._listener.sockets:
+            with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
+                same.listen(_BACKLOG)
         self._sweeper = loop.create_task(self._close_idle())
         bound = self._listener.sockets[0].getsockname()
         return bound[0], bound[1]

@@ -1,4 +1,4 @@
-"""One consumer of the group, a process of its own, on somebody else's client.
+"""One consumer of the group, a process of its own.
 
     python -m partage.demo.member SERVERS GROUP TOPIC SESSION_TIMEOUT_MS NAME
 
@@ -12,18 +12,13 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from partage.client import TopicPartition
+from partage.client.consumer import CommitFailed, RebalanceListener, Record
+from partage.sync import Consumer
 
 _BATCH = 2_000
-#: Refusals that a rebalance brings; the records come again, to this member or another.
-_REBALANCED = (
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError._NO_OFFSET,
-)
 
 
 def tell(event: str, **details: object) -> None:
@@ -31,17 +26,26 @@ def tell(event: str, **details: object) -> None:
     print(json.dumps({"event": event, **details}), flush=True)
 
 
-def runs(messages: Iterable[Message]) -> list[list[int]]:
+class Telling(RebalanceListener):
+    """Tells what comes and goes."""
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """These are new."""
+        tell("assigned", partitions=[p.partition for p in partitions])
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """These go, or are gone."""
+        tell("revoked", partitions=[p.partition for p in partitions])
+
+
+def runs(records: Iterable[Record]) -> list[list[int]]:
     """The records as runs of offsets without a gap: partition, first, last."""
     found: list[list[int]] = []
-    for message in messages:
-        partition, offset = message.partition(), message.offset()
-        assert partition is not None
-        assert offset is not None
-        if found and found[-1][0] == partition and found[-1][2] == offset - 1:
-            found[-1][2] = offset
+    for record in records:
+        if found and found[-1][0] == record.partition and found[-1][2] == record.offset - 1:
+            found[-1][2] = record.offset
         else:
-            found.append([partition, offset, offset])
+            found.append([record.partition, record.offset, record.offset])
     return found
 
 
@@ -55,43 +59,27 @@ def main() -> None:
         is_over.set()
 
     threading.Thread(target=await_end, daemon=True).start()
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": group,
-            "client.id": name,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "partition.assignment.strategy": "cooperative-sticky",
-            "session.timeout.ms": int(session_timeout_ms),
-            "heartbeat.interval.ms": int(session_timeout_ms) // 6,
-            "fetch.wait.max.ms": 100,
-            "log_level": 2,  # what goes wrong is raised, or told
-        }
-    )
-
-    def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
-        tell("assigned", partitions=[p.partition for p in partitions])
-
-    def revoked(_: Consumer, partitions: list[TopicPartition]) -> None:
-        tell("revoked", partitions=[p.partition for p in partitions])
-
-    consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
-    while not is_over.is_set():
-        messages = consumer.consume(_BATCH, timeout=0.1)
-        for message in messages:
-            if message.error() is not None:
-                raise KafkaException(message.error())
-        if not messages:
-            continue
-        tell("read", runs=runs(messages))
-        try:
-            consumer.commit(asynchronous=False)
-        except KafkaException as error:
-            if error.args[0].code() not in _REBALANCED:
-                raise
-            tell("refused", why=error.args[0].str())
-    consumer.close()
+    with Consumer(
+        servers,
+        group_id=group,
+        client_id=name,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=int(session_timeout_ms),
+        heartbeat_interval_ms=int(session_timeout_ms) // 6,
+        max_poll_records=_BATCH,
+        fetch_max_wait_ms=100,
+    ) as consumer:
+        consumer.subscribe([topic], Telling())
+        while not is_over.is_set():
+            records = consumer.poll(timeout_ms=100)
+            if not records:
+                continue
+            tell("read", runs=runs(records))
+            try:
+                consumer.commit()
+            except CommitFailed as error:  # a rebalance: they come again, here or elsewhere
+                tell("refused", why=str(error))
 
 
 if __name__ == "__main__":

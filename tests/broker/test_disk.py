@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -33,6 +35,39 @@ def test_each_of_many_files_is_synced_once(disk: RealDisk, monkeypatch: pytest.M
     disk.sync("7")
     disk.sync()
     assert synced == ["7"]
+    disk.close()
+
+
+@pytest.mark.parametrize("full_sync_works", [None, True, False])
+def test_a_system_without_fdatasync(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch, full_sync_works: bool | None
+) -> None:
+    """macOS, where it takes F_FULLFSYNC to reach the device, as far as the file system knows it."""
+    synced: list[str] = []
+
+    def full_sync(fd: int, command: int) -> None:
+        assert command == 51
+        if not full_sync_works:
+            raise OSError(errno.ENOTSUP, "not on this file system")
+        synced.append("full")
+
+    monkeypatch.delattr(os, "fdatasync")
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append("fsync"))
+    if full_sync_works is not None:
+        monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+        monkeypatch.setattr(fcntl, "fcntl", full_sync)
+    disk.sync("7")
+    disk.sync_directory("")
+    assert synced == ["full" if full_sync_works else "fsync"] * 2
+    disk.close()
+
+
+def test_a_system_that_cannot_say_what_is_cached(
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is read in a thread there."""
+    monkeypatch.delattr(os, "RWF_NOWAIT")
+    assert disk.read_cached("7", 0, 1) is None
     disk.close()
 
 

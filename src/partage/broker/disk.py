@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import shutil
@@ -18,6 +19,7 @@ from partage.log.disk import Buffer
 _OPEN_FILES_MAX = 512  # of few descriptors, a quarter
 _IOV_MAX = 1024
 _SYNCED_AT_A_TIME = 6
+_NO_FULL_SYNC = (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL)  # of network file systems
 _NOT_CACHED = (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -43,7 +45,8 @@ class RealDisk:
         self._root = root
         self._files: OrderedDict[str, _OpenFile] = OrderedDict()
         self._lock = threading.Lock()
-        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        allowed = soft if hard == resource.RLIM_INFINITY else hard
         is_limited = allowed != resource.RLIM_INFINITY
         self._open_max = min(_OPEN_FILES_MAX, allowed // 4) if is_limited else _OPEN_FILES_MAX
         self._syncers = ThreadPoolExecutor(_SYNCED_AT_A_TIME - 1, "partage-sync")
@@ -74,11 +77,16 @@ class RealDisk:
             return data
 
     def read_cached(self, path: str, position: int, length: int) -> bytearray | None:
-        """The bytes if the page cache has them all, else None: never waits for the device."""
+        """The bytes if the page cache has them all, else None: never waits for the device. Where
+        the system cannot be asked that, always None.
+        """
+        no_wait = getattr(os, "RWF_NOWAIT", None)  # Linux only
+        if no_wait is None:
+            return None
         buffer = bytearray(length)
         try:
             with self._opened(path, create=False) as fd:
-                got = os.preadv(fd, [buffer], position, os.RWF_NOWAIT)
+                got = os.preadv(fd, [buffer], position, no_wait)
         except OSError as error:
             if error.errno in _NOT_CACHED:
                 return None
@@ -110,7 +118,7 @@ class RealDisk:
     def _sync(self, paths: Sequence[str]) -> None:
         for path in paths:
             with self._opened(path, create=False) as fd:
-                os.fdatasync(fd)
+                _sync_content(fd)
 
     def truncate(self, path: str, length: int) -> None:
         """Cut the file to ``length`` bytes."""
@@ -144,7 +152,7 @@ class RealDisk:
         """Return once the names in a directory survive a loss of power."""
         fd = os.open(self._root / path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(fd)
+            _sync_all(fd)
         finally:
             os.close(fd)
 
@@ -198,6 +206,26 @@ class RealDisk:
         file = self._files.pop(path)
         file.is_dropped = True
         return file
+
+
+def _sync_content(fd: int) -> None:
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:
+        _sync_all(fd)
+
+
+def _sync_all(fd: int) -> None:
+    full_sync = getattr(fcntl, "F_FULLFSYNC", None)
+    if full_sync is not None:  # macOS, whose fsync leaves everything in the device's own cache
+        try:
+            fcntl.fcntl(fd, full_sync)
+        except OSError as error:
+            if error.errno not in _NO_FULL_SYNC:
+                raise
+        else:
+            return
+    os.fsync(fd)
 
 
 def _write_all(fd: int, chunks: Sequence[Buffer], position: int) -> int:

@@ -153,7 +153,10 @@ def _connections_max(limits: ConnectionLimits) -> tuple[int, str]:
     """How many connections there may be, and what to say when there are more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):  # macOS, whose hard limit is none but has one
+            hard = soft
     kept = min(_DESCRIPTORS_KEPT, hard // 2)
     by_system = hard - kept if hard != resource.RLIM_INFINITY else limits.connections_max
     if by_system < limits.connections_max:

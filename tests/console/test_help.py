@@ -17,6 +17,7 @@ from partage.console.consume import JsonRecord
 from partage.console.groups import Deleted as DeletedGroups
 from partage.console.groups import GroupList, GroupStates
 from partage.console.produce import Produced
+from partage.console.reset_offsets import Resets
 from partage.console.show import json_help
 from partage.console.topics import Created, Deleted, TopicList, TopicStates
 
@@ -30,6 +31,7 @@ COMMANDS = [
     ["consume"],
     ["groups", "list"],
     ["groups", "describe"],
+    ["groups", "reset-offsets"],
     ["groups", "delete"],
     ["topics", "delete"],
 ]
@@ -92,6 +94,11 @@ def test_the_examples_work(
         (Deleted, "{deleted, failed: [{topic, error}]}"),
         (DeletedGroups, "{deleted, failed: [{group, error}]}"),
         (GroupList, "{groups: [{group, protocol_type, type, state, members}]}"),
+        (
+            Resets,
+            "{executed, groups: [{group, "
+            "offsets: [{topic, partition, current_offset, new_offset}]}]}",
+        ),
         (
             Produced,
             "{topic, records, bytes, seconds, failed_count, failed: [{source, line, error}]}",

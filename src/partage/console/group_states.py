@@ -150,7 +150,7 @@ def described(cluster: Cluster, names: list[str] | None) -> list[GroupState]:
         else _other_group(name, raw[name])
         for name in names
     ]
-    committed = _committed(cluster, names)
+    committed = committed_offsets(cluster, names)
     wanted = {place for group in groups for place in (*committed[group.group], *_owners(group))}
     there = sorted(
         (topic, partition)
@@ -159,6 +159,18 @@ def described(cluster: Cluster, names: list[str] | None) -> list[GroupState]:
     )
     ends = offsets(cluster, there, OffsetSpec.latest())
     return [_with_offsets(group, committed[group.group], ends) for group in groups]
+
+
+def state_of(cluster: Cluster, name: str) -> str | None:
+    """The group's state; None where there is no such group."""
+    cluster.metadata()
+    raw = raw_groups(cluster, [name]).get(name)
+    consumer = _descriptions(cluster, [name]).get(name)
+    if consumer is not None:
+        return _state(consumer)
+    if raw is None:
+        return None
+    return raw.state if raw.told else UNKNOWN
 
 
 def _descriptions(cluster: Cluster, names: list[str]) -> dict[str, ConsumerGroupDescription]:
@@ -172,7 +184,8 @@ def _descriptions(cluster: Cluster, names: list[str]) -> dict[str, ConsumerGroup
     return {name: each for name, each in found.items() if each.state is not ConsumerGroupState.DEAD}
 
 
-def _committed(cluster: Cluster, names: list[str]) -> dict[str, dict[Place, TopicPartition]]:
+def committed_offsets(cluster: Cluster, names: list[str]) -> dict[str, dict[Place, TopicPartition]]:
+    """What these groups have committed, by group."""
     asked = {
         name: cluster.admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.timeout_s

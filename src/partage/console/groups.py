@@ -1,4 +1,4 @@
-"""``partage groups``: list, describe and delete groups."""
+"""``partage groups``: the application, and its commands list, describe and delete."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ from partage.console.group_states import (
     listed,
 )
 from partage.console.options import Json, with_cluster
+from partage.console.reset_offsets import Resets, reset_offsets
 from partage.console.show import count, json_help, note, print_json, print_table
 
-app = command_app("List, describe and delete groups.")
+app = command_app("List, describe, reset and delete groups.")
+app.command("reset-offsets", epilog=json_help(Resets))(with_cluster()(reset_offsets))
 
 STATES: Final = (
     "Empty",

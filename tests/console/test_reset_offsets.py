@@ -1,0 +1,167 @@
+"""``partage groups reset-offsets``."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from partage.console.failure import Failure
+from partage.console.reset_words import parse_datetime, parse_duration, parse_topics
+
+from .commands import Commands, records
+
+RESET = ("groups", "reset-offsets")
+
+
+@pytest.fixture
+def group(partage: Commands, topic: str) -> str:
+    """A group that has read to the end of two partitions, of five records each."""
+    for partition in (0, 1):
+        partage("produce", "-t", topic, "-p", partition, stdin=records(list("abcde")))
+    partage("consume", "-t", topic, "--group", f"g-{topic}", "--from-beginning", "-e")
+    return f"g-{topic}"
+
+
+def committed(partage: Commands, group: str) -> dict[int, int]:
+    (described,) = partage("groups", "describe", "-g", group, "--json").json["groups"]
+    return {each["partition"]: each["current_offset"] for each in described["offsets"]}
+
+
+def planned(partage: Commands, group: str, *options: object) -> dict[int, int]:
+    """What a dry run would do."""
+    ran = partage(*RESET, "-g", group, *options, "--json").json
+    assert not ran["executed"]
+    (only,) = ran["groups"]
+    assert only["group"] == group
+    return {each["partition"]: each["new_offset"] for each in only["offsets"]}
+
+
+def test_nothing_is_done_but_by_execute(partage: Commands, group: str, topic: str) -> None:
+    before = committed(partage, group)
+    assert before[0] == before[1] == 5
+    ran = partage(*RESET, "-g", group, "-t", f"{topic}:0,1", "--to-earliest")
+    header, *rows = [line.split() for line in ran.lines]
+    assert header == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"]
+    assert rows == [[group, topic, "0", "5", "0"], [group, topic, "1", "5", "0"]]
+    assert ran.err == "dry run: --execute would reset 2 offsets\n"
+    assert committed(partage, group) == before
+    ran = partage(*RESET, "-g", group, "-t", f"{topic}:0,1", "--to-earliest", "--execute")
+    assert ran.err == "reset 2 offsets\n"
+    assert committed(partage, group) == before | {0: 0, 1: 0}
+    assert len(partage("consume", "-t", topic, "--group", group, "-e").lines) == 10
+
+
+def test_scenarios(partage: Commands, group: str, topic: str) -> None:
+    two = ("-t", f"{topic}:0,1")
+    partage(*RESET, "-g", group, "-t", f"{topic}:1", "--to-offset", 2, "--execute")
+    assert planned(partage, group, *two, "--to-earliest") == {0: 0, 1: 0}
+    assert planned(partage, group, *two, "--to-latest") == {0: 5, 1: 5}
+    assert planned(partage, group, *two, "--to-current") == {0: 5, 1: 2}
+    assert planned(partage, group, *two, "--to-offset", 3) == {0: 3, 1: 3}
+    assert planned(partage, group, *two, "--shift-by", "-2") == {0: 3, 1: 0}
+    assert planned(partage, group, *two, "--shift-by", 1) == {0: 5, 1: 3}
+    assert planned(partage, group, *two, "--by-duration", "P1D") == {0: 0, 1: 0}
+    assert planned(partage, group, *two, "--by-duration", "PT0S") == {0: 5, 1: 5}
+    assert planned(partage, group, *two, "--to-datetime", "2000-01-01T00:00:00.000") == {0: 0, 1: 0}
+    assert planned(partage, group, *two, "--to-datetime", "2999-01-01T00:00:00Z") == {0: 5, 1: 5}
+
+
+def test_offsets_that_a_partition_does_not_have(partage: Commands, group: str, topic: str) -> None:
+    ran = partage(*RESET, "-g", group, "-t", f"{topic}:0", "--to-offset", 9, "--execute")
+    assert ran.err.splitlines()[0] == f"{topic}-0 has no offset 9; the nearest is 5"
+    assert committed(partage, group)[0] == 5
+
+
+def test_a_file_takes_offsets_from_group_to_group(
+    partage: Commands, group: str, topic: str, tmp_path: Path
+) -> None:
+    lines = partage(*RESET, "-g", group, "--all-topics", "--to-current", "--export").lines
+    assert f"{topic},0,5" in lines
+    file = tmp_path / "offsets.csv"
+    file.write_text("\n".join(lines))
+    other = f"{group}-copy"
+    partage(*RESET, "-g", other, "--from-file", file, "--execute")
+    assert committed(partage, other) == committed(partage, group)
+    both = partage(*RESET, "-g", group, "-g", other, "--all-topics", "--to-earliest", "--export")
+    assert {f"{group},{topic},0,0", f"{other},{topic},0,0"} <= set(both.lines)
+    file.write_text(both.out)
+    partage(*RESET, "-g", group, "-g", other, "--from-file", file, "--execute")
+    assert committed(partage, group)[0] == committed(partage, other)[0] == 0
+
+
+def test_a_group_with_members_is_refused(partage: Commands, group: str, topic: str) -> None:
+    member = Consumer({"bootstrap.servers": partage.bootstrap_servers, "group.id": group})
+    member.subscribe([topic])
+    while not member.assignment():
+        member.poll(0.05)
+    for option in ("--dry-run", "--execute"):
+        error = partage.fails(*RESET, "-g", group, "-t", topic, "--to-earliest", option)
+        assert error == (
+            f"group {group} has members (it is Stable), who would go on where they are; stop them "
+            "first"
+        )
+    member.close()
+    partage(*RESET, "-g", group, "-t", topic, "--to-earliest", "--execute")
+    assert committed(partage, group)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says", "code"),
+    [
+        (["--all-topics"], "wants one of --to-earliest, --to-latest", 2),
+        (["--all-topics", "--to-earliest", "--to-latest"], "wants one of", 2),
+        (["--to-earliest"], "wants --topic or --all-topics", 2),
+        (["--all-topics", "-t", "t", "--to-earliest"], "do not go together", 2),
+        (["-t", "t", "--to-earliest", "--execute", "--dry-run"], "do not go together", 2),
+        (["-t", "t", "--to-earliest", "--json", "--export"], "do not go together", 2),
+        (["-t", "t:x", "--to-earliest"], "it wants TOPIC or TOPIC:0,1,2", 2),
+        (["-t", "t", "--to-datetime", "yesterday"], "it wants YYYY-MM-DDTHH:MM:SS.sss", 2),
+        (["-t", "t", "--to-datetime", "2024-13-01T00:00:00"], "it wants YYYY-MM-DD", 2),
+        (["-t", "t", "--by-duration", "2h"], "it wants PnDTnHnMnS", 2),
+        (["-t", "not-there", "--to-earliest"], "no such topic: not-there", 1),
+        (["--all-topics", "--to-earliest"], "has no offsets; name topics with --topic", 1),
+        (["--from-file", "/not/there"], "--from-file /not/there cannot be read", 1),
+    ],
+)
+def test_what_does_not_work(partage: Commands, options: list[str], says: str, code: int) -> None:
+    assert says in partage.fails(*RESET, "-g", "nobody", *options, code=code)
+
+
+def test_partitions_and_commits_that_are_not_there(
+    partage: Commands, topic: str, tmp_path: Path
+) -> None:
+    reset = (*RESET, "-g", "nobody")
+    error = partage.fails(*reset, "-t", f"{topic}:3,4,5", "--to-latest")
+    assert error == f"topic {topic} has no partition 4, 5"
+    error = partage.fails(*reset, "-t", f"{topic}:1", "--shift-by", 1)
+    assert error.startswith(f"group nobody has nothing committed of {topic}-1")
+    file = tmp_path / "offsets.csv"
+    file.write_text(f"{topic},9,0\n")
+    error = partage.fails(*reset, "--from-file", file)
+    assert error == f"partition 9 of {topic} is not there, or has no leader now"
+    file.write_text(f"{topic},0,0\n{topic};1;0\n")
+    assert partage.fails(*reset, "--from-file", file).startswith("line 2 of ")
+    file.write_text("\n")
+    assert partage.fails(*reset, "--from-file", file).endswith("has no offsets of nobody")
+
+
+def test_times_and_spans() -> None:
+    zoned = datetime(2024, 2, 29, 12, 30, 15, 250_000, timezone(timedelta(hours=2)))
+    assert parse_datetime("2024-02-29T12:30:15.250+02:00") == zoned.timestamp() * 1000
+    assert parse_datetime("1970-01-01T00:00:01") == 1000
+    assert parse_datetime("1970-01-01T00:00:01Z") == parse_datetime("1970-01-01T00:00:01.000")
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    assert parse_datetime("2024-01-01T00:00:00") == at.timestamp() * 1000
+    assert parse_duration("P1DT2H3M4.5S") == ((26 * 60 + 3) * 60 + 4) * 1000 + 500
+    assert parse_duration("PT0S") == 0
+    for wrong in ("", "P", "PT", "P1DT", "1D", "PT-1S"):
+        with pytest.raises(Failure):
+            parse_duration(wrong)
+
+
+def test_partitions_in_words() -> None:
+    assert parse_topics(["a", "b:0,2", "b:1"]) == {"a": None, "b": {0, 1, 2}}
+    assert parse_topics(["a:1", "a", "a:2"]) == {"a": None}

@@ -23,7 +23,7 @@ from partage.client.errors import (
 from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.retrying import Retries
 from partage.client.security.credentials import Credentials
-from partage.client.topics import Leadership, Topic, TopicPartition
+from partage.client.topics import Broker, Leadership, Topic, TopicPartition
 from partage.model.errors import ErrorCode
 from partage.wire.apis.metadata import (
     METADATA,
@@ -62,6 +62,8 @@ class Cluster:
         self._connections: dict[Address, Connection] = {}
         self._locks: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Address] = {}
+        #: The brokers as the metadata had them last, by id.
+        self.brokers: dict[int, Broker] = {}
         self._topics: dict[str, tuple[Topic, float]] = {}
         self._has_answered = self.options.is_patient
         self._complained: set[Address] = set()
@@ -234,6 +236,7 @@ class Cluster:
             raise RequestRefused(answer.error_code, "Metadata")
         self._has_answered = True
         self._brokers = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
+        self.brokers = {b.node_id: Broker(b.host, b.rack) for b in answer.brokers}
         return answer
 
 
@@ -247,4 +250,5 @@ def _topic(described: MetadataTopic) -> Topic | None:
         partitions={
             p.partition_index: Leadership(p.leader_id, p.leader_epoch) for p in described.partitions
         },
+        replicas={p.partition_index: tuple(p.replica_nodes) for p in described.partitions},
     )

@@ -27,13 +27,24 @@ class Leadership(NamedTuple):
     leader_epoch: int
 
 
+class Broker(NamedTuple):
+    """Where a broker is: its host, and its rack if it has one (KIP-36)."""
+
+    host: str
+    rack: str | None
+
+
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic; ``topic_id`` is zero with brokers that have none (before Kafka 2.8)."""
+    """A topic; ``topic_id`` is zero with brokers that have none (before Kafka 2.8).
+
+    ``replicas`` has the ids of each partition's brokers.
+    """
 
     name: str
     topic_id: bytes = ZERO_UUID
     is_internal: bool = False
     partitions: Mapping[int, Leadership]
+    replicas: Mapping[int, tuple[int, ...]] = {}
 
     @property
     def topic_partitions(self) -> list[TopicPartition]:

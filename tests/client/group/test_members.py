@@ -195,6 +195,31 @@ def test_a_topic_that_is_made_later(member_of, servers):
     until(lambda: len(one.assignment()) == 2, one)
 
 
+class Seen(Range):
+    """Range, and what it was given to go by."""
+
+    name = "seen"
+    needs_lags = True
+    topics = ()
+
+    def assign(self, members, topics):
+        type(self).topics = tuple(topics.values())
+        return super().assign(members, topics)
+
+
+@pytest.mark.partage_broker({"broker.rack": "here"})
+def test_what_a_leader_knows(member_of, topic):
+    before = member_of()
+    before.commit({("t", 0): 4, ("t", 1): 10})
+    one = member_of(partition_assignment_strategy=[Seen()])
+    one.subscribe([topic])
+    until(lambda: shared(one), one)
+    (seen,) = Seen.topics
+    assert (seen.name, seen.partition_count) == ("t", PARTITIONS)
+    assert seen.lags == (6, 0, 10, 10, 10, 10)
+    assert seen.racks == (frozenset({"here"}),) * PARTITIONS
+
+
 # The listener.
 
 

@@ -22,6 +22,7 @@ from partage.bridge.membership import error_of
 from partage.client.cluster import Cluster
 from partage.client.consumer.embedding import Embedding
 from partage.client.consumer.errors import NothingAssigned
+from partage.client.consumer.leading import described
 from partage.client.consumer.owners import Holdings, Owner
 from partage.client.consumer.watching import Watching
 from partage.client.errors import ClientError, RequestRefused
@@ -318,7 +319,13 @@ class GroupOwner(Owner):
     async def _assign(self, action: Assign) -> None:
         try:
             assigning = self._embedding.assigning(action.protocol, action.members)
-            topics = await self._watching.lead(assigning.topics)
+            topics = await described(
+                self._cluster,
+                self._coordinator,
+                self.settings.group_id,
+                assigning.assignor,
+                await self._watching.lead(assigning.topics),
+            )
             assignments = await self._off_loop(self._embedding.assigned, assigning, topics)
         except Exception as error:  # an assignor of the user's, or a subscription not to be read
             reason = _story(error)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from partage.assignors import Topic
 from partage.client.cluster import Cluster
 from partage.client.errors import ClientError, UnknownTopic
+from partage.client.topics import Topic
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +60,10 @@ class Watching:
         Raises:
             ClientError: nobody could be asked.
         """
-        counts = await self._counts(topics)
-        self._led = counts
-        return {
-            name: Topic(name=name, partition_count=count)
-            for name, count in counts.items()
-            if count is not None
-        }
+        names = list(topics)
+        found = await self._found(names)
+        self._led = _counts(names, found)
+        return found
 
     def start(self) -> None:
         """Begin to look, at once for a pattern."""
@@ -104,7 +101,7 @@ class Watching:
 
     async def _compare(self) -> None:
         led = self._led
-        now = await self._counts(led)
+        now = _counts(led, await self._found(led))
         if led is not self._led:
             return  # assigned anew meanwhile
         changed = sorted(name for name, count in now.items() if count != led[name])
@@ -112,14 +109,16 @@ class Watching:
             self._led = now
             self._partitions_changed(f"the partitions of {', '.join(changed)} have changed")
 
-    async def _counts(self, topics: Iterable[str]) -> dict[str, int | None]:
-        """The partitions of each; None where there is no such topic."""
-        counts: dict[str, int | None] = dict.fromkeys(topics)
-        missing: set[str] = set()
+    async def _found(self, topics: Iterable[str]) -> dict[str, Topic]:
+        """Those of the topics that there are."""
+        wanted = set(topics)
         while True:
             try:
-                found = await self._cluster.topics(counts.keys() - missing, fresh=True)
+                return await self._cluster.topics(sorted(wanted), fresh=True)
             except UnknownTopic as error:
-                missing.add(error.topic)
-            else:
-                return counts | {name: len(topic.partitions) for name, topic in found.items()}
+                wanted.discard(error.topic)
+
+
+def _counts(topics: Iterable[str], found: Mapping[str, Topic]) -> dict[str, int | None]:
+    """The partitions of each topic; None where there is no such topic."""
+    return {name: len(found[name].partitions) if name in found else None for name in topics}

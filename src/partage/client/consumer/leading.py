@@ -1,0 +1,68 @@
+"""What the leader of a group has to know of the topics before it assigns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from partage.assignors import Assignor, Topic
+from partage.client.cluster import Cluster
+from partage.client.group.coordinator import Coordinator
+from partage.client.group.offsets import committed
+from partage.client.offsets import EARLIEST, LATEST, list_offsets
+from partage.client.topics import Topic as Found
+from partage.client.topics import TopicPartition
+
+
+async def described(
+    cluster: Cluster,
+    coordinator: Coordinator,
+    group_id: str,
+    assignor: Assignor,
+    topics: Mapping[str, Found],
+) -> dict[str, Topic]:
+    """The topics as the assignor is to see them, with lags if it goes by them.
+
+    Raises:
+        ClientError: the lags cannot be had.
+    """
+    behind: dict[TopicPartition, int] = {}
+    if assignor.needs_lags:
+        partitions = [p for topic in topics.values() for p in topic.topic_partitions]
+        behind = await lags(cluster, coordinator, group_id, partitions)
+    return {
+        name: Topic(
+            name=name,
+            partition_count=len(topic.partitions),
+            racks=racks(cluster, assignor, topic),
+            lags=tuple(behind[p] for p in topic.topic_partitions) if behind else (),
+        )
+        for name, topic in topics.items()
+    }
+
+
+def racks(cluster: Cluster, assignor: Assignor, topic: Found) -> tuple[frozenset[str], ...]:
+    """The racks of each partition's replicas (KIP-881); nothing if no broker has one."""
+    of_broker = {
+        node_id: rack
+        for node_id, broker in cluster.brokers.items()
+        if (rack := assignor.rack_of_broker(broker.host, broker.rack)) is not None
+    }
+    if not of_broker:
+        return ()
+    return tuple(
+        frozenset(of_broker[n] for n in topic.replicas.get(index, ()) if n in of_broker)
+        for index in sorted(topic.partitions)
+    )
+
+
+async def lags(
+    cluster: Cluster, coordinator: Coordinator, group_id: str, partitions: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """How far the group is behind; where it has committed nothing, all that there is."""
+    ends = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    done = await cluster.retried(lambda: committed(coordinator, group_id, partitions))
+    begun = {p: at.offset for p, at in done.items()}
+    fresh = [p for p in partitions if p not in begun]
+    starts = await list_offsets(cluster, dict.fromkeys(fresh, EARLIEST)) if fresh else {}
+    begun |= {p: at.offset for p, at in starts.items() if at is not None}
+    return {p: max(0, at.offset - begun.get(p, 0)) if at else 0 for p, at in ends.items()}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 
+from partage.bridge import EXCHANGES, Call
+from partage.bridge.exchange import Surroundings
+from partage.broker.broker import Broker
+from partage.log.memory import MemoryDisk
 from partage.model.errors import ErrorCode
+from partage.model.settings import BrokerSettings
 from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from partage.wire.apis.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol
@@ -16,7 +22,7 @@ from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.offset_fetch import OFFSET_FETCH, OffsetFetchGroup, OffsetFetchRequest
 from partage.wire.apis.sync_group import SYNC_GROUP
 
-from .asking import create, metadata
+from .asking import create
 from .grouping import (
     beat,
     commit,
@@ -154,16 +160,35 @@ def test_the_same_group_many_times_is_answered_once(raw, topic):
     assert [(r.group_id, r.error_code) for r in results] == [("g", 0)]
 
 
-def test_a_request_about_many_groups_holds_up_nobody(raw, other):
+class Heard(Call):
+    """A request whose response goes nowhere."""
+
+    body = None
+
+    def respond_encoded(self, body):
+        self.body = b"".join(body)
+
+
+def test_a_request_about_many_groups_holds_up_nobody():
     """They are asked some at a time, and whoever else wants something is served in between."""
     names = [f"g{n}" for n in range(10_000)]
-    raw.send(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=names))
-    served = 0
-    while raw.is_silent(0.001):
-        metadata(other)
-        served += 1
-    assert served > 4
-    assert [group.group_id for group in raw.receive().groups] == names
+
+    async def story():
+        broker = await Broker.start(MemoryDisk(), BrokerSettings(), host="127.0.0.1", port=0)
+        coordinator = broker._coordinator
+        around = Surroundings(shard_count=coordinator.shard_count, has_partition=lambda *_: True)
+        call = Heard(6, DescribeGroupsRequest(groups=names), "c", "/host", 0)
+        coordinator.serve(call, call.begin(EXCHANGES[DESCRIBE_GROUPS.key], around))
+        turns = 0
+        while call.body is None:
+            await asyncio.sleep(0)
+            turns += 1
+        await broker.stop()
+        answer = DESCRIBE_GROUPS.decode_response(6, call.body)
+        assert [group.group_id for group in answer.groups] == names
+        assert turns > 30
+
+    asyncio.run(story())
 
 
 # What cannot be.

@@ -63,8 +63,13 @@ class Consumer(Face):
         return self
 
     async def __anext__(self) -> Record:
+        if self._loan is not None and self._engine.version == self._seen:
+            record = self._loan.next()  # nothing has happened since the last one
+            if record is not None:
+                return record
+            self._loan = None
         while True:
-            version = self._engine.version
+            version = self._seen = self._engine.version
             await self._tend()
             if self._loan is not None:
                 record = self._loan.next()

@@ -8,6 +8,7 @@ of any make may share a group.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -35,7 +36,14 @@ from partage.wire.consumer_protocol import (
 )
 from partage.wire.primitives import Malformed
 
-PROTOCOL_TYPE = "consumer"
+PROTOCOL_TYPE: Final = "consumer"
+
+#: What begins the user data of an assignment that is none: the leader's reason follows.
+_NO_ASSIGNMENT: Final = b"partage: no assignment: "
+
+
+class LeaderFailed(Exception):  # noqa: N818 - as the name says, it was the leader
+    """The leader could not assign; the message is its reason."""
 
 
 class Assigning(msgspec.Struct, frozen=True):
@@ -110,22 +118,38 @@ class Embedding:
     def _check(self, assigning: Assigning, topics: Mapping[str, Topic], shares: Shares) -> None:
         if not isinstance(shares, Mapping):
             raise BadAssignment(f"{assigning.assignor.name} gave {type(shares).__name__}, no dict")
+        assignor = assigning.assignor
         check_assignment(
-            assigning.assignor.understand(assigning.members),
+            assignor.understand(assigning.members),
             topics,
             shares,
-            replicas=assigning.assignor.replicas,
-            cooperative=self.rebalance_protocol is RebalanceProtocol.COOPERATIVE,
+            replicas=assignor.replicas,
+            # Whatever we are ourselves: an eager leader may assign to cooperative members, in the
+            # second bounce of an upgrade from one to the other (KIP-429).
+            cooperative=RebalanceProtocol.COOPERATIVE in assignor.rebalance_protocols,
         )
+
+    def failed(self, members: Iterable[GroupMember], reason: str) -> dict[str, bytes]:
+        """What everybody is given where the coordinator cannot be told that there is nothing.
+
+        Members of ours find the reason in it (`adopted`). Others see an assignment of no
+        partitions, and may go on; Java's would end at an assignment of no bytes.
+        """
+        written = encode_assignment(Assignment(assigned_partitions=[], user_data=_NO_ASSIGNMENT + reason.encode()))
+        return {member.member_id: written for member in members}
 
     def adopted(self, protocol: str, assignment: bytes, generation: int) -> list[TopicPartition]:
         """Read an assignment, and let the assignor know of it.
 
         Raises:
+            LeaderFailed: there is none.
             Malformed: the bytes are no assignment.
         """
-        assigned = decode_assignment(assignment).assigned_partitions if assignment else []
-        share = {topic.topic: list(topic.partitions) for topic in assigned}
+        said = decode_assignment(assignment) if assignment else _NOTHING
+        user_data = bytes(said.user_data or b"")
+        if user_data.startswith(_NO_ASSIGNMENT):
+            raise LeaderFailed(user_data.removeprefix(_NO_ASSIGNMENT).decode(errors="replace"))
+        share = {topic.topic: list(topic.partitions) for topic in said.assigned_partitions}
         self._offered[protocol].on_assignment(share, generation)
         return [TopicPartition(topic, number) for topic, of in share.items() for number in of]
 

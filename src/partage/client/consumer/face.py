@@ -30,6 +30,7 @@ class Face:
         ours, client = parse_options(options)
         self._engine = Engine(bootstrap_servers, ours, client)
         self._loan: Loan | None = None
+        self._seen = -1  # the version of the engine at which a loop last looked around
         self._place: Place | None = None if ours.group_id is None else Place(self._engine)
 
     # Which group.

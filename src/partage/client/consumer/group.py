@@ -11,18 +11,17 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 import msgspec
 
 from partage.bridge.membership import error_of
 from partage.client.cluster import Cluster
+from partage.client.consumer.embedded import Asked, EmbeddedProtocol
 from partage.client.consumer.embedding import Embedding
 from partage.client.consumer.errors import NothingAssigned
-from partage.client.consumer.leading import described
 from partage.client.consumer.owners import Holdings, Owner
 from partage.client.consumer.watching import Watching
 from partage.client.errors import ClientError, RequestRefused
@@ -39,18 +38,12 @@ from partage.client.group.errors import (
 from partage.client.group.offsets import FENCED, NOBODY, Offsets, commit, committed
 from partage.client.topics import TopicPartition
 from partage.member.events import (
-    Assigned,
-    AssignFailed,
     CallbackDone,
     CommitAnswered,
-    Decoded,
-    DecodeFailed,
     Event,
     Leave,
     MetadataChanged,
     Polled,
-    Prepared,
-    PrepareFailed,
     Subscribed,
 )
 from partage.member.outcome import (
@@ -68,9 +61,6 @@ from partage.member.outcome import (
 )
 from partage.member.ownership import Ownership, RebalanceProtocol
 from partage.member.settings import MemberSettings
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +89,6 @@ class GroupOwner(Owner):
         self.attach(holdings)
         self.settings = settings
         self._cluster = cluster
-        self._embedding = embedding
         self._loop = asyncio.get_running_loop()
         protocol = RebalanceProtocol(embedding.rebalance_protocol.name.lower())
         self._ownership = Ownership(settings, protocol)
@@ -117,6 +106,9 @@ class GroupOwner(Owner):
         self._is_polling = False
         self._is_member = False
         self._watching = Watching(cluster, self._topics_changed, self._partitions_changed)
+        self._protocol = EmbeddedProtocol(
+            embedding, cluster, self._coordinator, settings.group_id, self._watching
+        )
         #: The call that the listener is due; read by the user's thread.
         self.due: Tell | None = None
         self._next_due: Tell | None = None
@@ -277,14 +269,8 @@ class GroupOwner(Owner):
 
     def _perform(self, action: Action) -> None:
         match action:
-            case Describe():
-                self._driver.begin(self._describe(action))
-            case Assign():
-                self._driver.begin(self._assign(action))
-            case Decode():
-                self._driver.begin(self._decode(action))
-            case Watch():
-                self._driver.begin(self._keep_watch(action))
+            case Describe() | Assign() | Decode() | Watch():
+                self._driver.begin(self._answer(action))
             case Tell():
                 self._next_due = action  # once what is assigned is held, so that it can be sought
             case Report(problem=problem, reason=reason):
@@ -303,68 +289,10 @@ class GroupOwner(Owner):
         self._errors.append(error)
         self.holdings.wake()
 
-    async def _describe(self, action: Describe) -> None:
-        try:
-            protocols = await self._off_loop(
-                self._embedding.describe, self._ownership.topics, action.owned, action.generation
-            )
-        except Exception as error:  # an assignor of the user's
-            log.exception("an assignor could not write its user data")
-            failed = PrepareFailed(at_ms=now_ms(), serial=action.serial, reason=_story(error))
-            self._driver.handle(failed)
-        else:
-            done = Prepared(at_ms=now_ms(), serial=action.serial, protocols=protocols)
-            self._driver.handle(done)
-
-    async def _assign(self, action: Assign) -> None:
-        try:
-            assigning = self._embedding.assigning(action.protocol, action.members)
-            topics = await described(
-                self._cluster,
-                self._coordinator,
-                self.settings.group_id,
-                assigning.assignor,
-                await self._watching.lead(assigning.topics),
-            )
-            assignments = await self._off_loop(self._embedding.assigned, assigning, topics)
-        except Exception as error:  # an assignor of the user's, or a subscription not to be read
-            reason = _story(error)
-            log.error("the assignment of %s failed: %s", self.settings.group_id, reason)
-            self._driver.handle(AssignFailed(at_ms=now_ms(), serial=action.serial, reason=reason))
-        else:
-            self._driver.handle(
-                Assigned(at_ms=now_ms(), serial=action.serial, assignments=assignments)
-            )
-
-    async def _decode(self, action: Decode) -> None:
-        try:
-            partitions = await self._off_loop(
-                self._embedding.adopted, action.protocol, action.assignment, action.generation
-            )
-        except Exception as error:  # bytes that are no assignment, or an assignor of the user's
-            reason = f"the assignment cannot be taken over: {_story(error)}"
-            self._driver.handle(DecodeFailed(at_ms=now_ms(), serial=action.serial, reason=reason))
-        else:
-            fits = all(self._watching.is_wanted(partition.topic) for partition in partitions)
-            self._driver.handle(
-                Decoded(
-                    at_ms=now_ms(),
-                    serial=action.serial,
-                    partitions=tuple((p.topic, p.partition) for p in partitions),
-                    fits=fits,
-                )
-            )
-
-    async def _keep_watch(self, action: Watch) -> None:
-        """The last assignment stands: what was it made of?"""
-        protocol = self._ownership.membership.protocol
-        if protocol is not None:
-            assigning = self._embedding.assigning(protocol, action.members)
-            await self._watching.lead(assigning.topics)
-
-    async def _off_loop(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run what is the user's, or may take long, in a thread of its own."""
-        return await self._loop.run_in_executor(None, partial(work, *args, **kwargs))
+    async def _answer(self, action: Asked) -> None:
+        event = await self._protocol.answer(action, self._ownership)
+        if event is not None:
+            self._driver.handle(event)
 
     # What has changed.
 
@@ -404,7 +332,3 @@ class GroupOwner(Owner):
         while True:
             await asyncio.sleep(_LOOKED_EVERY_S)
             self._settled()
-
-
-def _story(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

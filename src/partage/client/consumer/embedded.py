@@ -1,0 +1,126 @@
+"""The consumer's protocol at work: what a member's core asks of it, answered with an event.
+
+Whatever is the user's (an assignor) or may take long runs in a thread, off the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import ParamSpec, TypeAlias, TypeVar
+
+from partage.client.cluster import Cluster
+from partage.client.consumer.embedding import Embedding
+from partage.client.consumer.leading import described
+from partage.client.consumer.watching import Watching
+from partage.client.group.coordinator import Coordinator
+from partage.client.group.driver import now_ms
+from partage.member.events import (
+    Assigned,
+    AssignFailed,
+    Decoded,
+    DecodeFailed,
+    Event,
+    Prepared,
+    PrepareFailed,
+)
+from partage.member.outcome import Assign, Decode, Describe, Watch
+from partage.member.ownership import Ownership
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Asked: TypeAlias = Describe | Assign | Decode | Watch
+
+log = logging.getLogger(__name__)
+
+
+class EmbeddedProtocol:
+    """What one member answers its core, on the loop."""
+
+    def __init__(
+        self,
+        embedding: Embedding,
+        cluster: Cluster,
+        coordinator: Coordinator,
+        group_id: str,
+        watching: Watching,
+    ) -> None:
+        self._embedding = embedding
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._group_id = group_id
+        self._watching = watching
+
+    async def answer(self, action: Asked, member: Ownership) -> Event | None:
+        """The event that answers what the member's core asked."""
+        match action:
+            case Describe():
+                return await self._describe(action, member.topics)
+            case Assign():
+                return await self._assign(action)
+            case Decode():
+                return await self._decode(action)
+            case Watch():
+                await self._keep_watch(action, member.membership.protocol)
+                return None
+
+    async def _describe(self, action: Describe, topics: frozenset[str]) -> Event:
+        try:
+            protocols = await _off_loop(
+                self._embedding.describe, topics, action.owned, action.generation
+            )
+        except Exception as error:  # an assignor of the user's
+            log.exception("an assignor could not write its user data")
+            return PrepareFailed(at_ms=now_ms(), serial=action.serial, reason=_story(error))
+        return Prepared(at_ms=now_ms(), serial=action.serial, protocols=protocols)
+
+    async def _assign(self, action: Assign) -> Event:
+        try:
+            assigning = self._embedding.assigning(action.protocol, action.members)
+            topics = await described(
+                self._cluster,
+                self._coordinator,
+                self._group_id,
+                assigning.assignor,
+                await self._watching.lead(assigning.topics),
+            )
+            assignments = await _off_loop(self._embedding.assigned, assigning, topics)
+        except Exception as error:  # an assignor of the user's, or a subscription not to be read
+            reason = _story(error)
+            log.error("the assignment of %s failed: %s", self._group_id, reason)
+            return AssignFailed(at_ms=now_ms(), serial=action.serial, reason=reason)
+        return Assigned(at_ms=now_ms(), serial=action.serial, assignments=assignments)
+
+    async def _decode(self, action: Decode) -> Event:
+        try:
+            partitions = await _off_loop(
+                self._embedding.adopted, action.protocol, action.assignment, action.generation
+            )
+        except Exception as error:  # bytes that are no assignment, or an assignor of the user's
+            reason = f"the assignment cannot be taken over: {_story(error)}"
+            return DecodeFailed(at_ms=now_ms(), serial=action.serial, reason=reason)
+        return Decoded(
+            at_ms=now_ms(),
+            serial=action.serial,
+            partitions=tuple((p.topic, p.partition) for p in partitions),
+            fits=all(self._watching.is_wanted(p.topic) for p in partitions),
+        )
+
+    async def _keep_watch(self, action: Watch, protocol: str | None) -> None:
+        """The last assignment stands (KIP-814): what was it made of?"""
+        if protocol is not None:
+            assigning = self._embedding.assigning(protocol, action.members)
+            await self._watching.lead(assigning.topics)
+
+
+async def _off_loop(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run what is the user's, or may take long, in a thread."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(None, partial(work, *args, **kwargs))
+
+
+def _story(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -173,10 +173,15 @@ class Assigned(Event, frozen=True, gc=False, kw_only=True):
 
 
 class AssignFailed(Event, frozen=True, gc=False, kw_only=True):
-    """The assignor raised, or what it gave is no assignment."""
+    """The assignor raised, or what it gave is no assignment.
+
+    ``assignments`` tell the members so in the embedded protocol, for coordinators that do not know
+    what a SyncGroup without an assignment means.
+    """
 
     serial: int
     reason: str
+    assignments: dict[str, bytes] = {}
 
 
 class Adopted(Event, frozen=True, gc=False, kw_only=True):

@@ -112,7 +112,7 @@ def assigned(member: Member, turn: Turn, event: Assigned) -> None:
 def assign_failed(member: Member, turn: Turn, event: AssignFailed) -> None:
     """The group is told, instead of being left to time out."""
     if event.serial == member.awaited:
-        _sync(member, turn, {}, event.reason)
+        _sync(member, turn, event.assignments, event.reason)
 
 
 def _sync(member: Member, turn: Turn, assignments: dict[str, bytes], error: str | None) -> None:

@@ -39,6 +39,13 @@ class Told(RebalanceListener):
         if self.do is not None:
             self.do(name, partitions)
 
+    def holds(self):
+        """What is owned by what was told."""
+        held = set()
+        for name, partitions in self.calls:
+            held = held | partitions if name == "assigned" else held - partitions
+        return held
+
     def on_partitions_revoked(self, partitions):
         self._note("revoked", partitions)
 
@@ -152,7 +159,7 @@ def test_a_static_member_comes_back_to_its_partitions(member_of, topic):
     first, second = member_of(group_instance_id="a"), member_of(group_instance_id="b")
     first.subscribe([topic])
     second.subscribe([topic], heard := Told())
-    until(lambda: shared(first, second), first, second)
+    until(lambda: shared(first, second) and len(heard.holds()) == 3, first, second)
     had = first.assignment()
     calls = len(heard.calls)
     first.close()

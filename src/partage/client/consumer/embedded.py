@@ -12,7 +12,7 @@ from functools import partial
 from typing import ParamSpec, TypeAlias, TypeVar
 
 from partage.client.cluster import Cluster
-from partage.client.consumer.embedding import Embedding
+from partage.client.consumer.embedding import Embedding, LeaderFailed
 from partage.client.consumer.leading import described
 from partage.client.consumer.watching import Watching
 from partage.client.group.coordinator import Coordinator
@@ -91,7 +91,12 @@ class EmbeddedProtocol:
         except Exception as error:  # an assignor of the user's, or a subscription not to be read
             reason = _story(error)
             log.error("the assignment of %s failed: %s", self._group_id, reason)
-            return AssignFailed(at_ms=now_ms(), serial=action.serial, reason=reason)
+            return AssignFailed(
+                at_ms=now_ms(),
+                serial=action.serial,
+                reason=reason,
+                assignments=self._embedding.failed(action.members, reason),
+            )
         return Assigned(at_ms=now_ms(), serial=action.serial, assignments=assignments)
 
     async def _decode(self, action: Decode) -> Event:
@@ -99,6 +104,8 @@ class EmbeddedProtocol:
             partitions = await _off_loop(
                 self._embedding.adopted, action.protocol, action.assignment, action.generation
             )
+        except LeaderFailed as error:
+            return DecodeFailed(at_ms=now_ms(), serial=action.serial, reason=str(error))
         except Exception as error:  # bytes that are no assignment, or an assignor of the user's
             reason = f"the assignment cannot be taken over: {_story(error)}"
             return DecodeFailed(at_ms=now_ms(), serial=action.serial, reason=reason)

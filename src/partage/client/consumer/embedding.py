@@ -41,6 +41,8 @@ PROTOCOL_TYPE: Final = "consumer"
 #: What begins the user data of an assignment that is none: the leader's reason follows.
 _NO_ASSIGNMENT: Final = b"partage: no assignment: "
 
+_NOTHING: Final = Assignment(assigned_partitions=[])
+
 
 class LeaderFailed(Exception):  # noqa: N818 - as the name says, it was the leader
     """The leader could not assign; the message is its reason."""
@@ -135,7 +137,8 @@ class Embedding:
         Members of ours find the reason in it (`adopted`). Others see an assignment of no
         partitions, and may go on; Java's would end at an assignment of no bytes.
         """
-        written = encode_assignment(Assignment(assigned_partitions=[], user_data=_NO_ASSIGNMENT + reason.encode()))
+        user_data = _NO_ASSIGNMENT + reason.encode()
+        written = encode_assignment(Assignment(assigned_partitions=[], user_data=user_data))
         return {member.member_id: written for member in members}
 
     def adopted(self, protocol: str, assignment: bytes, generation: int) -> list[TopicPartition]:

@@ -140,6 +140,22 @@ def test_describe_members(partage: Commands, readers: Readers) -> None:
     assert verbose[1].split()[-3] == readers.topic
 
 
+def test_members(partage: Commands, readers: Readers) -> None:
+    header, *rows = partage("groups", "members", readers.group).lines
+    first, last = ["GROUP", "CONSUMER-ID", "INSTANCE-ID"], ["ASSIGNOR", "#PARTITIONS", "ASSIGNMENT"]
+    assert header.split() == [*first, "CLIENT-ID", "HOST", *last]
+    told = {row.split()[3]: row.split()[5:] for row in rows}
+    assert set(told) == {"client-0", "client-1"}
+    assert sorted(told.values()) == [
+        ["range", "2", f"{readers.topic}(0-1)"],
+        ["range", "2", f"{readers.topic}(2-3)"],
+    ]
+    (group,) = partage("groups", "members", "--group", readers.group, "--json").json["groups"]
+    assert (group["group"], group["state"], group["assignor"]) == (readers.group, "Stable", "range")
+    (described,) = partage("groups", "describe", "-g", readers.group, "--json").json["groups"]
+    assert group["members"] == described["members"]
+
+
 def test_describe_state(partage: Commands, readers: Readers) -> None:
     ran = partage("groups", "describe", "--all-groups", "--state")
     (row,) = [line for line in ran.lines if line.startswith(f"{readers.group} ")]
@@ -229,6 +245,11 @@ def test_a_group_that_is_not_of_consumers(partage: Commands, name: str) -> None:
         (["describe", "--all-groups", "--group", "g"], "either --group or --all-groups", 2),
         (["describe", "-g", "g", "--members", "--state"], "do not go together", 2),
         (["list", "--state", "asleep"], "no such state: asleep", 2),
+        (["members"], "members wants a group", 2),
+        (["members", "nobody"], "no such group: nobody", 1),
+        (["members", "nobody", "--watch"], "no such group: nobody", 1),
+        (["members", "g", "--watch", "--json"], "do not go together", 2),
+        (["describe", "-g", "g", "--watch", "--json"], "do not go together", 2),
         (["delete"], "Missing option '--group'", 2),
         (["delete", "--group", "nobody"], "group nobody was not deleted: no such group", 1),
     ],

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from partage.console.consume import JsonRecord
+from partage.console.group_members import Members
 from partage.console.groups import Deleted as DeletedGroups
 from partage.console.groups import GroupList, GroupStates
 from partage.console.produce import Produced
@@ -31,6 +32,7 @@ COMMANDS = [
     ["consume"],
     ["groups", "list"],
     ["groups", "describe"],
+    ["groups", "members"],
     ["groups", "reset-offsets"],
     ["groups", "delete"],
     ["topics", "delete"],
@@ -94,6 +96,13 @@ def test_the_examples_work(
         (Deleted, "{deleted, failed: [{topic, error}]}"),
         (DeletedGroups, "{deleted, failed: [{group, error}]}"),
         (GroupList, "{groups: [{group, protocol_type, type, state, members}]}"),
+        (
+            Members,
+            "{groups: [{group, state, protocol_type, assignor, "
+            "members: [{member_id, group_instance_id, client_id, host, "
+            "partitions: [{topic, partitions}], subscription, metadata_bytes, "
+            "assignment_bytes}]}]}",
+        ),
         (
             Resets,
             "{executed, groups: [{group, "

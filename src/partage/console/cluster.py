@@ -76,6 +76,11 @@ class Cluster:
         """A client for everything but records, made when it is first needed."""
         return self._client(AdminClient, {}, {})
 
+    def begin_anew(self) -> None:
+        """Forget what was seen so far; the next request goes out on new connections at once."""
+        self.__dict__.pop("admin", None)
+        self.troubles.clear()
+
     def producer(self, defaults: Mapping[str, Any], required: Mapping[str, Any]) -> Producer:
         """A producer; the user's properties go before ``defaults`` and after ``required``."""
         return self._client(Producer, defaults, required)

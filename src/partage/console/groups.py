@@ -12,22 +12,24 @@ from confluent_kafka import KafkaError
 from partage.console.cluster import Cluster, words
 from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
+from partage.console.group_members import Members, members
 from partage.console.group_states import (
     CONSUMER,
     UNKNOWN,
     GroupLine,
     GroupState,
     MemberState,
-    TopicPartitions,
     described,
     listed,
 )
 from partage.console.options import Json, with_cluster
 from partage.console.reset_offsets import Resets, reset_offsets
-from partage.console.show import count, json_help, note, print_json, print_table
+from partage.console.show import count, json_help, note, print_json, print_table, ranges
+from partage.console.watching import EVERY_S, Every, Watch, watch
 
 app = command_app("List, describe, reset and delete groups.")
 app.command("reset-offsets", epilog=json_help(Resets))(with_cluster()(reset_offsets))
+app.command("members", epilog=json_help(Members))(with_cluster()(members))
 
 STATES: Final = (
     "Empty",
@@ -122,6 +124,8 @@ def describe(
     state: Annotated[
         bool, typer.Option("--state", help="Show state, coordinator and protocol.")
     ] = False,
+    watched: Watch = False,
+    every: Every = EVERY_S,
     json: Json = False,
 ) -> None:
     """Show how far groups are, who is in them, who reads what. --json has it all.
@@ -137,18 +141,29 @@ def describe(
         raise misused("describe wants either --group or --all-groups")
     if offsets + members + state > 1:
         raise misused("--offsets, --members and --state do not go together")
-    found = described(cluster, None if all_groups else list(dict.fromkeys(group or [])))
+    if watched and json:
+        raise misused("--watch and --json do not go together")
+
+    def found() -> list[GroupState]:
+        return described(cluster, None if all_groups else list(dict.fromkeys(group or [])))
+
+    def show() -> None:
+        if state:
+            _print_states(found())
+        elif members:
+            _print_members(found(), cluster.verbose)
+        else:
+            for place, each in enumerate(found()):
+                if place:
+                    print()
+                _print_offsets(each, cluster.verbose)
+
     if json:
-        print_json(GroupStates(found))
-    elif state:
-        _print_states(found)
-    elif members:
-        _print_members(found, cluster.verbose)
+        print_json(GroupStates(found()))
+    elif watched:
+        watch(cluster, show, every)
     else:
-        for place, each in enumerate(found):
-            if place:
-                print()
-            _print_offsets(each, cluster.verbose)
+        show()
 
 
 @app.command("delete", epilog=json_help(Deleted))
@@ -248,7 +263,9 @@ def _print_members(groups: Sequence[GroupState], verbose: bool) -> None:
             note(f"group {group.group} has no members")
         for member in group.members:
             row = [group.group, *_identity(member), _assigned_count(member)]
-            row.append(" ".join(map(_ranges, member.partitions)) or None)
+            row.append(
+                " ".join(ranges(each.topic, each.partitions) for each in member.partitions) or None
+            )
             if verbose:
                 subscribed = None if member.subscription is None else ",".join(member.subscription)
                 row += [subscribed, member.metadata_bytes, member.assignment_bytes]
@@ -312,15 +329,3 @@ def _print_raw_members(group: GroupState) -> None:
     print(
         f"group {group.group}: protocol type {kind}, protocol {group.protocol or 'not chosen yet'}"
     )
-
-
-def _ranges(owned: TopicPartitions) -> str:
-    """``flights(0-3,7)``."""
-    spans: list[list[int]] = []
-    for number in owned.partitions:
-        if spans and spans[-1][1] == number - 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    shown = [f"{first}-{last}" if first < last else f"{first}" for first, last in spans]
-    return f"{owned.topic}({','.join(shown)})"

@@ -106,6 +106,18 @@ def size(number: int) -> str:
     return f"{amount:.1f} {unit}"
 
 
+def ranges(topic: str, partitions: Iterable[int]) -> str:
+    """Partitions of a topic, in order: ``flights(0-3,7)``."""
+    spans: list[list[int]] = []
+    for number in partitions:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    shown = [f"{first}-{last}" if first < last else f"{first}" for first, last in spans]
+    return f"{topic}({','.join(shown)})"
+
+
 class Progress:
     """Records and bytes so far, drawn on stderr while it is a terminal and not ``hidden``."""
 

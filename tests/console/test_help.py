@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from partage.console.consume import JsonRecord
+from partage.console.group_explain import Explanation
 from partage.console.group_members import Members
 from partage.console.groups import Deleted as DeletedGroups
 from partage.console.groups import GroupList, GroupStates
@@ -102,6 +103,12 @@ def test_the_examples_work(
             "members: [{member_id, group_instance_id, client_id, host, "
             "partitions: [{topic, partitions}], subscription, metadata_bytes, "
             "assignment_bytes}]}]}",
+        ),
+        (
+            Explanation,
+            "{group, assignor, known, repeated, members: [{member_id, group_instance_id, "
+            "client_id, subscription, owned: [{topic, partitions}], generation, rack}], "
+            "partitions: [{topic, partition, member_ids, owner_ids, why}]}",
         ),
         (
             Resets,

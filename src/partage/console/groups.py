@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError
 from partage.console.cluster import Cluster, words
 from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
+from partage.console.group_explain import Explanation, explain
 from partage.console.group_members import Members, members
 from partage.console.group_states import (
     CONSUMER,
@@ -30,6 +31,7 @@ from partage.console.watching import EVERY_S, Every, Watch, watch
 app = command_app("List, describe, reset and delete groups.")
 app.command("reset-offsets", epilog=json_help(Resets))(with_cluster()(reset_offsets))
 app.command("members", epilog=json_help(Members))(with_cluster()(members))
+app.command("explain", epilog=json_help(Explanation))(with_cluster()(explain))
 
 STATES: Final = (
     "Empty",

@@ -1,0 +1,257 @@
+"""``partage groups explain``: why each partition went where it went.
+
+The input is what the coordinator has kept of the last rebalance: each member's subscription, with
+what it owned then, and each one's assignment. The same assignor is run on it again here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from partage.assignors import (
+    Assignment,
+    Assignor,
+    ConsistentHashing,
+    CooperativeSticky,
+    CoPartitioned,
+    LagBased,
+    Member,
+    RackAware,
+    Range,
+    Reason,
+    Redundant,
+    RoundRobin,
+    Sticky,
+    Topic,
+    Weighted,
+    reasons,
+)
+from partage.console.cluster import Cluster
+from partage.console.failure import Failure
+from partage.console.group_states import CONSUMER, GroupState, described
+from partage.console.options import Json
+from partage.console.raw_groups import RawGroup, RawMember, raw_groups
+from partage.console.show import print_json, print_table, ranges
+from partage.wire.consumer_protocol import decode_assignment, decode_subscription
+from partage.wire.primitives import Malformed
+
+#: Those that explain themselves without options that only their members know.
+_KNOWN: Final[Mapping[str, type[Assignor]]] = {
+    each.name: each
+    for each in (
+        ConsistentHashing,
+        CoPartitioned,
+        CooperativeSticky,
+        LagBased,
+        RackAware,
+        Range,
+        Redundant,
+        RoundRobin,
+        Sticky,
+        Weighted,
+    )
+}
+#: Of them, those whose result depends on nothing but what is asked for here.
+_REPEATABLE: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+
+
+class InputPartitions(msgspec.Struct, frozen=True):
+    """Partitions of a topic that a member said it owned when it joined."""
+
+    topic: str
+    partitions: list[int]
+
+
+class Input(msgspec.Struct, frozen=True):
+    """What the leader knew of a member; ``generation`` is null where the member did not say."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    subscription: list[str]
+    owned: list[InputPartitions]
+    generation: int | None
+    rack: str | None
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """``partage groups explain --json``.
+
+    ``repeated`` says whether the assignor gives the same result once more; null where that cannot
+    be told from here.
+    """
+
+    group: str
+    assignor: str
+    known: bool
+    repeated: bool | None
+    members: list[Input]
+    partitions: list[Reason]
+
+
+def explain(
+    cluster: Cluster,
+    group: Annotated[str, typer.Option("--group", "-g", "-G", metavar="GROUP", help="The group.")],
+    json: Json = False,
+) -> None:
+    """Show what the group's last leader knew, and why each partition went where it went.
+
+    Who led is not told by the coordinator. Partitions of an eager group have no owner before.
+
+    \b
+    Examples:
+      partage groups explain --group readers
+      partage groups explain --group readers --json
+    """
+    (state,) = described(cluster, [group])
+    raw = raw_groups(cluster, [group]).get(group)
+    told = _explained(cluster, state, raw)
+    if json:
+        print_json(told)
+    else:
+        _print(told)
+
+
+def _explained(cluster: Cluster, state: GroupState, raw: RawGroup | None) -> Explanation:
+    name = state.group
+    if state.protocol_type != CONSUMER:
+        raise Failure(f"group {name} is of type {state.protocol_type}: only its members can tell")
+    if state.type != "Classic" or raw is None:
+        raise Failure(f"group {name} is assigned by its coordinator, which does not say why")
+    if state.state != "Stable" or not raw.members:
+        raise Failure(
+            f"group {name} is {state.state}; there is something to explain once it is Stable"
+        )
+    instances = {each.member_id: each.group_instance_id for each in state.members}
+    try:
+        members = [_member(each, instances.get(each.member_id)) for each in raw.members]
+        assignment = {each.member_id: _assigned(each) for each in raw.members}
+    except Malformed as error:
+        raise Failure(
+            f"a member of group {name} speaks of itself in another way: {error}"
+        ) from error
+    there = cluster.metadata().topics
+    topics = {
+        topic: Topic(name=topic, partition_count=len(there[topic].partitions))
+        for topic in sorted({topic for member in members for topic in member.topics})
+        if topic in there
+    }
+    kind = _KNOWN.get(
+        raw.protocol.partition("-v")[0] if raw.protocol not in _KNOWN else raw.protocol
+    )
+    assignor = kind() if kind is not None else None
+    understood = members if assignor is None else assignor.understand(members)
+    return Explanation(
+        group=name,
+        assignor=raw.protocol,
+        known=assignor is not None,
+        repeated=_is_repeated(assignor, members, topics, assignment),
+        members=[
+            _input(member, each.client_id)
+            for member, each in zip(understood, raw.members, strict=True)
+        ],
+        partitions=reasons(members, topics, assignment)
+        if assignor is None
+        else assignor.explain(members, topics, assignment),
+    )
+
+
+def _member(raw: RawMember, instance_id: str | None) -> Member:
+    said = decode_subscription(raw.metadata)
+    return Member(
+        member_id=raw.member_id,
+        instance_id=instance_id,
+        topics=tuple(said.topics),
+        owned={each.topic: tuple(each.partitions) for each in said.owned_partitions},
+        generation=said.generation_id,
+        rack=said.rack_id,
+        user_data=bytes(said.user_data or b""),
+    )
+
+
+def _assigned(raw: RawMember) -> dict[str, tuple[int, ...]]:
+    if not raw.assignment:
+        return {}
+    assigned = decode_assignment(raw.assignment).assigned_partitions
+    return {each.topic: tuple(each.partitions) for each in assigned}
+
+
+def _is_repeated(
+    assignor: Assignor | None,
+    members: Sequence[Member],
+    topics: Mapping[str, Topic],
+    assignment: Assignment,
+) -> bool | None:
+    """Racks of replicas are not to be had here, so what goes by racks is not run again."""
+    if assignor is None or assignor.name not in _REPEATABLE or any(each.rack for each in members):
+        return None
+    again = assignor.assign(members, topics)
+    return _flat(again) == _flat(assignment)
+
+
+def _flat(assignment: Assignment) -> set[tuple[str, str, int]]:
+    return {
+        (member_id, topic, partition)
+        for member_id, share in assignment.items()
+        for topic, partitions in share.items()
+        for partition in partitions
+    }
+
+
+def _input(member: Member, client_id: str) -> Input:
+    return Input(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=client_id,
+        subscription=sorted(member.topics),
+        owned=[
+            InputPartitions(topic, sorted(numbers))
+            for topic, numbers in sorted(member.owned.items())
+            if numbers
+        ],
+        generation=member.generation if member.generation >= 0 else None,
+        rack=member.rack,
+    )
+
+
+def _print(told: Explanation) -> None:
+    print_table(
+        ["MEMBER-ID", "CLIENT-ID", "SUBSCRIPTION", "OWNED", "SINCE-GENERATION", "RACK"],
+        [
+            (
+                each.member_id,
+                each.client_id,
+                ",".join(each.subscription),
+                " ".join(ranges(owned.topic, owned.partitions) for owned in each.owned) or None,
+                each.generation,
+                each.rack,
+            )
+            for each in told.members
+        ],
+    )
+    print()
+    print_table(
+        ["TOPIC", "PARTITION", "HAD", "HAS", "WHY"],
+        [
+            (
+                each.topic,
+                each.partition,
+                ",".join(each.owner_ids) or None,
+                ",".join(each.member_ids) or None,
+                each.why,
+            )
+            for each in told.partitions
+        ],
+    )
+    print(f"group {told.group}: assigned by {told.assignor}, {_REPEATED[told.repeated]}")
+
+
+_REPEATED: Final = {
+    True: "which gives the same again",
+    False: "which gives something else when it is run again now",
+    None: "which was not run again",
+}

@@ -1,0 +1,85 @@
+"""``partage groups explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import Consumer
+
+from .commands import Commands
+from .generic_member import GenericMember
+
+
+class Group:
+    """Members of one group, which share a topic evenly once they are `settled`."""
+
+    def __init__(self, servers: str, group: str, topic: str, partitions: int) -> None:
+        self._settings = {"bootstrap.servers": servers, "group.id": group}
+        self._settings |= {"heartbeat.interval.ms": "100"}
+        self._topic = topic
+        self._partitions = partitions
+        self.members: list[Consumer] = []
+
+    def join(self, assignor: str, client_id: str) -> None:
+        strategy = {"partition.assignment.strategy": assignor, "client.id": client_id}
+        member = Consumer({**self._settings, **strategy})
+        member.subscribe([self._topic])
+        self.members.append(member)
+        even = self._partitions // len(self.members)
+        while any(len(each.assignment()) != even for each in self.members):
+            for each in self.members:
+                each.poll(0.02)
+
+
+@pytest.fixture
+def group(broker: str, topic: str) -> Iterator[Group]:
+    """On a topic of four partitions; it has the topic's name."""
+    with ExitStack() as stack:
+        made = Group(broker, topic, topic, 4)
+        yield made
+        for member in made.members:
+            stack.callback(member.close)
+
+
+def test_what_stayed_and_what_moved(partage: Commands, topic: str, group: Group) -> None:
+    group.join("cooperative-sticky", "first")
+    group.join("cooperative-sticky", "second")
+    told = partage("groups", "explain", "-g", topic, "--json").json
+    assert (told["assignor"], told["known"], told["repeated"]) == ("cooperative-sticky", True, True)
+    clients = {each["member_id"]: each["client_id"] for each in told["members"]}
+    owned = {each["client_id"]: each["owned"] for each in told["members"]}
+    (kept,) = owned["first"]
+    assert len(kept["partitions"]) == 2  # it has revoked the others already
+    assert owned["second"] == []
+    stays = {
+        each["partition"]: clients[each["member_ids"][0]]
+        for each in told["partitions"]
+        if each["why"] == "stays with its owner"
+    }
+    assert stays == dict.fromkeys(kept["partitions"], "first")
+    new = [each for each in told["partitions"] if each["partition"] not in stays]
+    assert [clients[each["member_ids"][0]] for each in new] == ["second", "second"]
+    assert all(each["why"].startswith("nobody owned it") for each in new)
+
+
+def test_as_a_table(partage: Commands, topic: str, group: Group) -> None:
+    group.join("range", "only")
+    header, member, _, columns, *rows, total = partage("groups", "explain", "-g", topic).lines
+    assert header.split()[:3] == ["MEMBER-ID", "CLIENT-ID", "SUBSCRIPTION"]
+    assert member.split()[1:3] == ["only", topic]
+    assert columns.split() == ["TOPIC", "PARTITION", "HAD", "HAS", "WHY"]
+    assert [row.split()[:3] for row in rows] == [[topic, str(n), "-"] for n in range(4)]
+    assert total == f"group {topic}: assigned by range, which gives the same again"
+
+
+def test_what_cannot_be_explained(partage: Commands, topic: str) -> None:
+    explain = ("groups", "explain", "-g", topic)
+    assert partage.fails(*explain) == f"no such group: {topic}"
+    with GenericMember(partage.bootstrap_servers, topic, b"hello", b"assigned"):
+        error = partage.fails(*explain)
+        assert error == f"group {topic} is of type connect: only its members can tell"
+    partage("consume", "-t", topic, "--group", f"{topic}-e", "--from-beginning", "-e")
+    error = partage.fails("groups", "explain", "-g", f"{topic}-e")
+    assert "there is something to explain once it is Stable" in error

@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from partage.client.consumer import Consumer
+    from partage.client.membership import Membership
 
 __version__ = "0.1.0"
 
-__all__ = ["Consumer", "__version__"]
+__all__ = ["Consumer", "Membership", "__version__"]
+
+_ELSEWHERE = {
+    "Consumer": "partage.client.consumer",
+    "Membership": "partage.client.membership",
+}
 
 
 def __getattr__(name: str) -> object:
     # Imported when it is used, so that `import partage` stays light (PEP 562).
-    if name == "Consumer":
-        consumer: object = import_module("partage.client.consumer").Consumer
-        return consumer
+    if name in _ELSEWHERE:
+        found: object = getattr(import_module(_ELSEWHERE[name]), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

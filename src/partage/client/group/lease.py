@@ -1,0 +1,60 @@
+"""How long a member is surely in its generation, by its own clock.
+
+The coordinator counts a session from when it last heard of the member. That was no earlier than the
+member sent what was then accepted, so a session counted from there ends first, however long the
+answer took and however long the process stood still. It is what work may rest on that must not be
+done by two at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from partage.member.events import Event, HeartbeatAnswered, SyncAnswered
+from partage.member.membership import Membership
+from partage.member.outcome import Abandon, Outcome, SendHeartbeat, SendSync
+from partage.member.settings import MemberSettings
+from partage.member.states import MemberState
+from partage.model.errors import ErrorCode
+
+#: Heartbeats sent in these are of a generation that is complete: only there does a session that
+#: was accepted outlast the time that the group waits for a member to sync.
+_SYNCED: Final = frozenset({MemberState.ADOPTING, MemberState.STABLE})
+
+
+class Leased:
+    """A member's core that notes, in passing, until when the member has its place."""
+
+    def __init__(self, core: Membership, settings: MemberSettings) -> None:
+        self._core = core
+        # A rebalance that this member does not join may end without it, and begins after what was
+        # last accepted; so the shorter of both times is the safe one.
+        self._lease_ms = min(settings.session_timeout_ms, settings.rebalance_timeout_ms)
+        self._sent: dict[int, int] = {}
+        self._proven_ms: int | None = None
+
+    @property
+    def ends_ms(self) -> int | None:
+        """Until when nobody else can have this member's place; None if it has none."""
+        return None if self._proven_ms is None else self._proven_ms + self._lease_ms
+
+    def handle(self, event: Event) -> Outcome:
+        """See `Membership.handle`."""
+        outcome = self._core.handle(event)
+        if not self._core.is_in_generation or any(
+            isinstance(action, Abandon) for action in outcome.actions
+        ):
+            self._sent.clear()
+            self._proven_ms = None
+            return outcome
+        if isinstance(event, HeartbeatAnswered | SyncAnswered):
+            sent_ms = self._sent.pop(event.serial, None)
+            if sent_ms is not None and event.error is ErrorCode.NONE:
+                self._proven_ms = max(sent_ms, self._proven_ms or sent_ms)
+        for action in outcome.actions:
+            match action:
+                case SendHeartbeat(serial=serial) if self._core.state in _SYNCED:
+                    self._sent[serial] = event.at_ms
+                case SendSync(serial=serial):
+                    self._sent[serial] = event.at_ms
+        return outcome

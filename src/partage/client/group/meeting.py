@@ -1,0 +1,304 @@
+"""What is embedded in the group of a `Membership`: metadata and states, in JSON or bytes.
+
+`Meeting` does what a member's core asks: it describes this member, has the leader assign, takes
+the state over, and tells the listener, one call after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from partage.client.group.driver import Driver, now_ms
+from partage.client.group.errors import AssignmentFailed, MemberFailed
+from partage.member.events import (
+    Adopted,
+    Assigned,
+    AssignFailed,
+    GroupMember,
+    Prepared,
+    Protocol,
+    RejoinWanted,
+    Released,
+)
+from partage.member.membership import Membership as Core
+from partage.member.outcome import (
+    Abandon,
+    Action,
+    Adopt,
+    Fail,
+    Left,
+    Prepare,
+    Release,
+    Report,
+)
+from partage.member.outcome import Assign as AssignWanted
+
+log = logging.getLogger(__name__)
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """A member as the leader sees it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: Any
+
+
+class Round(msgspec.Struct, frozen=True):
+    """What the leader decides about: the members of a generation, in the order of their ids."""
+
+    generation: int
+    leader: str
+    members: Sequence[Peer]
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What a member has in a generation; ``state`` is what the leader gave it, None if nothing."""
+
+    generation: int
+    member_id: str
+    is_leader: bool
+    state: Any
+
+
+#: Gives each member its state, by member id; called by the leader.
+Assign = Callable[[Round], Mapping[str, Any]]
+
+
+def everyone(meeting: Round) -> dict[str, Any]:
+    """Everybody is given the metadata of all, by member id."""
+    all_of_them = {member.member_id: member.metadata for member in meeting.members}
+    return dict.fromkeys(all_of_them, all_of_them)
+
+
+class MembershipListener:
+    """The base of listeners; override what you need, as functions or coroutine functions.
+
+    Calls come one after the other. What one raises is logged, and the membership goes on.
+    """
+
+    def on_rejoining(self, standing: Standing | None) -> Awaitable[None] | None:
+        """About to join, again if there is a standing: give up what may not be kept meanwhile.
+
+        The group waits for it, no longer than ``rebalance_timeout_ms``.
+        """
+
+    def on_assigned(self, standing: Standing) -> Awaitable[None] | None:
+        """A generation is complete, and this is the member's standing in it."""
+
+    def on_leaving(self, standing: Standing) -> Awaitable[None] | None:
+        """About to leave; the coordinator hears of it after this."""
+
+    def on_lost(self, reason: str) -> Awaitable[None] | None:
+        """Out of the generation already: what this member had may be somebody else's."""
+
+
+class Codec:
+    """How metadata and states become bytes: as JSON, or as they are."""
+
+    def __init__(self, *, is_raw: bool) -> None:
+        self._is_raw = is_raw
+
+    def encode(self, value: Any) -> bytes:
+        """Raises TypeError for what cannot be encoded."""
+        if not self._is_raw:
+            return json.dumps(value, separators=(",", ":")).encode()
+        if not isinstance(value, bytes):
+            raise TypeError(f"metadata is bytes, so this is to be bytes too: {value!r}")
+        return value
+
+    def decode(self, encoded: bytes, what: str) -> Any:
+        """Raises ValueError for bytes that are no JSON."""
+        if self._is_raw:
+            return encoded
+        try:
+            return json.loads(encoded) if encoded else None
+        except ValueError as error:
+            raise ValueError(f"{what} is no JSON: {error}") from None
+
+
+class Meeting:
+    """One member's part in its group."""
+
+    def __init__(
+        self,
+        core: Core,
+        codec: Codec,
+        protocol: str,
+        metadata: Any,
+        assign: Assign,
+        listener: MembershipListener,
+    ) -> None:
+        self._core = core
+        self._codec = codec
+        self._protocol = protocol
+        self._assigning = assign
+        self._listener = listener
+        self._turns = asyncio.Lock()  # one call of the listener after the other
+        self._era = 0  # goes up whenever what was asked becomes void
+        self._errors: deque[Exception] = deque()
+        self._failure: MemberFailed | None = None
+        self._out = asyncio.Event()
+        self._changed = asyncio.Event()
+        self.standing: Standing | None = None
+        self.describe(metadata)
+
+    def begin(self, driver: Driver) -> None:
+        """Before the first event."""
+        self._driver = driver
+
+    def describe(self, metadata: Any) -> None:
+        """Have this as metadata from the next join on."""
+        self._metadata_bytes = self._codec.encode(metadata)
+        self.metadata = metadata
+
+    # Waiting.
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the member is out of the group."""
+        return self._out.is_set()
+
+    async def out(self) -> None:
+        """Wait until the member is out of the group."""
+        await self._out.wait()
+
+    async def told(self) -> None:
+        """Wait until the listener is through with what it is due."""
+        async with self._turns:
+            pass
+
+    async def change(self) -> None:
+        """Wait until something is different."""
+        await self._changed.wait()
+
+    def wake(self) -> None:
+        """Have everybody who waits look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def raise_errors(self) -> None:
+        """Raise what there is to be raised."""
+        if self._failure is not None:
+            raise self._failure
+        if self._errors:
+            raise self._errors.popleft()
+
+    # What the core asks.
+
+    def settled(self) -> None:
+        """After each event."""
+
+    def perform(self, action: Action) -> None:
+        """Begin what the core asks for."""
+        match action:
+            case Prepare():
+                self._driver.begin(self._prepare(action))
+            case AssignWanted():
+                self._driver.begin(self._assign(action))
+            case Adopt():
+                self._driver.begin(self._adopt(action, self._era))
+            case Abandon(reason=reason):
+                self._end()
+                self._driver.begin(self._call(self._listener.on_lost, reason))
+            case Release():
+                self._driver.begin(self._release(action, self._end()))
+            case Report(reason=reason):
+                self._raise(AssignmentFailed(reason))
+            case Fail(error=error, reason=reason):
+                self._failure = MemberFailed(self._core.settings.group_id, error, reason)
+                self._out.set()
+                self.wake()
+            case Left():
+                self._out.set()
+                self.wake()
+
+    def _end(self) -> Standing | None:
+        """The standing is over; what it was."""
+        self._era += 1
+        standing, self.standing = self.standing, None
+        return standing
+
+    def _raise(self, error: Exception) -> None:
+        self._errors.append(error)
+        self.wake()
+
+    async def _prepare(self, action: Prepare) -> None:
+        await self._call(self._listener.on_rejoining, self.standing)
+        protocols = (Protocol(self._protocol, self._metadata_bytes),)
+        self._driver.handle(Prepared(at_ms=now_ms(), serial=action.serial, protocols=protocols))
+
+    async def _assign(self, action: AssignWanted) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            states = await loop.run_in_executor(None, self._states, action, self._core.member_id)
+        except Exception as error:  # the user's, or metadata of another make
+            reason = f"{type(error).__name__}: {error}"
+            group_id = self._core.settings.group_id
+            log.error("the assignment of group %s failed: %s", group_id, reason)
+            self._driver.handle(AssignFailed(at_ms=now_ms(), serial=action.serial, reason=reason))
+        else:
+            done = Assigned(at_ms=now_ms(), serial=action.serial, assignments=states)
+            self._driver.handle(done)
+
+    def _states(self, action: AssignWanted, leader: str) -> dict[str, bytes]:
+        """Have the members' states made; in a thread."""
+        peers = sorted(map(self._peer, action.members), key=lambda peer: peer.member_id)
+        given = self._assigning(Round(action.generation, leader, peers))
+        if not isinstance(given, Mapping):
+            raise TypeError(f"assign gave {type(given).__name__}, no states by member id")
+        strangers = set(given) - {peer.member_id for peer in peers}
+        if strangers:
+            raise ValueError(f"assign gave a state to {sorted(strangers)}: no such members")
+        return {member_id: self._codec.encode(state) for member_id, state in given.items()}
+
+    def _peer(self, member: GroupMember) -> Peer:
+        whose = f"the metadata of {member.member_id!r}"
+        metadata = self._codec.decode(member.metadata, whose)
+        return Peer(member.member_id, member.instance_id, metadata)
+
+    async def _adopt(self, action: Adopt, era: int) -> None:
+        async with self._turns:
+            if era != self._era:
+                return  # void by now
+            try:
+                state = self._codec.decode(action.assignment, "this member's state")
+            except ValueError as error:
+                self._raise(AssignmentFailed(str(error)))
+                at_ms = now_ms()
+                self._driver.handle(RejoinWanted(at_ms=at_ms, reason=str(error), backs_off=True))
+                self._driver.handle(Adopted(at_ms=now_ms(), serial=action.serial))
+                return
+            core = self._core
+            standing = Standing(action.generation, core.member_id, core.is_leader, state)
+            self.standing = standing
+            await self._say(self._listener.on_assigned, standing)
+        self._driver.handle(Adopted(at_ms=now_ms(), serial=action.serial))
+        self.wake()
+
+    async def _release(self, action: Release, standing: Standing | None) -> None:
+        if action.as_lost or standing is None:
+            await self._call(self._listener.on_lost, "left during a rebalance")
+        else:
+            await self._call(self._listener.on_leaving, standing)
+        self._driver.handle(Released(at_ms=now_ms(), serial=action.serial))
+
+    async def _call(self, listen: Callable[[Any], Awaitable[None] | None], what: Any) -> None:
+        async with self._turns:
+            await self._say(listen, what)
+
+    async def _say(self, listen: Callable[[Any], Awaitable[None] | None], what: Any) -> None:
+        try:
+            waited_for = listen(what)
+            if inspect.isawaitable(waited_for):
+                await waited_for
+        except Exception:  # the user's; what was done stands
+            log.exception("a listener of group %s", self._core.settings.group_id)

@@ -1,0 +1,336 @@
+"""Members of groups that consume nothing: who is there, what is told, who is out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from partage import Membership
+from partage.client.group.errors import AssignmentFailed, MemberFailed
+from partage.client.group.lease import Leased
+from partage.client.membership import MembershipListener, NotAMember
+from partage.member.events import (
+    Adopted,
+    Assigned,
+    CoordinatorFound,
+    HeartbeatAnswered,
+    JoinAnswered,
+    Prepared,
+    Protocol,
+    Start,
+    SyncAnswered,
+    TimerFired,
+)
+from partage.member.membership import Membership as Core
+from partage.member.outcome import SendHeartbeat, SendJoin
+from partage.member.settings import MemberSettings
+from partage.member.timers import Timer
+from partage.model.errors import ErrorCode
+
+QUICK = {
+    "heartbeat_interval_ms": 30,
+    "session_timeout_ms": 3_000,
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 50,
+}
+
+
+@pytest.fixture
+def servers(partage_broker):
+    return partage_broker.bootstrap_servers
+
+
+def run(work):
+    async def limited():
+        async with asyncio.timeout(20):
+            return await work
+
+    return asyncio.run(limited())
+
+
+def member(servers, metadata, group_id="crew", protocol_type="crew", **options):
+    return Membership(servers, group_id, protocol_type, metadata, **{**QUICK, **options})
+
+
+async def standing_of(a_member, fits):
+    """The first standing whose state is as wanted."""
+    async for standing in a_member.standings():
+        if fits(standing.state):
+            return standing
+
+
+def has(count):
+    return lambda state: len(state) == count
+
+
+class Told(MembershipListener):
+    def __init__(self):
+        self.calls = []
+
+    async def on_rejoining(self, standing):
+        self.calls.append("rejoining")
+
+    def on_assigned(self, standing):
+        self.calls.append(f"assigned {standing.state}")
+
+    async def on_leaving(self, standing):
+        self.calls.append("leaving")
+
+    def on_lost(self, reason):
+        self.calls.append("lost")
+
+
+def test_everybody_learns_who_is_there(servers):
+    async def main():
+        async with member(servers, {"url": "a"}) as one, member(servers, {"url": "b"}) as two:
+            first = await standing_of(one, has(2))
+            second = await standing_of(two, has(2))
+            assert first.generation == second.generation
+            assert first.state == second.state
+            assert first.state == {one.member_id: {"url": "a"}, two.member_id: {"url": "b"}}
+            assert {first.is_leader, second.is_leader} == {True, False}
+            await two.close()
+            assert (await standing_of(one, has(1))).state == {one.member_id: {"url": "a"}}
+
+    run(main())
+
+
+def test_the_leader_gives_each_its_own_bytes(servers):
+    def assign(meeting):
+        assert meeting.leader in {peer.member_id for peer in meeting.members}
+        return {p.member_id: p.metadata + b"/%d" % len(meeting.members) for p in meeting.members}
+
+    async def main():
+        async with (
+            member(servers, b"\xff", assign=assign) as one,
+            member(servers, b"\xfe", assign=assign) as two,
+        ):
+            await standing_of(one, lambda state: state == b"\xff/2")
+            await standing_of(two, lambda state: state == b"\xfe/2")
+
+    run(main())
+
+
+def test_who_is_given_nothing_has_an_empty_state(servers):
+    async def main():
+        async with member(servers, {}, assign=lambda meeting: {}) as one:
+            assert (await one.standing()).state is None
+
+    run(main())
+
+
+def test_new_metadata_is_told_to_all(servers):
+    async def main():
+        async with member(servers, 1) as one, member(servers, 2) as two:
+            await standing_of(one, has(2))
+            two.update(3)
+            told = await standing_of(one, lambda state: sorted(state.values()) == [1, 3])
+            assert told.state[two.member_id] == 3
+
+    run(main())
+
+
+def test_metadata_may_wait_for_the_next_rebalance(servers):
+    async def main():
+        async with member(servers, 1) as one:
+            first = await one.standing()
+            one.update(2, rejoins=False)
+            assert one.current is first
+            one.rejoin("for a test")
+            assert list((await one.standing(after=first.generation)).state.values()) == [2]
+
+    run(main())
+
+
+def test_the_listener_is_told_in_order(servers):
+    told = Told()
+
+    async def main():
+        async with member(servers, 1, assign=lambda meeting: {}, listener=told) as one:
+            first = await one.standing()
+            one.rejoin("for a test")
+            await one.standing(after=first.generation)
+
+    run(main())
+    # Twice at first: the coordinator gives the member an id to join with.
+    once = ["rejoining", "assigned None"]
+    assert told.calls == ["rejoining", *once, *once, "leaving"]
+
+
+def test_what_a_listener_raises_is_logged(servers, caplog):
+    class Broken(MembershipListener):
+        def on_assigned(self, standing):
+            raise LookupError("mine")
+
+    async def main():
+        async with member(servers, 1, listener=Broken()) as one:
+            await one.standing()
+
+    run(main())
+    assert "LookupError: mine" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("assign", "story"),
+    [
+        (lambda meeting: 1 / 0, "ZeroDivisionError"),
+        (lambda meeting: {"nobody": 1}, "no such members"),
+        (lambda meeting: [1], "no states by member id"),
+        (lambda meeting: {meeting.leader: object()}, "not JSON serializable"),
+    ],
+)
+def test_a_leader_that_cannot_assign_says_why(servers, assign, story):
+    async def main():
+        async with member(servers, 1, assign=assign) as one:
+            with pytest.raises(AssignmentFailed, match=story):
+                await one.standing()
+
+    run(main())
+
+
+def test_metadata_of_another_make_is_named(servers):
+    async def main():
+        async with member(servers, 1) as one:
+            await one.standing()
+            async with member(servers, b"\xff", assign=lambda meeting: {}) as other:
+                with pytest.raises(AssignmentFailed, match="the metadata of .* is no JSON"):
+                    await standing_of(one, has(2))
+                with pytest.raises(AssignmentFailed, match=other.member_id):
+                    await other.standing()
+
+    run(main())
+
+
+def test_another_protocol_type_is_refused(servers):
+    async def main():
+        async with member(servers, 1) as one, member(servers, 2, protocol_type="cooks") as two:
+            await one.standing()
+            with pytest.raises(MemberFailed, match="INCONSISTENT_GROUP_PROTOCOL"):
+                await two.standing()
+
+    run(main())
+
+
+def test_a_member_that_the_coordinator_has_forgotten_comes_back(servers):
+    """Alone in its group, and its member id stale: it joins anew and is not stuck."""
+    told = Told()
+
+    async def main():
+        async with member(servers, 1, assign=lambda m: {}, listener=told) as one:
+            first = await one.standing()
+            await _put_out(servers, "crew", first.member_id)
+            second = await one.standing(after=first.generation)
+            assert second.member_id != first.member_id
+            assert second.is_leader
+
+    run(main())
+    assert "lost" in told.calls
+
+
+async def _put_out(servers, group_id, member_id):
+    """Have a member leave in another's name, as an administrator does."""
+    from partage.client.cluster import Cluster
+    from partage.client.group.coordinator import Coordinator
+    from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
+
+    async with Cluster(servers) as cluster:
+        coordinator = Coordinator(cluster, group_id)
+        await coordinator.connected()
+        leaving = LeaveGroupMember(member_id=member_id)
+        await coordinator.send(
+            LEAVE_GROUP,
+            LeaveGroupRequest(group_id=group_id, member_id=member_id, members=[leaving]),
+        )
+        coordinator.disconnect()
+
+
+def test_nothing_can_be_asked_of_one_that_is_closed(servers):
+    async def main():
+        one = member(servers, 1)
+        with pytest.raises(NotAMember):
+            await one.standing()
+        async with one:
+            await one.standing()
+        with pytest.raises(NotAMember):
+            one.rejoin("for a test")
+        await one.close()
+
+    run(main())
+
+
+def test_options_that_there_are_not(servers):
+    with pytest.raises(TypeError, match="did you mean 'session_timeout_ms'"):
+        Membership(servers, "crew", "crew", 1, sesion_timeout_ms=1)
+    with pytest.raises(TypeError, match="no option 'max_poll_records'"):
+        Membership(servers, "crew", "crew", 1, max_poll_records=1)
+    with pytest.raises(TypeError, match="bytes too"):
+        Membership(servers, "crew", "crew", b"1", assign=lambda meeting: {}).update("text")
+    with pytest.raises(TypeError, match="takes an assign"):
+        Membership(servers, "crew", "crew", b"1")
+
+
+class TestLease:
+    """Until when a member surely has its place: counted from what it sent, not from the answer."""
+
+    SETTINGS = MemberSettings(group_id="g", protocol_type="t", session_timeout_ms=1000)
+
+    def stable(self, settings=SETTINGS, synced_ms=100):
+        """A member alone in its generation, whose sync was sent at 10."""
+        core = Core(settings)
+        lease = Leased(core, settings)
+        (find,) = lease.handle(Start(at_ms=0)).actions
+        (prepare,) = lease.handle(CoordinatorFound(at_ms=0, serial=find.serial)).actions
+        protocols = (Protocol("p", b""),)
+        done = Prepared(at_ms=0, serial=prepare.serial, protocols=protocols)
+        (join,) = lease.handle(done).actions
+        assert isinstance(join, SendJoin)
+        joined = JoinAnswered(
+            at_ms=5, serial=join.serial, member_id="m", generation=1, protocol="p", leader="m"
+        )
+        (assign,) = lease.handle(joined).actions
+        (sync,) = lease.handle(Assigned(at_ms=10, serial=assign.serial, assignments={})).actions
+        (adopt,) = lease.handle(SyncAnswered(at_ms=synced_ms, serial=sync.serial)).actions
+        lease.handle(Adopted(at_ms=synced_ms, serial=adopt.serial))
+        return lease
+
+    def beat(self, lease, at_ms):
+        fired = lease.handle(TimerFired(at_ms=at_ms, key=Timer.HEARTBEAT))
+        (beat,) = [each for each in fired.actions if isinstance(each, SendHeartbeat)]
+        return beat.serial
+
+    def test_it_begins_when_the_sync_was_sent(self):
+        assert self.stable(synced_ms=900).ends_ms == 1010
+
+    def test_a_heartbeat_counts_from_when_it_was_sent(self):
+        lease = self.stable()
+        serial = self.beat(lease, 500)
+        assert lease.ends_ms == 1010
+        lease.handle(HeartbeatAnswered(at_ms=1400, serial=serial))
+        assert lease.ends_ms == 1500
+
+    def test_an_answer_after_a_freeze_proves_nothing_new(self):
+        lease = self.stable()
+        serial = self.beat(lease, 500)
+        lease.handle(HeartbeatAnswered(at_ms=90_000, serial=serial))
+        assert lease.ends_ms == 1500
+
+    def test_a_rebalance_that_is_told_of_does_not_prolong_it(self):
+        lease = self.stable()
+        serial = self.beat(lease, 500)
+        rebalance = ErrorCode.REBALANCE_IN_PROGRESS
+        lease.handle(HeartbeatAnswered(at_ms=510, serial=serial, error=rebalance))
+        assert lease.ends_ms == 1010
+
+    def test_it_ends_with_the_generation(self):
+        lease = self.stable()
+        serial = self.beat(lease, 500)
+        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        lease.handle(HeartbeatAnswered(at_ms=510, serial=serial, error=unknown))
+        assert lease.ends_ms is None
+
+    def test_a_group_that_waits_less_for_a_join_counts_that(self):
+        short = MemberSettings(
+            group_id="g", protocol_type="t", session_timeout_ms=1000, rebalance_timeout_ms=400
+        )
+        assert self.stable(short).ends_ms == 410

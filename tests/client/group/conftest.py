@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from client.consumer.faces import FACES
 
 PARTITIONS = 6
 
+#: Another broker to test against, such as Apache Kafka; see ``interop/test_own_members.py``.
+_ELSEWHERE = os.environ.get("PARTAGE_TEST_BOOTSTRAP_SERVER")
+_numbers = itertools.count(1)
+
 
 @pytest.fixture
-def servers(partage_broker):
-    return partage_broker.bootstrap_servers
+def servers(request):
+    """A broker that is empty, but for groups of names that nobody has."""
+    if _ELSEWHERE is None:
+        yield request.getfixturevalue("partage_broker").bootstrap_servers
+        return
+    if "partage_broker" in request.fixturenames:
+        pytest.fail("what is done to the test's own broker cannot be done to another: deselect it")
+    yield _ELSEWHERE
+    admin = AdminClient({"bootstrap.servers": _ELSEWHERE})
+    topics = [name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")]
+    for deleted in admin.delete_topics(topics).values() if topics else ():
+        deleted.result(30)
 
 
 @pytest.fixture
@@ -39,8 +56,9 @@ def fill(servers, topic, each, partitions=PARTITIONS):
 def member_of(request, servers):
     """Makes members of one face, quick to notice; they are closed at the test's end."""
     with ExitStack() as stack:
+        group = f"g{next(_numbers)}"
 
-        def make(group_id="g", **options):
+        def make(group_id=group, **options):
             settled = {
                 "group_id": group_id,
                 "auto_offset_reset": "earliest",

@@ -57,10 +57,13 @@ class Told(RebalanceListener):
 
 
 def until(done, *members, within_s=15.0):
-    """Poll all in turns until something holds; the records that came."""
-    records, give_up = [], time.monotonic() + within_s
-    while not done():
-        assert time.monotonic() < give_up, [sorted(m.assignment()) for m in members]
+    """Poll all in turns until something holds, and once more, as listeners hear of what is
+    assigned in a poll; the records that came.
+    """
+    records, give_up, is_done = [], time.monotonic() + within_s, False
+    while not is_done:
+        is_done = done()
+        assert is_done or time.monotonic() < give_up, [sorted(m.assignment()) for m in members]
         for member in members:
             records += list(member.poll(20))
     return records

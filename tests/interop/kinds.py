@@ -8,12 +8,26 @@ from collections.abc import Sequence
 
 from interop.peers import jars, tools, where
 
-KINDS = ("confluent", "kafka_python", "aiokafka", "kcat", "kafkajs", "java")
+KINDS = ("confluent", "kafka_python", "aiokafka", "kcat", "kafkajs", "java", "partage")
+
+#: Kinds that produce too.
+PRODUCERS = KINDS[:-1]
+
+#: Kinds that know cooperative rebalancing, as KIP-429 has it.
+COOPERATIVE = ("java", "confluent", "partage")
 
 #: Kinds that say when the broker has acknowledged a commit.
 REPORTS_COMMITS = frozenset(KINDS) - {"kcat"}
 
+#: Those that do not produce have it done for them.
+_OTHERWISE = "confluent"
+
 _CLIENTS = where.SOURCES / "clients"
+
+
+def producer(kind: str) -> str:
+    """Which kind produces for a consumer of this kind: itself, if it can."""
+    return kind if kind in PRODUCERS else _OTHERWISE
 
 
 def command(kind: str, action: str, options: Sequence[str]) -> list[str]:

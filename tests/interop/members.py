@@ -218,6 +218,7 @@ def produce(
     kind: str, bootstrap: str, topic: str, count: int, *, start: int = 0, acks: str = "all"
 ) -> set[Record]:
     """Let a peer produce keyed records; where they went, as it was told."""
+    kind = kinds.producer(kind)
     peer = Peer(
         *(kind, "produce", f"producer-{kind}"),
         bootstrap=bootstrap,

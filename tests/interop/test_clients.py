@@ -6,7 +6,7 @@ import pytest
 
 from interop.checker import judge, repeated
 from interop.committed import committed_offsets
-from interop.kinds import KINDS
+from interop.kinds import KINDS, PRODUCERS
 from interop.members import Team, produce
 from interop.peers.server import BrokerProcess
 from interop.written import ends, without_gaps
@@ -41,7 +41,7 @@ def test_what_is_produced_is_consumed_and_a_successor_goes_on_from_the_commits(
         assert repeated(team.histories) == set()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRODUCERS)
 def test_acknowledgements_of_the_leader_alone_give_offsets_too(
     broker: BrokerProcess, topic: str, kind: str
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from peer import (
     Uncommitted,
     emit,
@@ -42,12 +42,16 @@ def consume(options: argparse.Namespace) -> None:
         try:
             consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
-            emit("error", message=f"commit: {error}")
+            if error.args[0].code() == KafkaError.REBALANCE_IN_PROGRESS:
+                uncommitted.put_back(offsets)  # what is still ours is committed afterwards
+            else:
+                emit("error", message=f"commit: {error}")
         else:
             emit_committed(offsets)
 
     def revoked(_: Consumer, partitions: list[TopicPartition]) -> None:
         commit()
+        uncommitted.drop((p.topic, p.partition) for p in partitions)
         emit_partitions("revoked", [(p.topic, p.partition) for p in partitions])
 
     def lost(_: Consumer, partitions: list[TopicPartition]) -> None:

@@ -58,6 +58,10 @@ class Uncommitted:
         taken, self._next, self.count = self._next, {}, 0
         return taken
 
+    def put_back(self, offsets: dict[Partition, int]) -> None:
+        """These were not committed after all; nothing was noted since they were taken."""
+        self._next = dict(offsets)
+
     def drop(self, partitions: Iterable[Partition]) -> None:
         """Forget partitions that are no longer ours to commit."""
         for partition in partitions:

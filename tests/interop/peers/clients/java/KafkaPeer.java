@@ -1,5 +1,6 @@
 import java.io.IOException;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -16,6 +17,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -116,7 +118,9 @@ public final class KafkaPeer {
             config.put("auto.offset.reset", "earliest");
             config.put("enable.auto.commit", "false");
             config.put("partition.assignment.strategy",
-                "org.apache.kafka.clients.consumer." + ASSIGNORS.get(options.get("assignor")));
+                Arrays.stream(options.get("assignor").split(","))
+                    .map(name -> "org.apache.kafka.clients.consumer." + ASSIGNORS.get(name))
+                    .toList());
             if (options.containsKey("instance-id")) {
                 config.put("group.instance.id", options.get("instance-id"));
             }
@@ -189,6 +193,10 @@ public final class KafkaPeer {
                 } catch (WakeupException asked) {
                     // The wake-up was meant for poll(); commit all the same.
                     stopping = true;
+                } catch (RebalanceInProgressException later) {
+                    // What is still ours after the rebalance is committed then.
+                    uncommitted.putAll(offsets);
+                    return;
                 } catch (RuntimeException refused) {
                     Events.emit("error", "\"message\": " + Events.text(refused.toString()));
                     return;
@@ -204,6 +212,7 @@ public final class KafkaPeer {
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
             commit();
+            uncommitted.keySet().removeAll(partitions);
             Events.partitions("revoked", partitions);
         }
 

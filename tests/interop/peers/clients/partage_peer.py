@@ -1,0 +1,95 @@
+"""Partage's own consumer as a peer. It has no producer: others produce for it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection
+from importlib.metadata import version
+
+from peer import (
+    Uncommitted,
+    emit,
+    emit_committed,
+    emit_partitions,
+    enough,
+    main,
+)
+
+from partage.client import TopicPartition
+from partage.client.consumer import CommitFailed, RebalanceListener
+from partage.sync import Consumer
+
+
+class Member(RebalanceListener):
+    """A consumer with what it has not committed yet."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.uncommitted = Uncommitted()
+        self.consumer = Consumer(
+            options.bootstrap,
+            group_id=options.group,
+            client_id=options.client_id,
+            group_instance_id=options.instance_id,
+            session_timeout_ms=options.session_timeout_ms,
+            heartbeat_interval_ms=options.heartbeat_interval_ms,
+            partition_assignment_strategy=options.assignor.split(","),
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        emit_partitions("assigned", partitions)
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.commit(is_last=True)
+        self.uncommitted.drop(partitions)
+        emit_partitions("revoked", partitions)
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self.uncommitted.drop(partitions)
+        emit_partitions("lost", partitions)
+
+    def commit(self, *, is_last: bool = False) -> None:
+        """Commit what was printed; what a rebalance keeps from being committed stays for later."""
+        offsets = self.uncommitted.take()
+        if not offsets:
+            return
+        try:
+            self.consumer.commit(offsets)
+        except CommitFailed as error:
+            if is_last:
+                emit("error", message=f"commit: {error}")
+            self.uncommitted.put_back(offsets)
+        else:
+            emit_committed(offsets)
+
+    def run(self) -> None:
+        self.consumer.subscribe(self.options.topic.split(","), self)
+        emit("ready", version=version("partage"))
+        seen = 0
+        while not enough(self.options, seen):
+            left = self.options.max - seen if self.options.max else self.options.commit_every
+            polled = self.consumer.poll(200, min(left, self.options.commit_every))
+            for record in polled:
+                seen += 1
+                where = {"partition": record.partition, "offset": record.offset}
+                key = record.key.decode() if record.key is not None else None
+                emit("record", topic=record.topic, key=key, **where)
+                self.uncommitted.note(record.topic, record.partition, record.offset)
+            self.commit()
+        self.consumer.close()
+
+
+def consume(options: argparse.Namespace) -> None:
+    """Be a member of the group; commit what was printed."""
+    Member(options).run()
+
+
+def produce(options: argparse.Namespace) -> None:
+    """There is nothing to produce with."""
+    raise NotImplementedError("Partage has no producer")
+
+
+if __name__ == "__main__":
+    main(__doc__, consume, produce)

@@ -1,0 +1,39 @@
+"""The tests of our consumer in a group, against Apache Kafka."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from interop.peers.kafka import ApacheKafka
+
+TESTS = Path(__file__).parents[1]
+
+#: As our own broker is set for tests: a dead member is noticed soon.
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "broker.rack": "here",
+    "group.min.session.timeout.ms": "100",
+}
+
+#: The coordinator is killed by an order to the broker in the test's process.
+OURS_ONLY = "test_a_coordinator_that_is_killed"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.interop
+def test_they_do_the_same_there(peers: None) -> None:
+    with ApacheKafka(overrides=SETTINGS) as kafka:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "client/group"]
+        ran = subprocess.run(
+            [*command, "-k", f"not {OURS_ONLY}", "--durations=8"],
+            cwd=TESTS,
+            env={**os.environ, "PARTAGE_TEST_BOOTSTRAP_SERVER": kafka.bootstrap},
+            capture_output=True,
+            text=True,
+        )
+    assert ran.returncode == 0, ran.stdout[-8000:]

@@ -1,0 +1,69 @@
+"""A leader of ours whose assignor raises, with Java's consumer in its group."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from interop.members import Team
+from interop.peers.server import BrokerProcess
+from partage.assignors import Range
+from partage.client.consumer import AssignmentFailed
+from partage.sync import Consumer
+
+pytestmark = pytest.mark.interop
+
+
+class Failing(Range):
+    """Range that raises when somebody else is in the group, until it is mended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_mended = threading.Event()
+
+    def assign(self, members, topics):
+        if len(members) > 1 and not self.is_mended.is_set():
+            raise KeyError("oops")
+        return super().assign(members, topics)
+
+
+def test_it_ends_nobody_and_goes_on_when_it_is_mended(
+    broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]]
+) -> None:
+    failing = Failing()
+    with (
+        Team(broker.bootstrap, topic) as team,
+        Consumer(
+            broker.bootstrap, group_id=team.group, partition_assignment_strategy=[failing]
+        ) as leader,
+    ):
+        heard: list[str] = []
+
+        def poll() -> None:
+            try:
+                leader.poll(20)
+            except AssignmentFailed as error:
+                heard.append(str(error))
+
+        leader.subscribe([topic])
+        while leader.assignment() != partitions:
+            poll()
+        other = team.join("java", "m0")
+
+        def failed() -> bool:
+            poll()
+            return len(heard) >= 3
+
+        team.wait_until(failed, "the leader fails for the third time", 30)
+        assert set(heard) == {"KeyError: 'oops'"}
+        failing.is_mended.set()
+
+        def shared() -> bool:
+            poll()
+            mine, its = leader.assignment(), other.history.owned_now()
+            return mine | its == partitions and not mine & its and len(mine) == len(its)
+
+        team.wait_until(shared, "the two share the topic", 30)
+        other.terminate()
+        other.check_orderly_end()

@@ -28,6 +28,8 @@ from partage.member.settings import MemberSettings
 from partage.member.timers import Timer
 from partage.model.errors import ErrorCode
 
+from .administrator import put_out
+
 QUICK = {
     "heartbeat_interval_ms": 30,
     "session_timeout_ms": 3_000,
@@ -58,6 +60,7 @@ async def standing_of(a_member, fits):
     async for standing in a_member.standings():
         if fits(standing.state):
             return standing
+    raise AssertionError("standings go on for ever")
 
 
 def has(count):
@@ -194,7 +197,7 @@ def test_metadata_of_another_make_is_named(servers):
         async with member(servers, 1) as one:
             await one.standing()
             async with member(servers, b"\xff", assign=lambda meeting: {}) as other:
-                with pytest.raises(AssignmentFailed, match="the metadata of .* is no JSON"):
+                with pytest.raises(AssignmentFailed, match=r"the metadata of .* is no JSON"):
                     await standing_of(one, has(2))
                 with pytest.raises(AssignmentFailed, match=other.member_id):
                     await other.standing()
@@ -219,30 +222,13 @@ def test_a_member_that_the_coordinator_has_forgotten_comes_back(servers):
     async def main():
         async with member(servers, 1, assign=lambda m: {}, listener=told) as one:
             first = await one.standing()
-            await _put_out(servers, "crew", first.member_id)
+            await put_out(servers, "crew", first.member_id)
             second = await one.standing(after=first.generation)
             assert second.member_id != first.member_id
             assert second.is_leader
 
     run(main())
     assert "lost" in told.calls
-
-
-async def _put_out(servers, group_id, member_id):
-    """Have a member leave in another's name, as an administrator does."""
-    from partage.client.cluster import Cluster
-    from partage.client.group.coordinator import Coordinator
-    from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
-
-    async with Cluster(servers) as cluster:
-        coordinator = Coordinator(cluster, group_id)
-        await coordinator.connected()
-        leaving = LeaveGroupMember(member_id=member_id)
-        await coordinator.send(
-            LEAVE_GROUP,
-            LeaveGroupRequest(group_id=group_id, member_id=member_id, members=[leaving]),
-        )
-        coordinator.disconnect()
 
 
 def test_nothing_can_be_asked_of_one_that_is_closed(servers):

@@ -137,8 +137,8 @@ class Membership:
 
         A static member leaves without a word, and finds its place when it comes back (KIP-345).
         """
+        driver, self._driver = self._driver, None
         self._is_closed = True
-        driver = self._driver
         if driver is None:
             self._cluster.close()
             return

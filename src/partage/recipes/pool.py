@@ -1,0 +1,242 @@
+"""Units of work, spread over processes: `WorkerPool`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from partage.client.group.driver import now_ms
+from partage.client.membership import Membership, MembershipListener, NotAMember, Round, Standing
+from partage.recipes.keeping import assurance, lapse, margin_of, stopped
+from partage.recipes.sharing import View, Worker, share
+
+log = logging.getLogger(__name__)
+
+PROTOCOL_TYPE: Final = "partage-pool"
+
+Work = Callable[[str], Awaitable[object]]
+Units = Iterable[str] | Callable[[], Iterable[str]]
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """A worker's metadata."""
+
+    name: str
+    owned: list[str] = []
+    view: View = View()
+
+
+class _Share(msgspec.Struct, frozen=True):
+    """A worker's state."""
+
+    units: list[str]
+    moving: list[str]
+    view: View
+    again_ms: int | None
+
+
+class WorkerPool:
+    """One worker of a pool; on asyncio, a context manager.
+
+    ``units`` are the names of all there is to do, or a function that gives them; the leader's are
+    those that count, and `refresh` has them asked for anew. ``work`` is run for each unit that is
+    this worker's, and cancelled when it is not any more; a unit begins elsewhere only after that.
+    A unit whose work returns or raises stays ended::
+
+        async with WorkerPool("localhost:9092", "crawlers", sites, crawl, name=host):
+            ...
+
+    A worker that restarts under its ``name`` has its units back at once. Those of one that does not
+    come back go to others after ``rebalance_delay_ms`` (Kafka Connect's
+    ``scheduled.rebalance.max.delay.ms``). Options as `Membership`.
+
+    Raises:
+        ValueError: ``stop_ms`` leaves nothing of the session; see `LeaderElection`.
+        TypeError, ClientError: as `Membership`.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        units: Units,
+        work: Work,
+        *,
+        name: str,
+        rebalance_delay_ms: int = 300_000,
+        stop_ms: int | None = None,
+        **options: Any,
+    ) -> None:
+        if "group_instance_id" in options:
+            raise TypeError("a pool takes no group_instance_id: its workers have names")
+        self._units = units if callable(units) else _constant(units)
+        self._work = work
+        self._name = name
+        self._delay_ms = rebalance_delay_ms
+        self._running: dict[str, asyncio.Task[object]] = {}
+        self._view = View()
+        self._seen_ms = 0  # when the view was
+        self._again: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._membership = Membership(
+            bootstrap_servers,
+            group_id,
+            PROTOCOL_TYPE,
+            self._metadata(),
+            assign=self._assign,
+            listener=_Listener(self),
+            **options,
+        )
+        self._margin_ms = margin_of(self._membership, stop_ms)
+
+    @property
+    def membership(self) -> Membership:
+        """The member underneath."""
+        return self._membership
+
+    @property
+    def units(self) -> frozenset[str]:
+        """What is this worker's now."""
+        return frozenset(self._running)
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """What waits for a worker that is gone, as of the last generation."""
+        return frozenset(self._view.waited_ms)
+
+    def refresh(self) -> None:
+        """Have the units asked for anew: there are others now."""
+        self._membership.rejoin("the units of work have changed")
+
+    async def __aenter__(self) -> Self:
+        await self._membership.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop all work, and leave."""
+        await self._membership.close()
+        await self._stop(self.units)
+        await stopped(self._again)
+        await stopped(self._watch)
+
+    # The leader.
+
+    def _assign(self, meeting: Round) -> dict[str, Any]:
+        """Share the units out; in a thread."""
+        workers = []
+        for peer in meeting.members:
+            said = msgspec.convert(peer.metadata, _Said)
+            workers.append(Worker(peer.member_id, said.name, frozenset(said.owned), said.view))
+        plan = share(self._units(), workers, self._delay_ms, meeting.generation)
+        moving = sorted(plan.moving)
+        return {
+            member_id: msgspec.to_builtins(_Share(list(its), moving, plan.view, plan.again_ms))
+            for member_id, its in plan.units.items()
+        }
+
+    # Every worker.
+
+    def _metadata(self) -> Any:
+        """What this worker does, and the view it has, with the time that has passed since."""
+        passed_ms = now_ms() - self._seen_ms
+        waited_ms = {unit: ms + passed_ms for unit, ms in self._view.waited_ms.items()}
+        view = msgspec.structs.replace(self._view, waited_ms=waited_ms)
+        return msgspec.to_builtins(_Said(self._name, sorted(self._running), view))
+
+    def describe(self) -> None:
+        """Before joining: say how things are. Nothing stops for it."""
+        self._membership.update(self._metadata(), rejoins=False)
+
+    async def assigned(self, standing: Standing) -> None:
+        """A generation is complete: stop what is not ours any more, begin what is new."""
+        its = msgspec.convert(standing.state, _Share)
+        self._view, self._seen_ms = its.view, now_ms()
+        gone = self.units.difference(its.units)
+        await self._stop(gone)
+        if not gone.isdisjoint(its.moving):
+            self._rejoin("units have stopped here and can begin elsewhere")
+        await stopped(self._again)
+        if its.again_ms is not None and standing.is_leader:
+            self._again = asyncio.create_task(self._come_again(its.again_ms))
+        if await assurance(self._membership, self._margin_ms):
+            self._begin(self._running.keys() ^ its.units)
+
+    def _begin(self, units: Iterable[str]) -> None:
+        for unit in sorted(units):
+            task = asyncio.create_task(_awaited(self._work(unit)), name=f"unit {unit}")
+            task.add_done_callback(_tell_failure)
+            self._running[unit] = task
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._keep_watch())
+
+    async def _stop(self, units: Iterable[str]) -> None:
+        stopping = [self._running[unit] for unit in units if unit in self._running]
+        await asyncio.gather(*map(stopped, stopping))
+        for unit in units:
+            self._running.pop(unit, None)
+
+    async def stop_all(self) -> None:
+        """Out of the group: nothing here is ours for sure any more."""
+        await self._stop(self.units)
+
+    async def _come_again(self, after_ms: int) -> None:
+        await asyncio.sleep(after_ms / 1000)
+        self._rejoin("units have waited long enough for their worker")
+
+    async def _keep_watch(self) -> None:
+        await lapse(self._membership, self._margin_ms)
+        if self._running:
+            log.warning("%d units stop: no word from the coordinator", len(self._running))
+            await self._stop(self.units)
+            self._rejoin("the units here have stopped")
+
+    def _rejoin(self, reason: str) -> None:
+        with suppress(NotAMember):
+            self._membership.rejoin(reason)
+
+
+class _Listener(MembershipListener):
+    """What the group tells a worker."""
+
+    def __init__(self, pool: WorkerPool) -> None:
+        self._pool = pool
+
+    def on_rejoining(self, standing: Standing | None) -> None:
+        self._pool.describe()
+
+    async def on_assigned(self, standing: Standing) -> None:
+        await self._pool.assigned(standing)
+
+    async def on_leaving(self, standing: Standing) -> None:
+        await self._pool.stop_all()
+
+    async def on_lost(self, reason: str) -> None:
+        await self._pool.stop_all()
+
+
+def _constant(units: Iterable[str]) -> Callable[[], Iterable[str]]:
+    known = tuple(units)
+    return lambda: known
+
+
+async def _awaited(work: Awaitable[object]) -> object:
+    return await work
+
+
+def _tell_failure(task: asyncio.Task[object]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("%s failed", task.get_name(), exc_info=task.exception())

@@ -1,0 +1,270 @@
+"""Exactly one is active, and its token is greater than all before."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from client.administrator import put_out
+from partage.client.group.driver import now_ms
+from partage.client.group.errors import MemberFailed
+from partage.client.loop_thread import LoopThread
+from partage.client.membership import NotAMember
+from partage.recipes import LeaderElection
+
+from .rounds import QUICK, run, until
+
+
+@pytest.fixture
+def servers(partage_broker):
+    return partage_broker.bootstrap_servers
+
+
+class Work:
+    """Notes who works when; two at a time are an error."""
+
+    def __init__(self):
+        self.at_work = None
+        self.tokens = []
+        self.overlaps = []
+
+    async def __call__(self, term):
+        if self.at_work is not None:
+            self.overlaps.append((self.at_work, term.token))
+        self.at_work = term.token
+        self.tokens.append(term.token)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)  # stopping takes its time
+            self.at_work = None
+
+
+def election(servers, identity, work=None, **options):
+    return LeaderElection(servers, "scheduler", identity, work=work, **{**QUICK, **options})
+
+
+def test_one_is_active_and_all_know_which(servers):
+    async def main():
+        async with election(servers, "a") as one, election(servers, "b") as two:
+            leader = await one.known()
+            await until(lambda: one.leader == two.leader is not None and (one.term or two.term))
+            active, other = (one, two) if one.is_leader else (two, one)
+            assert active.is_leader
+            assert not other.is_leader
+            assert active.term.token == one.leader.token >= leader.token
+            assert one.leader.identity == ("a" if active is one else "b")
+
+    run(main())
+
+
+def test_the_next_takes_over_once_the_work_has_stopped(servers):
+    work = Work()
+
+    async def main():
+        async with election(servers, "a", work) as one:
+            first = await one.elected()
+            async with election(servers, "b", work) as two:
+                await two.known()
+                await one.close()
+                assert not first.is_on
+                second = await two.elected()
+                await until(lambda: len(work.tokens) == 2)
+                assert second.token > first.token
+        assert work.at_work is None
+
+    run(main())
+    assert work.tokens == sorted(set(work.tokens))
+    assert not work.overlaps
+
+
+def test_a_rolling_restart_elects_once_for_the_active_one_and_never_for_others(servers):
+    """Schema registries elect twice for each of their pods that restarts."""
+    work = Work()
+
+    async def main():
+        elections = {name: election(servers, name, work) for name in "abc"}
+        await elections["a"].membership.start()
+        await elections["a"].elected()
+        for name in "bc":
+            await elections[name].membership.start()
+            await elections[name].known()
+        for name in "cb":  # not active: nothing happens
+            await elections[name].close()
+            elections[name] = election(servers, name, work)
+            await elections[name].membership.start()
+            await elections[name].known()
+        assert len(work.tokens) == 1
+        await elections["a"].close()
+        await until(lambda: len(work.tokens) == 2)
+        elections["a"] = election(servers, "a", work)
+        await elections["a"].membership.start()
+        await elections["a"].known()
+        for each in elections.values():
+            assert len(work.tokens) == 2
+            if not each.is_leader:
+                await each.close()
+        for each in elections.values():
+            await each.close()
+
+    run(main())
+    assert not work.overlaps
+
+
+def test_one_alone_whose_member_id_is_stale_is_elected_again(servers):
+    """A schema registry stays without a leader then, though it is alone."""
+    work = Work()
+
+    async def main():
+        async with election(servers, "a", work) as one:
+            first = await one.elected()
+            await put_out(servers, "scheduler", one.membership.member_id)
+            await first.ended()
+            second = await one.elected()
+            assert second.token > first.token
+            assert (await one.known()).token == second.token
+
+    run(main())
+    assert not work.overlaps
+
+
+def test_who_stood_still_is_not_active_when_the_next_one_is(servers):
+    """Its loop is frozen: it hears nothing, but its clock has gone on."""
+    short = {"session_timeout_ms": 1000}
+    frozen, thaw, thread = threading.Event(), threading.Event(), LoopThread()
+
+    def freeze():
+        frozen.set()
+        thaw.wait(20)
+
+    async def first():
+        one = election(servers, "a", **short)
+        await one.membership.start()
+        term = await one.elected()
+        asyncio.get_running_loop().call_later(0.02, freeze)  # once this has returned
+        return one, term
+
+    async def main():
+        one, term = await asyncio.wrap_future(thread.submit(first()))
+        await asyncio.to_thread(frozen.wait)
+        surely_until_ms = one.membership.surely_until_ms
+        assert not term.has_ended
+        async with election(servers, "b", **short) as two:
+            second = await two.elected()
+            assert not term.is_on
+            assert now_ms() >= surely_until_ms
+            assert second.is_on
+            assert second.token > term.token
+            thaw.set()
+            await asyncio.wrap_future(thread.submit(term.ended()))
+            await asyncio.wrap_future(thread.submit(one.close()))
+            assert second.is_on
+
+    try:
+        run(main())
+    finally:
+        thaw.set()
+        thread.stop()
+
+
+def test_without_a_word_from_the_coordinator_the_work_stops_in_time(partage_broker_process):
+    servers, work = partage_broker_process.bootstrap_servers, Work()
+
+    async def main():
+        short = {"session_timeout_ms": 1500, "stop_ms": 1000}
+        async with election(servers, "a", work, **short) as one:
+            first = await one.elected()
+            await asyncio.to_thread(partage_broker_process.kill)
+            sure_ms = one.membership.surely_until_ms
+            await until(lambda: work.at_work is None)
+            assert now_ms() < sure_ms
+            assert not first.is_on
+            await asyncio.to_thread(partage_broker_process.start)
+            assert (await one.elected()).token > first.token
+
+    run(main())
+    assert not work.overlaps
+
+
+def test_a_crash_leaves_a_namesake_behind_and_nobody_is_stuck(servers):
+    """Who crashed is still in the group when it is back, under another member id."""
+
+    async def main():
+        short = {"session_timeout_ms": 300}
+        crashed = election(servers, "a", **short)
+        await crashed.membership.start()
+        first = await crashed.elected()
+        crashed.membership._driver.close()  # as far as the coordinator can tell
+        async with election(servers, "a", **short) as again:
+            second = await again.elected()
+            assert second.token > first.token
+            assert not first.is_on
+        await crashed.membership.close(timeout_ms=1)
+
+    run(main())
+
+
+def test_who_resigns_is_not_elected_until_it_stands_again(servers):
+    work = Work()
+
+    async def main():
+        async with election(servers, "a", work) as one:
+            first = await one.elected()
+            await one.resign()
+            assert work.at_work is None
+            assert not one.is_leader
+            assert not first.is_on
+            await until(lambda: one.leader is None)
+            one.stand()
+            assert (await one.elected()).token > first.token
+
+    run(main())
+
+
+def test_who_does_not_stand_only_looks_on(servers):
+    async def main():
+        async with (
+            election(servers, "a", stands=False, priority=9) as watcher,
+            election(servers, "b") as one,
+        ):
+            await one.elected()
+            assert (await watcher.known()).identity == "b"
+            assert not watcher.is_leader
+
+    run(main())
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_work_that_ends_by_itself_ends_the_term(servers, fails):
+    async def work(term):
+        if fails:
+            raise LookupError("mine")
+
+    async def main():
+        async with election(servers, "a", work) as one, election(servers, "b") as two:
+            term = await two.elected()
+            await until(lambda: two.leader is not None)
+            assert two.leader.token == term.token
+            await until(lambda: isinstance(one.failure, LookupError) is fails)
+
+    run(main())
+
+
+def test_an_error_that_is_final_is_raised(servers):
+    async def main():
+        async with election(servers, "a", session_timeout_ms=2**31 - 1) as one:
+            with pytest.raises(MemberFailed, match="INVALID_SESSION_TIMEOUT"):
+                await one.elected()
+        with pytest.raises(NotAMember):
+            await one.elected()
+
+    run(main())
+
+
+def test_what_it_does_not_take(servers):
+    with pytest.raises(TypeError, match="group_instance_id"):
+        election(servers, "a", group_instance_id="x")
+    with pytest.raises(ValueError, match="stop_ms=2990 leaves 10 ms"):
+        election(servers, "a", stop_ms=2990)

@@ -1,0 +1,166 @@
+"""Units of work over workers: only what must move stops, and nothing runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from client.administrator import put_out
+from partage.recipes import WorkerPool
+
+from .rounds import QUICK, run, until
+
+UNITS = list("abcdef")
+
+
+@pytest.fixture
+def servers(partage_broker):
+    return partage_broker.bootstrap_servers
+
+
+class Log:
+    """What runs, what began and what stopped."""
+
+    def __init__(self):
+        self.running = set()
+        self.begun = []
+        self.stopped = []
+        self.twice = []
+
+    async def __call__(self, unit):
+        if unit in self.running:
+            self.twice.append(unit)
+        self.running.add(unit)
+        self.begun.append(unit)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)  # stopping takes its time
+            self.running.discard(unit)
+            self.stopped.append(unit)
+
+
+@pytest.fixture
+def log():
+    log = Log()
+    yield log
+    assert not log.twice
+    assert not log.running
+
+
+def worker(servers, log, name, units=UNITS, **options):
+    settled = {**QUICK, "rebalance_delay_ms": 60_000, **options}
+    return WorkerPool(servers, "pool", units, log, name=name, **settled)
+
+
+def level(*pools):
+    """Whether all is done, and evenly."""
+    loads = [len(pool.units) for pool in pools]
+    done = sorted(unit for pool in pools for unit in pool.units)
+    return done == UNITS and max(loads) - min(loads) <= 1
+
+
+def test_a_newcomer_gets_its_share_and_nothing_else_stops(servers, log):
+    async def main():
+        async with worker(servers, log, "one") as one:
+            await until(lambda: level(one))
+            async with worker(servers, log, "two") as two:
+                await until(lambda: level(one, two) and len(log.running) == 6)
+                assert sorted(log.stopped) == sorted(two.units)
+                assert len(log.begun) == 9
+
+    run(main())
+
+
+def test_what_a_lost_worker_had_waits_and_then_moves(servers, log):
+    async def main():
+        slow = {"rebalance_delay_ms": 200}
+        async with worker(servers, log, "one", **slow) as one:
+            async with worker(servers, log, "two", **slow) as two:
+                await until(lambda: level(one, two))
+                its = two.units
+                stopped = len(log.stopped)
+            await until(lambda: one.waiting == its)
+            assert one.units.isdisjoint(its)
+            await until(lambda: level(one))
+            assert len(log.stopped) == stopped + 3
+
+    run(main())
+
+
+def test_a_worker_that_restarts_has_its_units_back(servers, log):
+    async def main():
+        async with worker(servers, log, "one") as one:
+            async with worker(servers, log, "two") as two:
+                await until(lambda: level(one, two))
+                its = two.units
+            await until(lambda: one.waiting == its)
+            async with worker(servers, log, "two") as again:
+                await until(lambda: again.units == its)
+                assert one.units == set(UNITS) - its
+                assert not one.waiting
+
+    run(main())
+
+
+def test_a_worker_that_is_put_out_stops_and_has_its_units_back(servers, log):
+    async def main():
+        async with worker(servers, log, "one") as one:
+            await until(lambda: len(log.running) == 6)
+            await put_out(servers, "pool", one.membership.member_id)
+            await until(lambda: len(log.begun) == 12)
+            assert len(log.stopped) == 6
+
+    run(main())
+
+
+def test_without_a_word_from_the_coordinator_all_stops_and_then_begins_again(
+    partage_broker_process, log
+):
+    servers = partage_broker_process.bootstrap_servers
+
+    async def main():
+        async with worker(servers, log, "one", session_timeout_ms=500, stop_ms=200) as one:
+            await until(lambda: len(log.running) == 6)
+            await asyncio.to_thread(partage_broker_process.kill)
+            await until(lambda: not log.running)
+            assert not one.units
+            await asyncio.to_thread(partage_broker_process.start)
+            await until(lambda: len(log.running) == 6)
+
+    run(main())
+
+
+def test_units_that_come_and_go(servers, log):
+    units = ["a", "b"]
+
+    async def main():
+        async with worker(servers, log, "one", lambda: list(units)) as one:
+            await until(lambda: one.units == {"a", "b"})
+            units[:] = ["b", "c"]
+            one.refresh()
+            await until(lambda: one.units == {"b", "c"})
+            assert log.stopped == ["a"]
+
+    run(main())
+
+
+def test_work_that_fails_is_logged_and_the_others_go_on(servers, caplog):
+    async def work(unit):
+        if unit == "a":
+            raise LookupError("mine")
+        await asyncio.Event().wait()
+
+    async def main():
+        async with worker(servers, work, "one") as one:
+            await until(lambda: "LookupError: mine" in caplog.text)
+            assert one.units == set(UNITS)
+
+    run(main())
+    assert "unit a failed" in caplog.text
+
+
+def test_what_it_does_not_take(servers, log):
+    with pytest.raises(TypeError, match="group_instance_id"):
+        worker(servers, log, "one", group_instance_id="x")

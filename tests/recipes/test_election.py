@@ -238,16 +238,22 @@ def test_who_does_not_stand_only_looks_on(servers):
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_work_that_ends_by_itself_ends_the_term(servers, fails):
+    tokens = []
+
     async def work(term):
+        tokens.append(term.token)
         if fails:
             raise LookupError("mine")
 
     async def main():
-        async with election(servers, "a", work) as one, election(servers, "b") as two:
-            term = await two.elected()
-            await until(lambda: two.leader is not None)
-            assert two.leader.token == term.token
-            await until(lambda: isinstance(one.failure, LookupError) is fails)
+        async with election(servers, "a", work) as one:
+            await until(lambda: tokens)
+            async with election(servers, "b") as two:
+                term = await two.elected()
+                assert [term.token] > tokens
+                assert (await one.known()).token == term.token
+                assert isinstance(one.failure, LookupError) is fails
+                assert len(tokens) == 1
 
     run(main())
 

@@ -124,8 +124,8 @@ def test_without_a_word_from_the_coordinator_all_stops_and_then_begins_again(
         async with worker(servers, log, "one", session_timeout_ms=500, stop_ms=200) as one:
             await until(lambda: len(log.running) == 6)
             await asyncio.to_thread(partage_broker_process.kill)
-            await until(lambda: not log.running)
-            assert not one.units
+            await until(lambda: not one.units)
+            assert not log.running
             await asyncio.to_thread(partage_broker_process.start)
             await until(lambda: len(log.running) == 6)
 

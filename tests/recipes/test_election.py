@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -11,8 +12,10 @@ from client.administrator import put_out
 from partage.client.group.driver import now_ms
 from partage.client.group.errors import MemberFailed
 from partage.client.loop_thread import LoopThread
-from partage.client.membership import NotAMember
+from partage.client.membership import Membership, NotAMember
 from partage.recipes import LeaderElection
+from partage.recipes.electing import elect
+from partage.recipes.election import PROTOCOL_TYPE
 
 from .rounds import QUICK, run, until
 
@@ -202,6 +205,27 @@ def test_a_crash_leaves_a_namesake_behind_and_nobody_is_stuck(servers):
             assert second.token > first.token
             assert not first.is_on
         await crashed.membership.close(timeout_ms=1)
+
+    run(main())
+
+
+def test_a_term_begins_once_it_is_sure(servers):
+    """The leader takes longer than a session: what was sent before proves nothing any more."""
+
+    def slowly(meeting):
+        time.sleep(0.5 if len(meeting.members) > 1 else 0)
+        return elect(meeting)
+
+    async def main():
+        slow = Membership(
+            servers, "scheduler", PROTOCOL_TYPE, {"stands": False}, assign=slowly, **QUICK
+        )
+        async with slow:
+            assert (await slow.standing()).is_leader
+            async with election(servers, "a", session_timeout_ms=400) as one:
+                term = await one.elected()
+                assert term.is_on
+                assert (await one.known()).token == term.token
 
     run(main())
 

@@ -181,8 +181,11 @@ class Membership:
 
     @property
     def surely_until_ms(self) -> int | None:
-        """Until when nobody else can have been given this member's place, on
-        the clock of `partage.client.group.driver.now_ms`."""
+        """Until when nobody else can have been given this member's place; None: it has none.
+
+        On the clock of `partage.client.group.driver.now_ms`. Not for a static member: whoever
+        comes with its instance id has its place at once.
+        """
         return self._leased.ends_ms
 
     @property

@@ -236,6 +236,7 @@ class LeaderElection:
 
     async def _begin(self, token: int) -> None:
         if not await assurance(self._membership, self._margin_ms):
+            self._update()  # which has somebody elected anew
             return
         term = Term(token, lambda: left_ms(self._membership, self._margin_ms) > 0)
         self._term = term

@@ -22,12 +22,16 @@ async def lapse(membership: Membership, margin_ms: int) -> None:
 
 
 async def assurance(membership: Membership, margin_ms: int) -> bool:
-    """Wait until the membership is sure; False if its standing ends first."""
-    standing = membership.current
+    """Wait until the membership is sure, as it is after a heartbeat at the latest.
+
+    False if it is not: the standing has ended, or the group rebalances and waits for this member.
+    """
+    standing, every_ms = membership.current, membership.settings.heartbeat_interval_ms
+    until_ms = now_ms() + 2 * every_ms
     while left_ms(membership, margin_ms) <= 0:
-        if standing is None or membership.current is not standing:
+        if membership.current is not standing or now_ms() >= until_ms:
             return False
-        await asyncio.sleep(membership.settings.heartbeat_interval_ms / 4000)
+        await asyncio.sleep(every_ms / 4000)
     return True
 
 

@@ -174,6 +174,8 @@ class WorkerPool:
             self._again = asyncio.create_task(self._come_again(its.again_ms))
         if await assurance(self._membership, self._margin_ms):
             self._begin(self._running.keys() ^ its.units)
+        else:
+            self._rejoin("it is not sure that the units are still this worker's")
 
     def _begin(self, units: Iterable[str]) -> None:
         for unit in sorted(units):

@@ -20,9 +20,6 @@ SETTINGS = {
     "group.min.session.timeout.ms": "100",
 }
 
-#: The coordinator is killed by an order to the broker in the test's process.
-OURS_ONLY = "test_a_coordinator_that_is_killed"
-
 
 @pytest.mark.timeout(300)
 @pytest.mark.interop
@@ -30,7 +27,7 @@ def test_they_do_the_same_there(peers: None) -> None:
     with ApacheKafka(overrides=SETTINGS) as kafka:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "client/group"]
         ran = subprocess.run(
-            [*command, "-k", f"not {OURS_ONLY}", "--durations=8"],
+            command,
             cwd=TESTS,
             env={**os.environ, "PARTAGE_TEST_BOOTSTRAP_SERVER": kafka.bootstrap},
             capture_output=True,

@@ -175,7 +175,7 @@ def test_a_request_about_many_groups_holds_up_nobody():
 
     async def story():
         broker = await Broker.start(MemoryDisk(), BrokerSettings(), host="127.0.0.1", port=0)
-        coordinator = broker._coordinator
+        coordinator = broker.coordinator
         around = Surroundings(shard_count=coordinator.shard_count, has_partition=lambda *_: True)
         call = Heard(6, DescribeGroupsRequest(groups=names), "c", "/host", 0)
         coordinator.serve(call, call.begin(EXCHANGES[DESCRIBE_GROUPS.key], around))

@@ -34,6 +34,14 @@ def test_settings_are_given_by_a_marker(partage_broker):
     assert topics["nothing"].error.str() == "Broker: Unknown topic or partition"
 
 
+def test_topics_are_created_in_one_line(partage_broker):
+    partage_broker.create_topic("t", partitions=3)
+    servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
+    assert len(AdminClient(servers).list_topics(timeout=10).topics["t"].partitions) == 3
+    with pytest.raises(ValueError, match="topic t is not created: "):
+        partage_broker.create_topic("t")
+
+
 def test_a_broker_beside_the_test_survives_being_killed(partage_broker_process):
     broker = partage_broker_process
     servers = {"bootstrap.servers": broker.bootstrap_servers}

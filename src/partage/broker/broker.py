@@ -61,7 +61,7 @@ class Broker:
     """A broker that is running; made by `start`, ended by `stop`.
 
     ``address`` is where it listens, host and port; ``hosted`` what it holds, ``server`` who is
-    connected.
+    connected, ``coordinator`` who has the groups.
     """
 
     def __init__(self, disk: Disk, settings: BrokerSettings) -> None:
@@ -115,7 +115,7 @@ class Broker:
         assert offsets_topic is not None
         topics = frozenset(topic.name for topic in self.hosted.topics())
         hosts = [self._host_shard(n, topics) for n in range(len(offsets_topic.partitions))]
-        self._coordinator = Coordinator(hosts)
+        self.coordinator = Coordinator(hosts)
 
     def _host_shard(self, index: int, topics: frozenset[str]) -> ShardHost:
         store = ShardStore(self.hosted, self._disk, index)
@@ -146,7 +146,7 @@ class Broker:
 
     async def loaded(self) -> None:
         """Return once every group is loaded; requests for others are served before."""
-        await self._coordinator.loaded()
+        await self.coordinator.loaded()
 
     async def failed(self) -> BaseException:
         """Return only if the broker cannot go on: the reason. It must be stopped then."""
@@ -163,7 +163,7 @@ class Broker:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._coordinator.close()
+        self.coordinator.close()
         self._loaders.shutdown(wait=False, cancel_futures=True)
         await self._writer.close()
         if not self._fatal.done():
@@ -175,7 +175,7 @@ class Broker:
         hosted = self.hosted
         reads = Reads(self._disk)
         surroundings = Surroundings(
-            shard_count=self._coordinator.shard_count, has_partition=hosted.has_partition
+            shard_count=self.coordinator.shard_count, has_partition=hosted.has_partition
         )
         handlers: dict[int, Handler] = {
             PRODUCE.key: lambda inbound: Producing(inbound, hosted).run(),
@@ -202,11 +202,11 @@ class Broker:
             INCREMENTAL_ALTER_CONFIGS.key: self._spawning(lambda i: configs.alter(i, hosted)),
             DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, node),
         }
-        return handlers | group_handlers(self._coordinator, surroundings)
+        return handlers | group_handlers(self.coordinator, surroundings)
 
     def _forget(self, topic: str) -> None:
         """Have the groups forget what they committed of a topic that is gone."""
-        self._coordinator.topics_deleted(frozenset({topic}), self._clock.now_ms())
+        self.coordinator.topics_deleted(frozenset({topic}), self._clock.now_ms())
 
     async def _forgotten(self) -> None:
         """Return once no crash can bring back what was forgotten."""

@@ -36,7 +36,7 @@ class Coordinator:
     """Routes each event to the shard of its group."""
 
     def __init__(self, hosts: Sequence[ShardHost]) -> None:
-        self._hosts = hosts
+        self.hosts = hosts
         self.shard_count = len(hosts)
 
     def serve(self, inbound: Inbound, asked: Sequence[Asked]) -> None:
@@ -53,28 +53,29 @@ class Coordinator:
             asyncio.get_running_loop().call_soon(self._ask, asked, end)
         for position, event in enumerate(asked[begin:end], begin):
             if isinstance(event, ListGroups):
-                self._hosts[position].handle(event)
+                self.hosts[position].handle(event)
             else:
-                self._host_of(event.group_id).handle(event)
+                self.host_of(event.group_id).handle(event)
 
-    def _host_of(self, group_id: str) -> ShardHost:
+    def host_of(self, group_id: str) -> ShardHost:
+        """The host of the group's shard."""
         place = _known_shard_of if len(group_id) <= _KEPT_LENGTH_MAX else shard_of
-        return self._hosts[place(group_id, self.shard_count)]
+        return self.hosts[place(group_id, self.shard_count)]
 
     def topics_deleted(self, names: frozenset[str], at_ms: int) -> None:
         """Forget the offsets of topics that are gone."""
         event: Event = TopicsDeleted(at_ms=at_ms, topics=names)
-        for host in self._hosts:
+        for host in self.hosts:
             host.handle(event)
 
     async def loaded(self) -> None:
         """Return once every shard is loaded."""
-        for host in self._hosts:
+        for host in self.hosts:
             await host.loaded()
 
     def close(self) -> None:
         """Handle nothing any more."""
-        for host in self._hosts:
+        for host in self.hosts:
             host.close()
 
 

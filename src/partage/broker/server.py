@@ -8,7 +8,7 @@ import logging
 import math
 import resource
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from partage.broker.budget import Budget
@@ -82,6 +82,15 @@ class Server:
         self.apis = {key: APIS[key] for key in sorted(handlers)}
         for connection in list(self._connections):
             connection.served()
+
+    def intercept(self, wrap: Callable[[Handler], Handler]) -> None:
+        """Have ``wrap`` put something around every handler, for tests that order faults."""
+        self.handlers = {key: wrap(handler) for key, handler in self.handlers.items()}
+
+    @property
+    def connections(self) -> list[Connection]:
+        """All that are open."""
+        return list(self._connections)
 
     async def close(self) -> None:
         """Accept nobody any more, and close all connections."""

@@ -11,10 +11,11 @@ from partage.bridge.exchange import deliver
 from partage.broker.clock import Clock
 from partage.broker.inbound import Inbound
 from partage.broker.shard_store import ShardStore
-from partage.coordinator.events import Event, TopicsDeleted
+from partage.coordinator.events import Event, TimerFired, TopicsDeleted
 from partage.coordinator.outcome import Notice
 from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
+from partage.coordinator.timers import SessionTimer
 from partage.log.damage import DamagedLog
 from partage.log.outcomes import Refusal, Slice
 from partage.model.errors import ErrorCode
@@ -137,11 +138,33 @@ class ShardHost:
 
     def _fail(self, error: BaseException) -> None:
         log.error("%s is loaded again: %s", self._name, error)
+        self._drop()
+        self.load()
+        self._settle()
+
+    def _drop(self) -> None:
         self._life += 1
         self._is_flushing = False
         self._driver.failed()
-        self.load()
+
+    # For tests that order faults.
+
+    @property
+    def shard(self) -> Shard | None:
+        """The core; None while it is loaded."""
+        return self._driver.shard
+
+    def unload(self) -> None:
+        """Drop what is loaded, until `load`; all who wait are told to look for a coordinator."""
+        if self._loading is not None:
+            self._loading.cancel()
+        self._drop()
         self._settle()
+
+    def end_session(self, group_id: str, member_id: str) -> None:
+        """Take a member for dead now."""
+        key = SessionTimer(group_id, member_id)
+        self.handle(TimerFired(at_ms=self._clock.now_ms(), key=key))
 
     # Events.
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from partage.broker.broker import Broker
 from partage.broker.overrides import with_overrides
 from partage.log.memory import MemoryDisk
+from partage.log.outcomes import Refusal
 from partage.model.settings import BrokerSettings
+from partage.testing.faults import Faults
 
 T = TypeVar("T")
 
@@ -39,6 +41,7 @@ class ThreadedBroker:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="partage-broker", daemon=True)
         self._broker: Broker | None = None
+        self._faults: Faults | None = None
         self._failure: BaseException | None = None
         self._is_up = threading.Event()
         self._stopping = asyncio.Event()
@@ -54,6 +57,18 @@ class ThreadedBroker:
         """The broker itself, for what is run on its loop; see `run`."""
         assert self._broker is not None, "the broker is not started"
         return self._broker
+
+    @property
+    def faults(self) -> Faults:
+        """What may go wrong, to order."""
+        assert self._faults is not None, "the broker is not started"
+        return self._faults
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        """Create a topic; ``ValueError`` where it cannot be."""
+        created = self.run(self.broker.hosted.create(name, partitions, {}))
+        if isinstance(created, Refusal):
+            raise ValueError(f"topic {name} is not created: {created.message}")
 
     def start(self) -> Self:
         """Return once clients can connect; raises whatever kept the broker from starting."""
@@ -92,6 +107,7 @@ class ThreadedBroker:
 
     async def _serve(self) -> None:
         self._broker = await Broker.start(MemoryDisk(), self._settings, host="127.0.0.1", port=0)
+        self._faults = Faults(self._broker, self._call)
         self._is_up.set()
         await self._stopping.wait()
         await self._broker.stop()
@@ -99,3 +115,9 @@ class ThreadedBroker:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the broker's loop and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _call(self, work: Callable[[], T]) -> T:
+        async def working() -> T:
+            return work()
+
+        return self.run(working())

@@ -1,0 +1,231 @@
+"""Faults to order, on a `ThreadedBroker`: what a real cluster does on its worst days, at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+from partage.bridge import EXCHANGES
+from partage.broker.broker import Broker
+from partage.broker.inbound import Inbound
+from partage.model.errors import ErrorCode
+from partage.testing.gates import Gates, Held, Rule, api_key, refusing, rewriting
+from partage.wire.apis.find_coordinator import FIND_COORDINATOR
+from partage.wire.apis.metadata import METADATA, MetadataResponse
+
+T = TypeVar("T")
+
+
+class Runs(Protocol):
+    """Runs a function on the broker's loop and waits for what it returns."""
+
+    def __call__(self, work: Callable[[], T], /) -> T: ...
+
+
+class Faults:
+    """``broker.faults`` of a `ThreadedBroker`; every method returns once the fault is in force.
+
+    APIs go by Kafka's names (``"JoinGroup"``), error codes by theirs (``"REBALANCE_IN_PROGRESS"``).
+    ``client_id`` restricts a fault to one client, by its ``client.id``.
+    """
+
+    def __init__(self, broker: Broker, run: Runs) -> None:
+        self._broker = broker
+        self._run = run
+        self._gates = Gates()
+        self._coordinator_rules: list[Rule] = []
+        broker.server.intercept(self._gates.wrap)
+
+    # Members.
+
+    def members(self, group_id: str) -> dict[str, str]:
+        """The members that a group has now: client ids by member id."""
+        return self._run(lambda: self._members(group_id))
+
+    def expire(
+        self,
+        group_id: str,
+        *,
+        member_id: str | None = None,
+        client_id: str | None = None,
+        within_s: float = 10.0,
+    ) -> str:
+        """End a member's session as if it had not been heard of in time; its member id.
+
+        It is waited for, if it has not joined yet.
+
+        Raises:
+            LookupError: there is no such member in time, or there are several.
+        """
+        give_up = time.monotonic() + within_s
+        while True:
+            found = self._run(lambda: self._expire_one(group_id, member_id, client_id))
+            if len(found) == 1:
+                return found[0]
+            wanted = f"member_id={member_id!r}, client_id={client_id!r}"
+            if found:
+                raise LookupError(f"group {group_id} has several members of {wanted}: {found}")
+            if time.monotonic() > give_up:
+                raise LookupError(f"group {group_id} has no member of {wanted}")
+            time.sleep(0.002)
+
+    def _members(self, group_id: str) -> dict[str, str]:
+        shard = self._broker.coordinator.host_of(group_id).shard
+        group = None if shard is None else shard.groups.get(group_id)
+        return {} if group is None else {each.id: each.client_id for each in group.members.values()}
+
+    def _expire_one(self, group_id: str, member_id: str | None, client_id: str | None) -> list[str]:
+        found = [
+            member
+            for member, client in self._members(group_id).items()
+            if member_id in (None, member) and client_id in (None, client)
+        ]
+        if len(found) == 1:
+            self._broker.coordinator.host_of(group_id).end_session(group_id, found[0])
+        return found
+
+    # Requests.
+
+    def hold(self, api: str, *, client_id: str | None = None) -> Held:
+        """Hold the response to the next request of an API, until it is released.
+
+        The request is served. What the same connection asks next waits behind it, as always.
+        """
+        held = Held(self._run)
+        self._add(Rule(api_key(api), client_id, held.take))
+        return held
+
+    def fail(
+        self, api: str, error: str | ErrorCode, *, client_id: str | None = None, times: int = 1
+    ) -> None:
+        """Answer the next requests of an API with an error code.
+
+        Of the APIs of groups, and of Produce, they have no effect; others are served before.
+        """
+        code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
+        self._add(Rule(api_key(api), client_id, refusing(code), times))
+
+    def _add(self, *rules: Rule) -> None:
+        self._run(lambda: self._gates.rules.extend(rules))
+
+    def _remove(self, *rules: Rule) -> None:
+        self._run(
+            lambda: self._gates.rules.__setitem__(
+                slice(None), [each for each in self._gates.rules if each not in rules]
+            )
+        )
+
+    def clear(self) -> None:
+        """Forget what was ordered and has not happened; a coordinator that was killed stays so."""
+        self._run(lambda: self._gates.rules.__setitem__(slice(None), list(self._coordinator_rules)))
+
+    # Connections.
+
+    def cut(self, *, client_id: str | None = None) -> int:
+        """Cut connections, in the middle of whatever is going on; how many there were."""
+
+        def cutting() -> int:
+            meant = [
+                each
+                for each in self._broker.server.connections
+                if client_id is None or self._gates.clients.get(each) == client_id
+            ]
+            for each in meant:
+                each.abort()
+            return len(meant)
+
+        return self._run(cutting)
+
+    # The coordinator.
+
+    def kill_coordinator(self) -> None:
+        """Drop the state of all groups from memory, as when the coordinator's machine dies.
+
+        Nobody coordinates until `revive_coordinator`: FindCoordinator is answered
+        COORDINATOR_NOT_AVAILABLE, requests of groups NOT_COORDINATOR. Topics are served on.
+        """
+        if self._coordinator_rules:
+            raise RuntimeError("the coordinator is dead already")
+        away = refusing(ErrorCode.NOT_COORDINATOR)
+        self._coordinator_rules = [Rule(key, None, away, None) for key in EXCHANGES]
+        nobody = refusing(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._coordinator_rules.append(Rule(FIND_COORDINATOR.key, None, nobody, None))
+
+        def killing() -> None:
+            self._gates.rules[:0] = self._coordinator_rules
+            for host in self._broker.coordinator.hosts:
+                host.unload()
+
+        self._run(killing)
+
+    def revive_coordinator(self) -> None:
+        """Have it load its groups from its log; requests are told so until that is done."""
+        rules, self._coordinator_rules = self._coordinator_rules, []
+        if not rules:
+            raise RuntimeError("the coordinator is not dead")
+
+        def reviving() -> None:
+            self._gates.rules[:] = [each for each in self._gates.rules if each not in rules]
+            for host in self._broker.coordinator.hosts:
+                host.load()
+
+        self._run(reviving)
+
+    @contextmanager
+    def coordinator_down(self) -> Iterator[None]:
+        """`kill_coordinator`, and `revive_coordinator` in the end."""
+        self.kill_coordinator()
+        try:
+            yield
+        finally:
+            self.revive_coordinator()
+
+    # Metadata.
+
+    @contextmanager
+    def metadata_unavailable(self, *, client_id: str | None = None) -> Iterator[None]:
+        """Tell clients that no topic has a leader (LEADER_NOT_AVAILABLE)."""
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+        rule = Rule(METADATA.key, client_id, rewriting(lambda _, told: _leaderless(told, error)))
+        rule.left = None
+        self._add(rule)
+        try:
+            yield
+        finally:
+            self._remove(rule)
+
+    @contextmanager
+    def stale_metadata(self, *, client_id: str | None = None) -> Iterator[None]:
+        """Hide the topics and partitions that come from now on."""
+        then = self._run(
+            lambda: {each.name: len(each.partitions) for each in self._broker.hosted.topics()}
+        )
+        rule = Rule(
+            METADATA.key, client_id, rewriting(lambda asked, told: _as_of(asked, told, then))
+        )
+        rule.left = None
+        self._add(rule)
+        try:
+            yield
+        finally:
+            self._remove(rule)
+
+
+def _leaderless(told: MetadataResponse, error: ErrorCode) -> MetadataResponse:
+    for topic in told.topics:
+        topic.error_code, topic.partitions = error, []
+    return told
+
+
+def _as_of(asked: Inbound, told: MetadataResponse, then: dict[str, int]) -> MetadataResponse:
+    """Without the topics and partitions that have come since."""
+    if asked.message.topics is None:
+        told.topics = [each for each in told.topics if each.name in then]
+    for topic in told.topics:
+        known = then.get(topic.name or "", 0)
+        if not known and not topic.error_code:
+            topic.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic.partitions = topic.partitions[:known]
+    return told

@@ -1,0 +1,245 @@
+"""Faults to order, seen by partage's consumer and by confluent's."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from partage.client.consumer import RebalanceListener
+from partage.model.errors import ErrorCode
+from partage.sync import Consumer
+
+pytestmark = pytest.mark.timeout(12)
+QUICK = {"heartbeat_interval_ms": 20, "retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
+
+
+class Told(RebalanceListener):
+    def __init__(self):
+        self.calls = []
+
+    def on_partitions_assigned(self, partitions):
+        self.calls.append("assigned")
+
+    def on_partitions_revoked(self, partitions):
+        self.calls.append("revoked")
+
+    def on_partitions_lost(self, partitions):
+        self.calls.append("lost")
+
+
+@pytest.fixture
+def servers(partage_broker):
+    servers = partage_broker.bootstrap_servers
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(10):
+        producer.produce("t", b"%d" % number)
+    assert producer.flush(10) == 0
+    return servers
+
+
+@pytest.fixture
+def faults(partage_broker):
+    return partage_broker.faults
+
+
+@pytest.fixture
+def told():
+    return Told()
+
+
+@pytest.fixture
+def consumer(servers, told):
+    options = {"group_id": "g", "client_id": "ours", "auto_offset_reset": "earliest"}
+    with Consumer(servers, **options, **QUICK) as consumer:
+        consumer.subscribe(["t"], told)
+        assert read(consumer, 10) == 10
+        yield consumer
+
+
+def read(consumer, count, within_s=10.0):
+    """Poll until so many records have come; how many have."""
+    come, give_up = 0, time.monotonic() + within_s
+    while come < count and time.monotonic() < give_up:
+        come += len(list(consumer.poll(20)))
+    return come
+
+
+def until(done, *consumers, within_s=10.0):
+    give_up = time.monotonic() + within_s
+    while not done():
+        assert time.monotonic() < give_up
+        for consumer in consumers:
+            consumer.poll(10)
+
+
+def produce(servers, count=1):
+    producer = Producer({"bootstrap.servers": servers})
+    for _ in range(count):
+        producer.produce("t", b"more")
+    return producer.flush(10)
+
+
+def confluent(servers, **settings):
+    known = {"bootstrap.servers": servers, "group.id": "c", "client.id": "theirs"}
+    known |= {"auto.offset.reset": "earliest", "heartbeat.interval.ms": 50}
+    return ConfluentConsumer(known | settings)
+
+
+class TestExpiry:
+    def test_of_ours(self, faults, consumer, told):
+        (member_id,) = faults.members("g")
+        assert faults.expire("g", client_id="ours") == member_id
+        until(lambda: told.calls == ["assigned", "lost", "assigned"], consumer)
+        assert member_id not in faults.members("g")
+
+    def test_of_confluents(self, faults, servers):
+        calls = []
+        theirs = confluent(servers)
+        theirs.subscribe(
+            ["t"],
+            on_assign=lambda *_: calls.append("assigned"),
+            on_revoke=lambda *_: calls.append("revoked"),
+            on_lost=lambda *_: calls.append("lost"),
+        )
+        while not calls:
+            theirs.poll(0.01)
+        faults.expire("c")
+        while calls != ["assigned", "lost", "assigned"]:
+            theirs.poll(0.01)
+        theirs.close()
+
+    def test_of_nobody(self, faults, consumer):
+        with pytest.raises(LookupError, match="no member of member_id=None, client_id='other'"):
+            faults.expire("g", client_id="other", within_s=0)
+
+    def test_of_one_of_several(self, faults, consumer, servers):
+        with Consumer(servers, group_id="g", client_id="second", **QUICK) as second:
+            second.subscribe(["t"])
+            until(lambda: len(faults.members("g")) == 2, consumer, second)
+            with pytest.raises(LookupError, match="several members"):
+                faults.expire("g")
+            faults.expire("g", client_id="second")
+
+
+class TestHolding:
+    def test_a_response_comes_when_it_is_released(self, faults, consumer):
+        with faults.hold("OffsetCommit", client_id="ours") as held:
+            committed = consumer.commit_async()
+            held.wait()
+            assert not committed.done()
+        committed.result(10)
+
+    def test_a_request_that_does_not_come(self, faults):
+        held = faults.hold("JoinGroup")
+        with pytest.raises(TimeoutError, match="no response to hold"):
+            held.wait(timeout_s=0.01)
+
+    def test_what_comes_after_the_release_is_not_held(self, faults, servers):
+        faults.hold("ListOffsets").release()
+        with Consumer(servers) as consumer:
+            assert list(consumer.end_offsets([("t", 0)]).values()) == [10]
+
+
+class TestFailing:
+    def test_a_commit(self, faults, servers):
+        theirs = confluent(servers)
+        faults.fail("OffsetCommit", "TOPIC_AUTHORIZATION_FAILED", client_id="theirs")
+        theirs.subscribe(["t"])
+        while theirs.poll(0.05) is None:
+            pass
+        with pytest.raises(KafkaException, match="Topic authorization failed"):
+            theirs.commit(asynchronous=False)
+        assert theirs.commit(asynchronous=False)[0].offset == 1
+        theirs.close()
+
+    def test_a_produce_that_fails_has_no_effect_and_is_tried_again(self, faults, servers):
+        faults.fail("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, times=2)
+        assert produce(servers) == 0
+        with Consumer(servers) as consumer:
+            assert list(consumer.end_offsets([("t", 0)]).values()) == [11]
+
+    @pytest.mark.parametrize("api", ["Fetch", "ListOffsets", "Metadata", "FindCoordinator"])
+    def test_what_passes_is_survived(self, faults, servers, api):
+        error = {
+            "FindCoordinator": "COORDINATOR_NOT_AVAILABLE",
+            "Metadata": "LEADER_NOT_AVAILABLE",
+        }.get(api, "NOT_LEADER_OR_FOLLOWER")
+        faults.fail(api, error, times=2)
+        options = {"group_id": "g", "auto_offset_reset": "earliest"}
+        with Consumer(servers, **options, **QUICK) as consumer:
+            consumer.subscribe(["t"])
+            assert read(consumer, 10) == 10
+
+    def test_another_clients_requests_do_not(self, faults, consumer):
+        faults.fail("OffsetCommit", "REBALANCE_IN_PROGRESS", client_id="somebody else")
+        consumer.commit()
+        faults.clear()
+
+    def test_of_an_api_that_there_is_not(self, faults):
+        with pytest.raises(ValueError, match="no API JoinGrup; did you mean JoinGroup"):
+            faults.fail("JoinGrup", "REBALANCE_IN_PROGRESS")
+        with pytest.raises(KeyError, match="BAD_LUCK"):
+            faults.fail("JoinGroup", "BAD_LUCK")
+
+
+def test_connections_that_are_cut(faults, consumer, servers, told):
+    assert faults.cut(client_id="nobody") == 0
+    assert faults.cut(client_id="ours") > 0
+    assert produce(servers, 3) == 0
+    assert read(consumer, 3) == 3
+    assert told.calls == ["assigned"]
+
+
+class TestTheCoordinator:
+    def test_it_comes_back_with_its_groups(self, faults, consumer, servers, told):
+        consumer.commit()
+        (member_id,) = faults.members("g")
+        with faults.coordinator_down():
+            assert faults.members("g") == {}
+            assert produce(servers, 3) == 0
+            assert read(consumer, 3) == 3  # of what it owns, it reads on
+        consumer.commit()
+        assert set(faults.members("g")) == {member_id}
+        assert told.calls == ["assigned"]
+        assert [each.offset for each in consumer.committed([("t", 0)]).values()] == [13]
+
+    def test_confluents_survives_it_too(self, faults, servers):
+        theirs = confluent(servers)
+        theirs.subscribe(["t"])
+        while theirs.poll(0.05) is None:
+            pass
+        with faults.coordinator_down():
+            theirs.poll(0.1)
+            theirs.commit()  # waits for the coordinator
+        assert theirs.commit(asynchronous=False)[0].offset >= 1
+        theirs.close()
+
+    def test_it_dies_once_and_lives_once(self, faults):
+        with pytest.raises(RuntimeError, match="is not dead"):
+            faults.revive_coordinator()
+        faults.kill_coordinator()
+        with pytest.raises(RuntimeError, match="dead already"):
+            faults.kill_coordinator()
+        faults.clear()
+        faults.revive_coordinator()
+
+
+class TestMetadata:
+    def test_stale(self, faults, servers):
+        admin = AdminClient({"bootstrap.servers": servers})
+        with faults.stale_metadata():
+            for created in admin.create_topics([NewTopic("new", 1)]).values():
+                created.result(10)
+            assert set(admin.list_topics(timeout=10).topics) == {"t", "__consumer_offsets"}
+        assert "new" in admin.list_topics(timeout=10).topics
+
+    def test_unavailable(self, faults, servers):
+        admin = AdminClient({"bootstrap.servers": servers})
+        with faults.metadata_unavailable():
+            topic = admin.list_topics(timeout=10).topics["t"]
+            assert topic.error.str() == "Broker: Leader not available"
+        assert admin.list_topics(timeout=10).topics["t"].error is None

@@ -1,7 +1,8 @@
-"""For code without asyncio: ``from partage.sync import Consumer``."""
+"""For code without asyncio: ``from partage.sync import Consumer, Membership``."""
 
 from __future__ import annotations
 
 from partage.client.consumer.blocking import Consumer
+from partage.client.membership_blocking import Membership
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "Membership"]

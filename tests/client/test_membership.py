@@ -257,6 +257,29 @@ def test_options_that_there_are_not(servers):
         Membership(servers, "crew", "crew", b"1")
 
 
+def test_without_asyncio(servers):
+    from partage.sync import Membership as BlockingMembership
+
+    one = BlockingMembership(servers, "crew", "crew", 1, **QUICK)
+    with one:
+        first = one.standing()
+        assert first == one.current
+        assert list(first.state) == [one.member_id]
+        assert one.surely_until_ms is not None
+        with pytest.raises(TimeoutError):
+            one.standing(after=first.generation, timeout_ms=10)
+        one.update(2)
+        second = one.standing(after=first.generation)
+        assert second.state == {one.member_id: 2}
+        one.rejoin("for a test")
+        one.standing(after=second.generation)
+    one.close()
+    with pytest.raises(NotAMember):
+        one.standing()
+    with pytest.raises(NotAMember):
+        one.update(3)
+
+
 class TestLease:
     """Until when a member surely has its place: counted from what it sent, not from the answer."""
 

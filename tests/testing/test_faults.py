@@ -169,15 +169,19 @@ class TestFailing:
             "Metadata": "LEADER_NOT_AVAILABLE",
         }.get(api, "NOT_LEADER_OR_FOLLOWER")
         faults.fail(api, error, times=2)
+        assert faults.pending == 2
         options = {"group_id": "g", "auto_offset_reset": "earliest"}
         with Consumer(servers, **options, **QUICK) as consumer:
             consumer.subscribe(["t"])
             assert read(consumer, 10) == 10
+        assert faults.pending == 0
 
     def test_another_clients_requests_do_not(self, faults, consumer):
         faults.fail("OffsetCommit", "REBALANCE_IN_PROGRESS", client_id="somebody else")
         consumer.commit()
+        assert faults.pending == 1
         faults.clear()
+        assert faults.pending == 0
 
     def test_of_an_api_that_there_is_not(self, faults):
         with pytest.raises(ValueError, match="no API JoinGrup; did you mean JoinGroup"):

@@ -117,6 +117,11 @@ class Faults:
             )
         )
 
+    @property
+    def pending(self) -> int:
+        """How many requests are still to be held or to fail."""
+        return self._run(lambda: sum(each.left or 0 for each in self._gates.rules))
+
     def clear(self) -> None:
         """Forget what was ordered and has not happened; a coordinator that was killed stays so."""
         self._run(lambda: self._gates.rules.__setitem__(slice(None), list(self._coordinator_rules)))

@@ -169,7 +169,7 @@ def test_who_stood_still_is_not_active_when_the_next_one_is(servers):
         run(main())
     finally:
         thaw.set()
-        thread.stop()
+    thread.stop()
 
 
 def test_without_a_word_from_the_coordinator_the_work_stops_in_time(partage_broker_process):

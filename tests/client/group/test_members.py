@@ -381,7 +381,22 @@ def test_a_second_of_the_same_name_fences_the_first(member_of, topic):
     until(lambda: shared(two), two)
     with pytest.raises(MemberFailed, match=r"FENCED_INSTANCE_ID.*group_instance_id"):
         until(lambda: False, one)
+    with pytest.raises(CommitFailed, match="FENCED_INSTANCE_ID"):
+        one.commit({("t", 0): 7})
     assert list(one_of(one).assignment()) == [] or heard.calls
+
+
+def test_offsets_do_not_wait_behind_a_rebalance(member_of, topic):
+    """A JoinGroup is parked: over the same connection nothing else would be answered."""
+    options = {"partition_assignment_strategy": "range", "default_api_timeout_ms": 1000}
+    one, two = member_of(**options), member_of(**options)
+    one.subscribe([topic])
+    until(lambda: shared(one), one)
+    two.subscribe([topic])
+    for _ in range(5):  # nobody polls the other, which would have to give up what it has
+        two.poll(20)
+        assert two.committed([("t", 0)]) == {TopicPartition("t", 0): None}
+    until(lambda: shared(one, two), one, two)
 
 
 # The coordinator goes away.

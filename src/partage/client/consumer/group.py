@@ -92,10 +92,15 @@ class GroupOwner(Owner):
         self._loop = asyncio.get_running_loop()
         protocol = RebalanceProtocol(embedding.rebalance_protocol.name.lower())
         self._ownership = Ownership(settings, protocol)
-        self._coordinator = Coordinator(cluster, settings.group_id)
         self._driver = Driver(
-            self._ownership, settings, self._coordinator, self._perform, self._settled
+            self._ownership,
+            settings,
+            Coordinator(cluster, settings.group_id),
+            self._perform,
+            self._settled,
         )
+        #: For offsets, over a connection of its own: behind a JoinGroup they would have to wait.
+        self._coordinator = Coordinator(cluster, settings.group_id)
         self._standing = Standing(frozenset(), 0, None)
         self._held: frozenset[tuple[str, int]] = frozenset()
         self._errors: deque[Exception] = deque()
@@ -145,6 +150,7 @@ class GroupOwner(Owner):
         """Stop, however far a leave has come."""
         self._watching.stop()
         self._driver.close()
+        self._coordinator.disconnect()
 
     # The user polls. In the user's thread.
 
@@ -235,12 +241,14 @@ class GroupOwner(Owner):
         """The same by itself: what goes wrong is logged, and later commits make up for it."""
         try:
             await self.commit(offsets)
+        except CommitFailed as error:  # a rebalance, mostly
+            log.info("auto commit of group %s: %s", self.settings.group_id, error)
         except ClientError as error:
             log.warning("auto commit of group %s: %s", self.settings.group_id, error)
 
     async def _commit(self, offsets: Offsets) -> None:
         identity = self._ownership.commits_as
-        if identity is None and self._left.is_set():
+        if identity is None and not self._is_member:
             identity = NOBODY  # a consumer that assigns by itself, or has left
         if identity is None:
             raise CommitFailed(self._why_not())
@@ -278,7 +286,6 @@ class GroupOwner(Owner):
                 self._raise(kind(reason))
             case Fail(error=error, reason=reason):
                 self._failure = MemberFailed(self.settings.group_id, error, reason)
-                self._left.set()
                 self.holdings.wake()
             case Left():
                 self._is_member = False

@@ -85,6 +85,8 @@ class Watching:
                 await self._compare()
             except ClientError as error:
                 log.info("the metadata could not be had: %s", error)
+            except Exception:  # a fault of ours, which is to blind nobody
+                log.exception("watching the metadata failed, going on")
             is_missing = None in self._led.values() or (self._pattern and not self._wanted)
             every_s = self._cluster.options.metadata_max_age_ms / 1000
             await asyncio.sleep(min(_MISSING_S, every_s) if is_missing else every_s)

@@ -12,9 +12,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from partage.testing import BrokerProcess
@@ -45,6 +47,9 @@ class Told:
             yield
             self._changed.notify_all()
 
+    def has_more_than(self, records: int, commits: int) -> bool:
+        return len(self.acked) > records and self.commits > commits
+
     def wait(self, what: Callable[[], bool]) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: bool(self.faults) or what(), PATIENCE_S)
@@ -57,12 +62,12 @@ def produce(servers: str, name: int, told: Told, stopping: threading.Event) -> N
         {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 2, **SOON}
     )
 
-    def on_delivery(error: object, message: object) -> None:
+    def on_delivery(error: KafkaError | None, message: Any) -> None:
         with told.changing():
             if error is not None:
                 told.faults.append(f"a record was given up: {error}")
             else:
-                told.acked[message.partition(), message.offset()] = message.value()  # type: ignore[attr-defined]
+                told.acked[message.partition(), message.offset()] = message.value()
 
     number = 0
     while not stopping.is_set():
@@ -170,7 +175,7 @@ def test_kills_under_load_lose_nothing_acknowledged(
         for _ in range(kills):
             records = len(told.acked) + chance.randrange(1, 3000)
             commits_made = told.commits + chance.randrange(1, 4)
-            told.wait(lambda r=records, c=commits_made: len(told.acked) > r and told.commits > c)  # type: ignore[misc]
+            told.wait(partial(told.has_more_than, records, commits_made))
             broker.kill()
             broker.start()
         producing.set()

@@ -13,7 +13,8 @@ from partage.bridge.membership import error_of
 from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
-from partage.client.errors import CannotConnect, RequestRefused
+from partage.client.errors import RequestRefused
+from partage.client.group.errors import NotConnected
 from partage.wire.api import Api
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from partage.wire.types import Message
@@ -30,11 +31,6 @@ class Coordinator:
         self._group_id = group_id
         self._connection: Connection | None = None
         self._finding = asyncio.Lock()
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether there is a connection that can be used."""
-        return self._connection is not None and self._connection.is_open
 
     async def connected(self) -> Connection:
         """The connection, made if there is none; one attempt.
@@ -54,12 +50,12 @@ class Coordinator:
         """Send a request over the connection there is.
 
         Raises:
-            ConnectionLost: there is none, or no longer.
+            NotConnected: there is none; `connected` makes one.
             ClientError: as `Connection.send`.
         """
         connection = self._connection
         if connection is None:
-            raise CannotConnect(Address("coordinator", 0), "it is not known")
+            raise NotConnected(self._group_id)
         return await connection.send(api, message, timeout_ms=timeout_ms)
 
     def disconnect(self) -> None:

@@ -11,6 +11,15 @@ class GroupError(ClientError):
     """The root of what only members of groups raise."""
 
 
+class NotConnected(GroupError):  # noqa: N818 - as all of these
+    """The connection to a group's coordinator is gone; it is looked for anew."""
+
+    is_retriable = True
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(f"not connected to the coordinator of group {group_id!r}")
+
+
 class CommitFailed(GroupError):  # noqa: N818 - named after what happened, as all of these
     """Offsets were not committed; the message says why, and what becomes of their records."""
 

@@ -173,7 +173,7 @@ def _client(mechanism: str, username: str, password: str, nonce: str) -> Any:
     from scramp import ScramClient
     from scramp.core import Password, Username
 
-    class AsItIs(Username, Password):  # type: ignore[misc]
+    class AsItIs(Username, Password):  # type: ignore[misc]  # scramp has no types
         def __init__(self, text: str) -> None:
             self.username = self.password = text
 

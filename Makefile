@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check interop bench fuzz pin clean
+.PHONY: setup demo test again check interop bench fuzz pin clean
 
 setup: $(STAMP)
 
@@ -20,6 +20,9 @@ demo: setup  ## the main job: flights through a group, then through Spark
 
 test: setup  ## the tests, without other people's programs
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not interop"
+
+again: setup  ## only what failed the last time, one after the other; none is a failure too
+	$(BIN)/pytest --last-failed --last-failed-no-failures none $(if $(MARKS),-m "$(MARKS)")
 
 check: setup  ## style, types, and the floors of the house
 	$(BIN)/ruff check .

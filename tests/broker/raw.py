@@ -104,7 +104,7 @@ class Raw:
         (size,) = LENGTH.unpack(self.receive_bytes(LENGTH.size))
         return self.receive_bytes(size)
 
-    def is_closed(self, within_s: float = 5.0) -> bool:
+    def is_closed(self, within_s: float = 20.0) -> bool:
         """Whether the broker closes the connection in time, without another word."""
         self.socket.settimeout(within_s)
         try:

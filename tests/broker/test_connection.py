@@ -154,7 +154,7 @@ def test_a_hundred_produces_overlap_and_no_more(broker, raw, other):
     for n in range(150):
         raw.send(PRODUCE, producing("t", batch(b"%d" % n)))
     metadata(other, "t")  # the broker has read them by now
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while broker.run(end_offset(broker)) < 100 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert raw.is_silent()
@@ -185,14 +185,14 @@ def test_who_does_not_read_is_served_no_further(broker, other):
     with Raw(broker.bootstrap_servers, receive_buffer_bytes=4096) as lazy:
         for _ in range(200):  # asks for 2.8 GB
             lazy.send(FETCH, fetching("t"), BY_NAME)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while not server.unsent_bytes and time.monotonic() < deadline:
             time.sleep(0.01)
         assert produce(other, "t", batch(b"others go on")).error_code == 0
         assert 0 < server.unsent_bytes < 40_000_000
         first = fetched(lazy.receive())
         assert len(content(*first)) > 14_000_000
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while server.unsent_bytes and time.monotonic() < deadline:
         time.sleep(0.01)
     assert server.unsent_bytes == 0
@@ -272,7 +272,7 @@ def test_connections_beyond_the_limit(broker, raw, caplog):
     assert "max.connections=5" in line.getMessage()
     assert metadata(raw).brokers
     others.pop().close()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with Raw(broker.bootstrap_servers) as again:
             again.send(METADATA, MetadataRequest(topics=[]))

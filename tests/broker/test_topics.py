@@ -205,7 +205,7 @@ def test_a_commit_to_a_topic_made_anew_stays(broker, raw):
     wanted = [DeleteTopicsTopic(name=name) for name in going]
     raw.send(DELETE_TOPICS, DeleteTopicsRequest(topics=wanted, timeout_ms=30_000))
     with Raw(broker.bootstrap_servers) as other:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while ask_to_create(other, creating("t0"))[0].error_code:
             assert time.monotonic() < deadline
         assert commit(other, "g", "t0", 5) == 0

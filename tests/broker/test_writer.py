@@ -34,7 +34,7 @@ class Threadless(RealDisk):
 async def written(writer: Writer, writes: Sequence[Write]) -> OSError | None:
     told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
     writer.submit(writes, told.set_result)
-    return await asyncio.wait_for(told, 10)
+    return await asyncio.wait_for(told, 30)
 
 
 def test_one_callback_that_fails_keeps_nobody_else_waiting(

@@ -45,7 +45,7 @@ def servers(partage_broker):
 
 def run(work):
     async def limited():
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await work
 
     return asyncio.run(limited())

@@ -19,7 +19,7 @@ class GenericMember(closing[socket.socket]):
 
     def __init__(self, bootstrap_servers: str, group: str, metadata: bytes, mine: bytes) -> None:
         host, _, port = bootstrap_servers.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=10)
+        self._socket = socket.create_connection((host, int(port)), timeout=30)
         super().__init__(self._socket)
         joined = self._ask(
             JOIN_GROUP,

@@ -258,7 +258,7 @@ def test_progress_is_drawn_on_a_terminal_only(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=theirs,
-        timeout=20,
+        timeout=60,
         check=True,
     )
     os.close(theirs)

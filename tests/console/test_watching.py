@@ -29,7 +29,7 @@ def test_into_a_pipe_each_table_follows_the_other(partage: Commands, topic: str)
         while not next(totals).endswith("total lag 1\n"):
             pass
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
 
 
@@ -50,7 +50,7 @@ def test_on_a_terminal_it_stays_in_its_place(partage: Commands, topic: str) -> N
         seen += os.read(ours, 1 << 16)
     assert b"\x1b[1A" in seen  # the cursor goes up, to draw over what was there
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=60)
     os.close(ours)
     assert (process.returncode, err) == (0, b"")
 
@@ -75,5 +75,5 @@ def test_a_cluster_that_goes_away_is_said(tmp_path: Path) -> None:
                 shown.append(process.stdout.readline())
                 assert len(shown) < 20, shown
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=10)
+            process.communicate(timeout=60)
         assert process.returncode == 0

@@ -51,7 +51,7 @@ def test_python(text, address, tmp_path):
     command = [sys.executable, str(script)]
     if "def test_" in text:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -68,7 +68,7 @@ def test_console(text, address, tmp_path):
             ["bash", "-c", f"set -o pipefail; {command}"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
             cwd=tmp_path,
             env={**os.environ, "PATH": path},
         )

@@ -17,7 +17,7 @@ def run(work):
     """Run a test, not for ever."""
 
     async def limited():
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             return await work
 
     return asyncio.run(limited())

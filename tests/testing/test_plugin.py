@@ -12,7 +12,7 @@ def test_a_produced_record_is_consumed(partage_broker):
     assert producer.flush(10) == 0
     consumer = Consumer({**servers, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["greetings"])
-    (message,) = consumer.consume(1, timeout=10)
+    (message,) = consumer.consume(1, timeout=30)
     assert message.value() == b"hello"
     consumer.close()
 
@@ -21,7 +21,7 @@ def test_a_produced_record_is_consumed(partage_broker):
 def test_the_broker_is_empty_in_every_test(partage_broker, turn):
     servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
     producer = Producer(servers)
-    topics = AdminClient(servers).list_topics(timeout=10).topics
+    topics = AdminClient(servers).list_topics(timeout=30).topics
     assert set(topics) == {"__consumer_offsets"}
     producer.produce("something", b"")
     assert producer.flush(10) == 0
@@ -30,14 +30,14 @@ def test_the_broker_is_empty_in_every_test(partage_broker, turn):
 @pytest.mark.partage_broker({"auto.create.topics.enable": "false"})
 def test_settings_are_given_by_a_marker(partage_broker):
     servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
-    topics = AdminClient(servers).list_topics("nothing", timeout=10).topics
+    topics = AdminClient(servers).list_topics("nothing", timeout=30).topics
     assert topics["nothing"].error.str() == "Broker: Unknown topic or partition"
 
 
 def test_topics_are_created_in_one_line(partage_broker):
     partage_broker.create_topic("t", partitions=3)
     servers = {"bootstrap.servers": partage_broker.bootstrap_servers}
-    assert len(AdminClient(servers).list_topics(timeout=10).topics["t"].partitions) == 3
+    assert len(AdminClient(servers).list_topics(timeout=30).topics["t"].partitions) == 3
     with pytest.raises(ValueError, match="topic t is not created: "):
         partage_broker.create_topic("t")
 
@@ -53,7 +53,7 @@ def test_a_broker_beside_the_test_survives_being_killed(partage_broker_process):
     assert servers["bootstrap.servers"] == broker.bootstrap_servers
     consumer = Consumer({**servers, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["t"])
-    (message,) = consumer.consume(1, timeout=10)
+    (message,) = consumer.consume(1, timeout=30)
     assert message.value() == b"kept"
     consumer.close()
     assert broker.stop() == 0

@@ -56,7 +56,7 @@ class Told(RebalanceListener):
         self._note("lost", partitions)
 
 
-def until(done, *members, within_s=15.0):
+def until(done, *members, within_s=45.0):
     """Poll all in turns until something holds, and once more, as listeners hear of what is
     assigned in a poll; the records that came.
     """
@@ -69,7 +69,7 @@ def until(done, *members, within_s=15.0):
     return records
 
 
-def read(count, *members, within_s=15.0):
+def read(count, *members, within_s=45.0):
     """Poll all in turns until so many records have come."""
     records, give_up = [], time.monotonic() + within_s
     while len(records) < count:
@@ -346,7 +346,7 @@ def test_an_assignor_that_fails_is_told_and_can_be_mended(member_of, topic, kind
         until(lambda: False, one)
     assert one.assignment() == set()
     kinds.clear()
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 30
     while not shared(one):
         assert time.monotonic() < give_up
         try:

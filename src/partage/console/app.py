@@ -21,6 +21,7 @@ class Commands(LazyCommands):
         "consume": "partage.console.consume:app",
         "groups": "partage.console.groups:app",
         "log": "partage.console.log:app",
+        "pipeline": "partage.console.pipeline:app",
     }
 
 

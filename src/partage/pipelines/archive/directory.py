@@ -1,0 +1,177 @@
+"""An archive on the disk.
+
+    topic=flights/date=2013-01-01/....parquet     what readers read
+    _manifest/00000000.json                       the entries
+    _staging/RUN/...                              what a run is about to bring
+
+An entry is made by linking a file that is whole and synced to the next number's name, which fails
+if somebody else was first: so any number of runs may share an archive, and no lock is needed. Its
+files, synced before, are moved to where they belong after that, and whoever opens the archive
+makes up for moves that a kill left undone. Readers of the directory (Spark leaves out names that
+begin with ``_``) therefore see no record twice at any time, and each once its move is done.
+
+A run holds a lock on its own staging directory while it lives: what those of the dead have left is
+cleared away. The lock protects nothing else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from partage.pipelines.archive.manifest import BadManifest, Entry, Manifest, Placed
+
+_MANIFEST: Final = "_manifest"
+_STAGING: Final = "_staging"
+_LOCK: Final = "lock"
+
+
+class NotAnArchive(Exception):  # noqa: N818 - named after what it is
+    """A directory that holds something else, or cannot be used; the message says what."""
+
+
+class Staging:
+    """A directory below ``_staging`` that one run writes in, and the lock that says it lives."""
+
+    def __init__(self, archive: Path) -> None:
+        self.path = archive / _STAGING / uuid.uuid4().hex
+        # Made and locked under another name: who clears away must not find it without its lock.
+        making = self.path.with_name(f".{self.path.name}")
+        making.mkdir(parents=True)
+        self._lock: IO[str] = (making / _LOCK).open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        making.rename(self.path)
+
+    def batch(self, name: str) -> Path:
+        """A name for what is written next; another one each time."""
+        return self.path / f"{name}-{uuid.uuid4().hex[:8]}"
+
+    def remove(self) -> None:
+        """Take it away, with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+class ArchiveDirectory:
+    """The entries of an archive, read and written.
+
+    Raises:
+        NotAnArchive: the directory has other things in it, or cannot be made.
+        BadManifest: its entries cannot be read, or contradict one another.
+    """
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = path
+        self.manifest = Manifest()
+        entries = path / _MANIFEST
+        if not entries.is_dir():
+            if path.is_dir() and any(path.iterdir()):
+                raise NotAnArchive(f"{path} is no archive, and not empty")
+            if not create:
+                raise NotAnArchive(f"there is no archive in {path}")
+            try:
+                entries.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise NotAnArchive(f"{path} cannot be used: {error.strerror}") from None
+            _sync(path)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the entries that others have made since, and end their moves if nobody did."""
+        while True:
+            name = self._name(self.manifest.next_number)
+            try:
+                content = name.read_bytes()
+            except FileNotFoundError:
+                return
+            try:
+                entry = msgspec.json.decode(content, type=Entry)
+            except msgspec.MsgspecError as error:
+                raise BadManifest(f"{name} cannot be read: {error}") from None
+            try:
+                self.manifest.apply(entry)
+            except BadManifest as error:
+                raise BadManifest(f"{name}: {error}") from None
+            self.settle(entry)
+
+    def publish(self, entry: Entry) -> bool:
+        """Make the entry the next one, unless somebody else was first, which False says.
+
+        From here on it counts, whatever happens. Its files must be synced.
+        """
+        whole = self.path / _MANIFEST / f".{uuid.uuid4().hex}"
+        with whole.open("wb") as file:
+            file.write(msgspec.json.encode(entry))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(whole, self._name(entry.number))
+        except FileExistsError:
+            return False
+        finally:
+            whole.unlink()
+        _sync(self.path / _MANIFEST)
+        return True
+
+    def settle(self, entry: Entry) -> None:
+        """Move an entry's files to where they belong; those that are there already stay."""
+        touched: set[Path] = set()
+        for file in entry.files:
+            if self._move(file):
+                # The directories may be new, and their names have to last too.
+                parents = (self.path / file.path).relative_to(self.path).parents
+                touched |= {self.path / parent for parent in parents}
+        for directory in sorted(touched):
+            _sync(directory)
+
+    def clear(self) -> None:
+        """Take away what dead runs have staged. Entries are settled by then (see `refresh`)."""
+        for left in _directories(self.path / _STAGING):
+            try:
+                lock = (left / _LOCK).open("r+")
+            except OSError:  # being made, or being taken away
+                continue
+            with lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    continue
+                # An entry may have been made between the last look and the death of its run.
+                self.refresh()
+                shutil.rmtree(left, ignore_errors=True)
+
+    def _move(self, file: Placed) -> bool:
+        staged, path = self.path / file.staged, self.path / file.path
+        if not staged.exists():
+            return False  # moved already, and perhaps deleted since by whoever owns the archive
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            staged.rename(path)
+        except FileNotFoundError:
+            return False  # somebody else moved it just now
+        return True
+
+    def _name(self, number: int) -> Path:
+        return self.path / _MANIFEST / f"{number:08}.json"
+
+
+def _directories(parent: Path) -> Iterator[Path]:
+    if parent.is_dir():
+        # Those that begin with a dot are being made.
+        yield from sorted(path for path in parent.glob("[!.]*") if path.is_dir())
+
+
+def _sync(directory: Path) -> None:
+    """Make names in a directory as durable as the files they name."""
+    number = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

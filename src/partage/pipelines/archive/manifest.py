@@ -1,0 +1,155 @@
+"""What an archive holds: the core, without I/O.
+
+An archive is a row of entries, numbered from 0. Each says which offsets of which partitions it
+brought, and in which files their rows are. No offset is in two entries: `Manifest.apply` refuses
+an entry that has one which is there already, and `Manifest.fresh` says beforehand what of a span
+is not there yet. Batches of Spark's do not serve as keys: their numbers are those of one query,
+and several queries share an archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from partage.pipelines.spans import Overlap, Span, Spans
+
+#: What this program writes, and the only one that it reads.
+VERSION: Final = 1
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """Offsets ``first`` up to ``end`` of a partition, of which ``rows`` have a record."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+    rows: int
+
+    @property
+    def span(self) -> Span:
+        """The offsets."""
+        return Span(self.first, self.end)
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A file: where it was written, and where it belongs; both below the archive's directory."""
+
+    staged: str
+    path: str
+    rows: int
+    bytes: int
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What one batch brought. ``refused`` counts its rows that were in the archive already."""
+
+    number: int
+    taken: list[Taken]
+    files: list[Placed]
+    refused: int = 0
+    at_ms: int
+    by: str
+    version: int = VERSION
+
+
+class PartitionReport(msgspec.Struct, frozen=True):
+    """A partition's part of an archive; ``spans`` are pairs of a first offset and an end."""
+
+    topic: str
+    partition: int
+    rows: int
+    spans: list[tuple[int, int]]
+
+
+class ArchiveReport(msgspec.Struct, frozen=True):
+    """``partage pipeline archive --report --json``."""
+
+    directory: str
+    rows: int
+    files: int
+    bytes: int
+    batches: int
+    refused: int
+    partitions: list[PartitionReport]
+
+
+class BadManifest(Exception):  # noqa: N818 - named after what it is
+    """Entries that do not follow from one another, or that this version cannot read."""
+
+
+class Manifest:
+    """All entries so far, added up."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._spans: dict[tuple[str, int], Spans] = {}
+        self._rows: dict[tuple[str, int], int] = {}
+        self._files = self._bytes = self._refused = 0
+        self.next_number = 0
+        for entry in entries:
+            self.apply(entry)
+
+    def apply(self, entry: Entry) -> None:
+        """Add the next entry.
+
+        Raises:
+            BadManifest: it is not the next one, or brings offsets that are there already, or it
+                was written by another version. Nothing of it is added.
+        """
+        if entry.version != VERSION:
+            raise BadManifest(
+                f"entry {entry.number} is of version {entry.version}; this program reads {VERSION}"
+            )
+        if entry.number != self.next_number:
+            raise BadManifest(f"entry {entry.number} comes where {self.next_number} should")
+        self._check_fresh(entry)
+        for taken in entry.taken:
+            key = taken.topic, taken.partition
+            self._spans.setdefault(key, Spans()).add(taken.span)
+            self._rows[key] = self._rows.get(key, 0) + taken.rows
+        self._files += len(entry.files)
+        self._bytes += sum(file.bytes for file in entry.files)
+        self._refused += entry.refused
+        self.next_number += 1
+
+    def fresh(self, topic: str, partition: int, span: Span) -> list[Span]:
+        """The parts of a span that the archive does not have, in order."""
+        found = self._spans.get((topic, partition))
+        return [span] if found is None else found.missing(span)
+
+    def report(self, directory: str) -> ArchiveReport:
+        """The whole in figures."""
+        return ArchiveReport(
+            directory=directory,
+            rows=sum(self._rows.values()),
+            files=self._files,
+            bytes=self._bytes,
+            batches=self.next_number,
+            refused=self._refused,
+            partitions=list(self._partitions()),
+        )
+
+    def _partitions(self) -> Iterator[PartitionReport]:
+        for (topic, partition), spans in sorted(self._spans.items()):
+            rows = self._rows[topic, partition]
+            yield PartitionReport(topic, partition, rows, [(first, end) for first, end in spans])
+
+    def _check_fresh(self, entry: Entry) -> None:
+        """Look at the entry as a whole, so that a refused one leaves nothing behind."""
+        within: dict[tuple[str, int], Spans] = {}
+        for taken in entry.taken:
+            if not 0 <= taken.first < taken.end or not 0 <= taken.rows <= len(taken.span):
+                raise BadManifest(f"entry {entry.number} has no such range: {taken}")
+            try:
+                within.setdefault((taken.topic, taken.partition), Spans()).add(taken.span)
+                is_fresh = self.fresh(taken.topic, taken.partition, taken.span) == [taken.span]
+            except Overlap:
+                is_fresh = False
+            if not is_fresh:
+                raise BadManifest(
+                    f"entry {entry.number} brings offsets {taken.first} to {taken.end} of "
+                    f"{taken.topic}-{taken.partition}, part of which is archived already"
+                )

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from partage.lab.disk import CrashDisk
 from partage.log.config import LogConfig
 from partage.log.damage import DamagedLog
 from partage.log.layout import LOG
@@ -16,7 +17,6 @@ from partage.log.swapping import end_swap
 from partage.wire.records.batch import Compression, parse_header, whole_batches
 from partage.wire.records.encode import Record, encode_batch
 
-from .crash_disk import CrashDisk
 from .hosting import DIRECTORY, NOW_MS, Host, Pair, batch, unreadable
 
 DAY_MS = 86_400_000

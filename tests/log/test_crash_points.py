@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
+from partage.lab.disk import Crash, CrashDisk
 from partage.log.config import LogConfig
 from partage.log.outcomes import Refusal
 from partage.log.topics import Change, Topics, apply_change
 from partage.wire.records.columns import RecordTuple
 
-from .crash_disk import Crash, CrashDisk
 from .hosting import NOW_MS, Host, batch
 
 SEEDS = 4

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from partage.lab.disk import Crash, CrashDisk
 from partage.log.outcomes import Refusal, Step
 from partage.wire.records.columns import RecordTuple
 
-from .crash_disk import Crash, CrashDisk
 from .hosting import Host, batch
 from .pace import PACE
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from partage.lab.disk import CrashDisk
 from partage.log.cutting import CannotCut, cut_log
 from partage.log.damage import DamagedLog
 from partage.log.reading import fault_in_slice
 from partage.log.topics import Change, Topics, apply_change
 
-from .crash_disk import CrashDisk
 from .hosting import DIRECTORY, TOPIC_ID, Host, batch, offsets
 
 FIRST = f"{DIRECTORY}/00000000000000000000.log"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from partage.lab.disk import CrashDisk
 from partage.log.disk import Disk
 from partage.log.memory import MemoryDisk
 from partage.log.outcomes import Write
 from partage.log.performing import perform, read_file, replace_file
 
-from .crash_disk import CrashDisk
 from .directory_disk import DirectoryDisk
 
 

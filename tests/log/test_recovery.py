@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
+from partage.lab.disk import CrashDisk
 from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
 from partage.log.layout import MARKERS
 from partage.log.memory import MemoryDisk
 from partage.log.scanning import CHUNK_BYTES
 
-from .crash_disk import CrashDisk
 from .directory_disk import DirectoryDisk
 from .hosting import DIRECTORY, NOW_MS, Host, batch
 

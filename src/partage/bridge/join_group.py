@@ -36,7 +36,9 @@ def ask(call: Call[JoinGroupRequest]) -> list[Join]:
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             protocol_type=request.protocol_type,
-            protocols=tuple(Protocol(p.name, p.metadata) for p in request.protocols),
+            protocols=tuple(
+                Protocol(p.name, p.metadata, max(p.protocol_version, -1)) for p in request.protocols
+            ),
             reason=request.reason,
             must_rejoin_with_id=call.version >= 4,
             may_skip_assignment=call.version >= 9,

@@ -69,7 +69,10 @@ def _join(action: SendJoin, group_id: str) -> JoinGroupRequest:
         member_id=action.member_id,
         group_instance_id=action.instance_id,
         protocol_type=action.protocol_type,
-        protocols=[JoinGroupProtocol(name=p.name, metadata=p.metadata) for p in action.protocols],
+        protocols=[
+            JoinGroupProtocol(name=p.name, metadata=p.metadata, protocol_version=p.version)
+            for p in action.protocols
+        ],
         reason=action.reason,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partage.assignors import Assignor, BadAssignment, CooperativeSticky, Range, Topic
-from partage.client.consumer.embedding import Embedding, LeaderFailed
+from partage.bridge.embedding import Embedding, LeaderFailed
 from partage.member.events import GroupMember
 from partage.wire.consumer_protocol import decode_assignment
 

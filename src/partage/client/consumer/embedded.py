@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import ParamSpec, TypeAlias, TypeVar
 
+from partage.bridge.embedding import Embedding, LeaderFailed
 from partage.client.cluster import Cluster
-from partage.client.consumer.embedding import Embedding, LeaderFailed
 from partage.client.consumer.leading import described
 from partage.client.consumer.watching import Watching
 from partage.client.group.coordinator import Coordinator
@@ -112,8 +112,8 @@ class EmbeddedProtocol:
         return Decoded(
             at_ms=now_ms(),
             serial=action.serial,
-            partitions=tuple((p.topic, p.partition) for p in partitions),
-            fits=all(self._watching.is_wanted(p.topic) for p in partitions),
+            partitions=tuple(partitions),
+            fits=all(self._watching.is_wanted(topic) for topic, _ in partitions),
         )
 
     async def _keep_watch(self, action: Watch, protocol: str | None) -> None:

@@ -17,10 +17,10 @@ from typing import Final
 
 import msgspec
 
+from partage.bridge.embedding import Embedding
 from partage.bridge.membership import error_of
 from partage.client.cluster import Cluster
 from partage.client.consumer.embedded import Asked, EmbeddedProtocol
-from partage.client.consumer.embedding import Embedding
 from partage.client.consumer.errors import NothingAssigned
 from partage.client.consumer.owners import Holdings, Owner
 from partage.client.consumer.watching import Watching

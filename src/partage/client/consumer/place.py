@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
-from partage.client.consumer.embedding import PROTOCOL_TYPE, Embedding
+from partage.bridge.embedding import PROTOCOL_TYPE, Embedding
 from partage.client.consumer.engine import Engine
 from partage.client.consumer.errors import AlreadyAssigned, AlreadySubscribed
 from partage.client.consumer.group import GroupOwner

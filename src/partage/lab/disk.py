@@ -1,8 +1,10 @@
 """A disk that loses power: of what was not synced, any part survives.
 
 Writes tear at sectors of 512 bytes and survive in any combination, the length of a file included.
-Changes of names survive up to some point, directory by directory. `crash` makes the disk what the
-next start finds; `fail_after` lets the power go out in the middle of something.
+Changes of names survive up to some point, directory by directory. `CrashDisk.crash` makes the disk
+what the next start finds; ``fail_after`` lets the power go out in the middle of something. Beside
+that it fails to order: ``failing`` (an error at a file's next sync), ``refuses`` (errors at
+whatever kind of operation, until it is emptied), `CrashDisk.damage` (a bit flips).
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ class Crash(Exception):  # noqa: N818 - it is no error
 
 
 class File:
+    """A file: what the running program sees, what would survive, and what is between the two."""
+
     def __init__(self) -> None:
         self.content = bytearray()  # as the running program sees it
         self.synced = bytearray()
@@ -38,6 +42,7 @@ class File:
         _cut(self.content, length)
 
     def sync(self) -> None:
+        """All that was written survives from now on."""
         for position, data in self.unsynced:
             if data is None:
                 _cut(self.synced, position)
@@ -66,6 +71,8 @@ class File:
 
 
 class Directory:
+    """A directory: its entries, and what they were at each change since its last sync."""
+
     def __init__(self) -> None:
         self.entries: dict[str, File | Directory] = {}
         self.history: list[dict[str, File | Directory]] = [{}]  # since the last sync
@@ -84,16 +91,21 @@ class Directory:
 
 
 class CrashDisk:
+    """A `partage.log.disk.Disk` in memory, with everything that disks do to programs."""
+
     def __init__(self) -> None:
         self.root = Directory()
         self.operations = 0
         self.fail_after: int | None = None
         self.failing: str | None = None  # whose next sync fails
+        self.refuses: dict[str, int] = {}  # error numbers by operation: write, sync, read
 
     def copy(self) -> CrashDisk:
+        """Another disk with the same on it."""
         return copy.deepcopy(self)
 
     def crash(self, rng: Random) -> None:
+        """Lose power, and come back with what survives."""
         self.root.crash(rng)
         self.fail_after = None
 
@@ -105,10 +117,12 @@ class CrashDisk:
         return len(self._file(path).content)
 
     def read(self, path: str, position: int, length: int) -> bytes:
+        self._refuse("read")
         return bytes(self._file(path).content[position : position + length])
 
     def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
         self._operate()
+        self._refuse("write")
         parent, name = self._parent(path), basename(path)
         if name not in parent.entries:
             parent.entries[name] = File()
@@ -125,6 +139,9 @@ class CrashDisk:
                 self.failing = None
                 self._file(path).fail()
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
+            if "sync" in self.refuses:
+                self._file(path).fail()
+                self._refuse("sync")
             self._file(path).sync()
 
     def truncate(self, path: str, length: int) -> None:
@@ -143,7 +160,8 @@ class CrashDisk:
     def remove(self, path: str) -> None:
         self._operate()
         parent = self._find(dirname(path))
-        if isinstance(parent, Directory) and parent.entries.pop(basename(path), None):
+        if isinstance(parent, Directory) and basename(path) in parent.entries:
+            del parent.entries[basename(path)]
             parent.changed()
 
     def make_directory(self, path: str) -> None:
@@ -172,6 +190,11 @@ class CrashDisk:
             if self.fail_after == 0:
                 raise Crash
             self.fail_after -= 1
+
+    def _refuse(self, operation: str) -> None:
+        code = self.refuses.get(operation)
+        if code is not None:
+            raise OSError(code, os.strerror(code))
 
     def _find(self, path: str) -> File | Directory | None:
         found: File | Directory | None = self.root

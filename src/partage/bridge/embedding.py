@@ -23,7 +23,6 @@ from partage.assignors import (
     rebalance_protocol,
 )
 from partage.assignors import Member as Subscriber
-from partage.client.topics import TopicPartition
 from partage.member.events import GroupMember, Protocol
 from partage.wire.consumer_protocol import (
     Assignment,
@@ -141,7 +140,7 @@ class Embedding:
         written = encode_assignment(Assignment(assigned_partitions=[], user_data=user_data))
         return {member.member_id: written for member in members}
 
-    def adopted(self, protocol: str, assignment: bytes, generation: int) -> list[TopicPartition]:
+    def adopted(self, protocol: str, assignment: bytes, generation: int) -> list[tuple[str, int]]:
         """Read an assignment, and let the assignor know of it.
 
         Raises:
@@ -154,7 +153,7 @@ class Embedding:
             raise LeaderFailed(user_data.removeprefix(_NO_ASSIGNMENT).decode(errors="replace"))
         share = {topic.topic: list(topic.partitions) for topic in said.assigned_partitions}
         self._offered[protocol].on_assignment(share, generation)
-        return [TopicPartition(topic, number) for topic, of in share.items() for number in of]
+        return [(topic, number) for topic, of in share.items() for number in of]
 
 
 def _subscriber(member: GroupMember) -> Subscriber:

@@ -66,7 +66,8 @@ def _identify(group: Group, event: Commit) -> Member | ErrorCode:
 def _refuse(turn: Turn, group: Group | None, event: Commit, error: ErrorCode) -> None:
     turn.reply(event.reply_to, CommitReply(errors=(error,) * len(event.offsets)))
     if group is not None:
-        turn.notice(group, Happening.COMMIT_REFUSED, event.member_id, error.name)
+        topics = tuple(dict.fromkeys(wanted.topic for wanted in event.offsets))
+        turn.notice(group, Happening.COMMIT_REFUSED, event.member_id, error.name, topics=topics)
 
 
 def _store(turn: Turn, event: Commit) -> None:

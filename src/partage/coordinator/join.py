@@ -9,7 +9,7 @@ from partage.coordinator.answers import ANSWERS, ERRORS, Answer, Row
 from partage.coordinator.events import Join
 from partage.coordinator.group import Group
 from partage.coordinator.member import Member, size
-from partage.coordinator.outcome import Happening
+from partage.coordinator.outcome import Cause, Happening
 from partage.coordinator.replies import JoinReply
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import SyncTimer
@@ -84,7 +84,8 @@ def _turn_away(turn: Turn, group: Group, event: Join, holder: Member | None) -> 
     turn.reply(event.reply_to, JoinReply(error=error, member_id=""))
     if holder is not None:
         rebalance.dismiss(turn, group, holder, error)
-        turn.notice(group, Happening.LEFT, holder.id, "no place in the group")
+        reason = "no place in the group"
+        turn.notice(group, Happening.LEFT, holder.id, reason, member=holder)
     elif event.member_id in group.pending:
         rebalance.forget_pending(turn, group, event.member_id)
     rebalance.end_join_if_complete(turn, group)
@@ -136,8 +137,9 @@ def _admit(turn: Turn, group: Group, event: Join, member_id: str) -> None:
     rebalance.park_join(turn, group, member, event.reply_to)
     # It has no id yet to heartbeat with, and may be gone without our knowing (KAFKA-7610).
     turn.arm(member.session_timer, turn.settings.new_member_join_timeout_ms)
-    turn.notice(group, Happening.JOINED, member_id, event.reason or "")
-    rebalance.start(turn, group, _because(f"member {member_id} joined", event))
+    turn.notice(group, Happening.JOINED, member_id, event.reason or "", member=member)
+    reason = _because(f"member {member_id} joined", event)
+    rebalance.start(turn, group, Cause.MEMBER_JOINED, reason, member_id)
 
 
 def _rebalance_timeout_ms(event: Join) -> int:
@@ -172,7 +174,8 @@ def _join_again(turn: Turn, group: Group, event: Join) -> None:
         case Answer.PARK | Answer.REBALANCE | Answer.REPEAT:
             _update(group, member, event)
             rebalance.park_join(turn, group, member, event.reply_to)
-            rebalance.start(turn, group, _because(f"member {member.id} joined again", event))
+            reason = _because(f"member {member.id} joined again", event)
+            rebalance.start(turn, group, Cause.MEMBER_REJOINED, reason, member.id)
         case answer:
             _refuse(turn, event, ERRORS[answer])
 
@@ -204,10 +207,11 @@ def _replace_static(turn: Turn, group: Group, event: Join, old: Member) -> None:
     member = group.rename(old, event.fresh_member_id)
     member.client_id, member.client_host = event.client_id, event.client_host
     _update(group, member, event)
-    turn.notice(group, Happening.FENCED, old.id, f"replaced by {member.id}")
+    turn.notice(group, Happening.FENCED, old.id, f"replaced by {member.id}", member=member)
     if group.state is not GroupState.STABLE or group.vote() != group.protocol:
         rebalance.park_join(turn, group, member, event.reply_to)
-        rebalance.start(turn, group, _because(f"static member {member.id} came back", event))
+        reason = _because(f"static member {member.id} came back", event)
+        rebalance.start(turn, group, Cause.STATIC_MEMBER_RETURNED, reason, member.id)
         return
     assignments = dict(group.assignments)
     assignments[member.id] = assignments.pop(old.id, b"")

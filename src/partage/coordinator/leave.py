@@ -6,7 +6,7 @@ from partage.coordinator import rebalance
 from partage.coordinator.answers import ANSWERS, ERRORS, Row
 from partage.coordinator.events import Leave, Leaver
 from partage.coordinator.group import Group
-from partage.coordinator.outcome import Happening
+from partage.coordinator.outcome import Cause, Happening
 from partage.coordinator.replies import LeaveReply
 from partage.coordinator.turn import Turn
 from partage.model.errors import ErrorCode
@@ -18,7 +18,8 @@ def leave(turn: Turn, group: Group, event: Leave) -> None:
     errors = tuple(_leave_one(turn, group, leaver, gone) for leaver in event.leavers)
     turn.reply(event.reply_to, LeaveReply(errors=errors))
     if gone:
-        rebalance.after_departure(turn, group, f"{', '.join(gone)} left")
+        reason = f"{', '.join(gone)} left"
+        rebalance.after_departure(turn, group, Cause.MEMBER_LEFT, reason, gone[0])
     else:  # a pending member may have been what the others waited for
         rebalance.end_join_if_complete(turn, group)
 
@@ -38,5 +39,5 @@ def _leave_one(turn: Turn, group: Group, leaver: Leaver, gone: list[str]) -> Err
         return refused
     rebalance.dismiss(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
     gone.append(member_id)
-    turn.notice(group, Happening.LEFT, member_id, leaver.reason or "")
+    turn.notice(group, Happening.LEFT, member_id, leaver.reason or "", member=member)
     return ErrorCode.NONE

@@ -29,6 +29,7 @@ class Member:
         "instance_id",
         "is_new",
         "join_ticket",
+        "joined_ms",
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
@@ -59,6 +60,7 @@ class Member:
         self.session_timer = self.timer_for(group_id, member_id)
         self.size = size(member_id, instance_id, client_id, protocols)
         self.join_ticket: Ticket | None = None
+        self.joined_ms = -1  # when it was last parked in a Join
         self.sync_ticket: Ticket | None = None
         self.is_new = False  # never answered yet
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from partage.coordinator.events import Ticket
-from partage.coordinator.records import Record
+from partage.coordinator.records import GroupSaved, Record, SavedMember
 from partage.coordinator.replies import Reply
 from partage.coordinator.timers import TimerKey
 
@@ -22,14 +22,36 @@ class Happening(StrEnum):
     REBALANCE_STARTED = "rebalance started"
     GENERATION_STARTED = "generation started"
     ASSIGNED = "assigned"
+    SYNCED = "synced"
     EMPTIED = "emptied"
     REMOVED = "removed"
     COMMIT_REFUSED = "commit refused"
     OFFSETS_EXPIRED = "offsets expired"
+    LOADED = "loaded"
+
+
+class Cause(StrEnum):
+    """Why a rebalance began, or a member was taken for gone."""
+
+    MEMBER_JOINED = "member joined"
+    MEMBER_REJOINED = "member joined again"
+    STATIC_MEMBER_RETURNED = "static member came back"
+    MEMBER_LEFT = "member left"
+    SESSION_EXPIRED = "session expired"
+    NOT_REJOINED = "did not rejoin in time"
+    NOT_SYNCED = "never asked for its assignment"
+    ASSIGNMENT_FAILED = "leader could not assign"
+    GROUP_TOO_LARGE = "more members than allowed"
 
 
 class Notice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Something an operator may want to know; nothing depends on it."""
+    """Something an operator may want to know; nothing depends on it.
+
+    ``member`` is who it is about, ``saved`` the generation, with its members in the order of
+    ``times_ms``: when a generation starts, the times of their Joins; when it is assigned, the times
+    at which they got their assignments. None is for those who did not, or not yet. All times are
+    those of events, in ms since the epoch.
+    """
 
     at_ms: int
     group_id: str
@@ -37,6 +59,11 @@ class Notice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     generation: int
     member_id: str | None = None
     reason: str = ""
+    cause: Cause | None = None
+    member: SavedMember | None = None
+    saved: GroupSaved | None = None
+    times_ms: tuple[int | None, ...] = ()
+    topics: tuple[str, ...] = ()  # of a commit that was refused
 
 
 class Outcome:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from partage.coordinator.events import Ticket
 from partage.coordinator.group import Group, InitialDelay
 from partage.coordinator.member import Member
-from partage.coordinator.outcome import Happening
+from partage.coordinator.outcome import Cause, Happening
 from partage.coordinator.replies import JoinedMember, JoinReply, SyncReply
 from partage.coordinator.states import MAY_REBALANCE, GroupState
 from partage.coordinator.timers import JoinTimer, SyncTimer
@@ -32,6 +32,7 @@ def park_join(turn: Turn, group: Group, member: Member, ticket: Ticket) -> None:
         refused = JoinReply(error=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id)
         turn.reply(member.join_ticket, refused)
     member.join_ticket = ticket
+    member.joined_ms = turn.at_ms
     if not member.is_new:
         turn.cancel(member.session_timer)
 
@@ -102,8 +103,13 @@ def generation_reply(group: Group, member: Member, *, with_members: bool) -> Joi
 # The join phase.
 
 
-def start(turn: Turn, group: Group, reason: str) -> None:
-    """Start a rebalance, or, in its join phase already, see whether that is over."""
+def start(
+    turn: Turn, group: Group, cause: Cause, reason: str, member_id: str | None = None
+) -> None:
+    """Start a rebalance, or, in its join phase already, see whether that is over.
+
+    ``member_id`` is who gave the cause.
+    """
     if group.state not in MAY_REBALANCE:
         end_join_if_complete(turn, group)
         return
@@ -114,7 +120,7 @@ def start(turn: Turn, group: Group, reason: str) -> None:
     group.sync_resumed = False
     is_first = group.state is GroupState.EMPTY
     group.become(GroupState.PREPARING_REBALANCE)
-    turn.notice(group, Happening.REBALANCE_STARTED, reason=reason)
+    turn.notice(group, Happening.REBALANCE_STARTED, member_id, reason, cause=cause)
     if is_first:
         _begin_initial_delay(turn, group)
     elif group.all_joined:
@@ -168,7 +174,8 @@ def finish_join(turn: Turn, group: Group) -> None:
     absent = [m for m in group.members.values() if m.join_ticket is None and not m.is_static]
     for member in absent:
         dismiss(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
-        turn.notice(group, Happening.EXPIRED, member.id, "did not rejoin in time")
+        cause = Cause.NOT_REJOINED
+        turn.notice(group, Happening.EXPIRED, member.id, cause, cause=cause, member=member)
     if group.members and not group.elect():
         turn.arm(JoinTimer(group.id), group.rebalance_timeout_ms())
         return
@@ -209,31 +216,37 @@ def _start_generation(turn: Turn, group: Group) -> None:
         )
     )
     group.unsynced = dict.fromkeys(group.members)
+    joined_ms = tuple(
+        None if m.join_ticket is None else m.joined_ms for m in group.members.values()
+    )
     for member in group.members.values():
         leads = member.id == group.leader
         answer_join(turn, group, member, generation_reply(group, member, with_members=leads))
         member.is_new = False
         turn.keep_alive(member)
     turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
-    turn.notice(group, Happening.GENERATION_STARTED, group.leader)
+    turn.notice(group, Happening.GENERATION_STARTED, group.leader, times_ms=joined_ms)
 
 
 def sync_time_is_up(turn: Turn, group: Group) -> None:
     """Members that never asked for their assignment are gone (KAFKA-12890)."""
     silent = list(group.unsynced)
+    cause = Cause.NOT_SYNCED
     for member_id in silent:
-        dismiss(turn, group, group.members[member_id], ErrorCode.UNKNOWN_MEMBER_ID)
-        turn.notice(group, Happening.EXPIRED, member_id, "never asked for its assignment")
-    start(turn, group, f"members that never asked for their assignment: {len(silent)}")
+        member = group.members[member_id]
+        dismiss(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+        turn.notice(group, Happening.EXPIRED, member_id, cause, cause=cause, member=member)
+    reason = f"members that never asked for their assignment: {len(silent)}"
+    start(turn, group, cause, reason, next(iter(silent), None))
 
 
 # Members going.
 
 
-def after_departure(turn: Turn, group: Group, reason: str) -> None:
+def after_departure(turn: Turn, group: Group, cause: Cause, reason: str, member_id: str) -> None:
     """Somebody is gone: the others share anew, or need not wait for it any longer."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-        start(turn, group, reason)
+        start(turn, group, cause, reason, member_id)
     else:
         end_join_if_complete(turn, group)
 
@@ -247,5 +260,7 @@ def session_is_over(turn: Turn, group: Group, member_id: str) -> None:
     member = group.members[member_id]
     # A client that still waits, parked as a new member for five minutes, may ask again.
     dismiss(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
-    turn.notice(group, Happening.EXPIRED, member_id, "no heartbeat within its session timeout")
-    after_departure(turn, group, f"member {member_id} was not heard of in time")
+    cause = Cause.SESSION_EXPIRED
+    reason = "no heartbeat within its session timeout"
+    turn.notice(group, Happening.EXPIRED, member_id, reason, cause=cause, member=member)
+    after_departure(turn, group, cause, f"member {member_id} was not heard of in time", member_id)

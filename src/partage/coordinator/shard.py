@@ -32,7 +32,7 @@ from partage.coordinator.group import Group
 from partage.coordinator.heartbeat import heartbeat, refused
 from partage.coordinator.join import join, refusal
 from partage.coordinator.leave import leave
-from partage.coordinator.outcome import Outcome
+from partage.coordinator.outcome import Cause, Outcome
 from partage.coordinator.records import (
     GroupRemoved,
     GroupSaved,
@@ -105,7 +105,8 @@ class Shard:
             if group.sync_resumed:
                 turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
             if len(group.members) > self.settings.members_max:
-                rebalance.start(turn, group, "more members than group.max.size")
+                reason = "more members than group.max.size"
+                rebalance.start(turn, group, Cause.GROUP_TOO_LARGE, reason)
         turn.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
         return turn
 

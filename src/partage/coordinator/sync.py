@@ -7,7 +7,7 @@ from partage.coordinator.answers import ANSWERS, ERRORS, Answer, Row
 from partage.coordinator.events import Sync
 from partage.coordinator.group import Group
 from partage.coordinator.member import Member
-from partage.coordinator.outcome import Happening
+from partage.coordinator.outcome import Cause, Happening
 from partage.coordinator.replies import SyncReply
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import SyncTimer
@@ -34,6 +34,8 @@ def sync(turn: Turn, group: Group, event: Sync) -> None:
             rebalance.park_sync(turn, member, event.reply_to)
             _mark_synced(turn, group, member)
         case Answer.ASSIGNMENT:
+            if member.id in group.unsynced:
+                turn.notice(group, Happening.SYNCED, member.id)
             _mark_synced(turn, group, member)
             turn.reply(event.reply_to, _assignment(group, member))
             turn.keep_alive(member)
@@ -74,9 +76,10 @@ def _assign(turn: Turn, group: Group, assignments: dict[str, bytes]) -> None:
     )
     group.become(GroupState.STABLE)
     group.sync_resumed = False
+    times_ms = tuple(None if m.sync_ticket is None else turn.at_ms for m in group.members.values())
     for member in group.members.values():
         rebalance.answer_sync(turn, member, _assignment(group, member))
-    turn.notice(group, Happening.ASSIGNED, group.leader)
+    turn.notice(group, Happening.ASSIGNED, group.leader, times_ms=times_ms)
 
 
 def _fail(turn: Turn, group: Group, why: str) -> None:
@@ -86,7 +89,8 @@ def _fail(turn: Turn, group: Group, why: str) -> None:
     code is one that every client takes for a reason to rejoin; the words go in a tagged field.
     """
     rebalance.abandon_sync(turn, group, assignment_error=why)
-    rebalance.start(turn, group, f"leader {group.leader} could not assign: {why}")
+    reason = f"leader {group.leader} could not assign: {why}"
+    rebalance.start(turn, group, Cause.ASSIGNMENT_FAILED, reason, group.leader)
 
 
 def _assignment(group: Group, member: Member) -> SyncReply:

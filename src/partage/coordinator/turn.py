@@ -7,7 +7,7 @@ from collections.abc import Callable
 from partage.coordinator.events import Ticket
 from partage.coordinator.group import Group
 from partage.coordinator.member import Member
-from partage.coordinator.outcome import Happening, Notice, Outcome
+from partage.coordinator.outcome import Cause, Happening, Notice, Outcome
 from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
 from partage.coordinator.timers import TimerKey
@@ -50,9 +50,18 @@ class Turn(Outcome):
             self.arm(member.session_timer, member.session_timeout_ms)
 
     def notice(
-        self, group: Group, happening: Happening, member_id: str | None = None, reason: str = ""
+        self,
+        group: Group,
+        happening: Happening,
+        member_id: str | None = None,
+        reason: str = "",
+        *,
+        cause: Cause | None = None,
+        member: Member | None = None,
+        times_ms: tuple[int | None, ...] | None = None,
+        topics: tuple[str, ...] = (),
     ) -> None:
-        """Note something for operators."""
+        """Note something for operators; with ``times_ms`` comes the generation that they are of."""
         self.notices.append(
             Notice(
                 at_ms=self.at_ms,
@@ -61,5 +70,10 @@ class Turn(Outcome):
                 generation=group.generation,
                 member_id=member_id,
                 reason=reason,
+                cause=cause,
+                member=None if member is None else member.saved(None, b""),
+                saved=None if times_ms is None else group.saved,
+                times_ms=times_ms or (),
+                topics=topics,
             )
         )

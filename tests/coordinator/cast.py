@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
+from partage.coordinator.events import Protocol
 from partage.coordinator.replies import JoinReply
 from partage.model.errors import ErrorCode
 
@@ -52,6 +54,16 @@ class Client:
             self.member_id = reply.member_id
         elif reply.error is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
+
+
+def listed(names: str, metadata: bytes, versions: str) -> tuple[Protocol, ...]:
+    """The protocols named; of versions the last one given is that of all that follow."""
+    given = [int(version) for version in versions.split(",")]
+    return tuple(
+        Protocol(name, metadata, version)
+        for name, version in zip_longest(names.split(","), given, fillvalue=given[-1])
+        if name
+    )
 
 
 def partition(text: str) -> tuple[str, int]:

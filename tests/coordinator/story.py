@@ -16,6 +16,7 @@ another.
 ``join NAME ... [options]``            JoinGroup; options: ``protocols=range,sticky``,
                                        ``metadata=t,u`` (the topics), ``type=``, ``instance=``,
                                        ``session=``, ``rebalance=`` (ms), ``id=``, ``reason=``,
+                                       ``version=1,0`` (of the protocols),
                                        ``must-rejoin`` (v4 on), ``old-leader`` (before v9)
 ``sync NAME ... [options]``            SyncGroup; ``assign=a:0,1;b:2`` of a leader, which otherwise
                                        gives each member one partition; ``error=``, ``id=``,
@@ -58,7 +59,6 @@ from partage.coordinator.events import (
     Leaver,
     ListGroups,
     OffsetToCommit,
-    Protocol,
     Sync,
     TopicsDeleted,
 )
@@ -66,7 +66,7 @@ from partage.coordinator.replies import JoinReply
 from partage.coordinator.states import GroupState
 from partage.model.settings import GroupSettings
 
-from .cast import Client, Words, partition
+from .cast import Client, Words, listed, partition
 from .checker import Checker
 from .harness import Harness
 from .telling import told, told_record, told_timers
@@ -194,7 +194,7 @@ class Story:
                 session_timeout_ms=int(options.get("session", SESSION_MS)),
                 rebalance_timeout_ms=int(options.get("rebalance", REBALANCE_MS)),
                 protocol_type=options.get("type", "consumer"),
-                protocols=tuple(Protocol(name, metadata) for name in names.split(",") if name),
+                protocols=listed(names, metadata, options.get("version", "-1")),
                 reason=options.get("reason"),
                 must_rejoin_with_id="must-rejoin" in flags,
                 may_skip_assignment="old-leader" not in flags,

@@ -35,8 +35,28 @@ with warnings.catch_warnings():
     import kafka.protocol.sasl
     from kafka.protocol.schemas.fields.codecs.types import UUID, BitField, Bytes
 
-#: Fields that nobody else knows.
-OURS = {"assignment_error"}
+#: Fields that nobody else knows, and what stands for nothing in them.
+OURS: dict[str, Any] = {"assignment_error": None, "protocol_version": -1}
+
+
+def without_ours(values: Any) -> Any:
+    """The same, at any depth, without the fields that nobody else knows."""
+    match values:
+        case dict():
+            return {k: without_ours(v) for k, v in values.items() if k not in OURS}
+        case list():
+            return [without_ours(value) for value in values]
+    return values
+
+
+def with_nothing_of_ours(values: Any) -> Any:
+    """The same, at any depth, with nothing in those fields."""
+    match values:
+        case dict():
+            return {k: OURS[k] if k in OURS else with_nothing_of_ours(v) for k, v in values.items()}
+        case list():
+            return [with_nothing_of_ours(value) for value in values]
+    return values
 
 
 class Oracle(Protocol):

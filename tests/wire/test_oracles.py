@@ -8,7 +8,7 @@ import pytest
 from partage.wire.types import Message
 
 from .arbitrary import CASES, Case, arbitrary, made, plain
-from .oracles import OURS, KafkaPython, Kio, Oracle
+from .oracles import KafkaPython, Kio, Oracle, with_nothing_of_ours, without_ours
 
 EXAMPLES = 3
 DEFINITIONS = KafkaPython()
@@ -29,10 +29,9 @@ def test_both_read_what_the_other_writes(oracle: Oracle, case: Case) -> None:
     for _ in range(EXAMPLES):
         values = plain(arbitrary(case, rng, tame=True), case.version, case.flexible)
         oracle.spare(case, values)
-        for name in OURS & values.keys():
-            values[name] = None
+        values = with_nothing_of_ours(values)
         message = made(values, case.cls, case.version, case.flexible)
-        expected = {name: value for name, value in values.items() if name not in OURS}
+        expected = without_ours(values)
 
         ours = case.encode(message)
         theirs = oracle.encode(case, expected)

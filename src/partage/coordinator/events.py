@@ -43,10 +43,14 @@ class Request(Event, frozen=True, gc=False, kw_only=True):
 
 
 class Protocol(msgspec.Struct, frozen=True, gc=False):
-    """A protocol a member supports; the metadata is its own business."""
+    """A protocol a member supports; the metadata is its own business.
+
+    ``version`` is which version of it the member speaks, -1 where it does not say.
+    """
 
     name: str
     metadata: bytes
+    version: int = -1
 
 
 class Join(Request, frozen=True, gc=False, kw_only=True):

@@ -257,6 +257,17 @@ class Group:
                 return True
         return False
 
+    def prefer_newest(self, protocol: str) -> None:
+        """Have the lead go to who speaks the highest version of the protocol (KIP-429).
+
+        It reads what all others write. The leader keeps its place among equals, and goes on where
+        nobody states a version; who has not joined cannot lead.
+        """
+        joined = [m for m in self.members.values() if m.join_ticket is not None]
+        highest = max(member.version(protocol) for member in joined)
+        if self.members[self.leader or ""].version(protocol) < highest:
+            self.leader = next(m.id for m in joined if m.version(protocol) == highest)
+
     # Protocols.
 
     def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:

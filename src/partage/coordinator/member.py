@@ -90,6 +90,10 @@ class Member:
                 return own.metadata
         return b""
 
+    def version(self, protocol: str | None) -> int:
+        """Which version of a protocol it speaks; -1 if it does not say, or does not list it."""
+        return next((own.version for own in self.protocols if own.name == protocol), -1)
+
     def saved(self, protocol: str | None, assignment: bytes) -> SavedMember:
         """The member as it is stored with a generation."""
         return SavedMember(

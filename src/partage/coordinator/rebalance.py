@@ -206,11 +206,13 @@ def _start_generation(turn: Turn, group: Group) -> None:
     proposal asks for: a coordinator that takes over knows that a sync is under way.
     """
     group.become(GroupState.COMPLETING_REBALANCE)
+    protocol = group.vote()
+    group.prefer_newest(protocol)
     turn.write(
         group.snapshot(
             at_ms=turn.at_ms,
             generation=group.generation + 1,
-            protocol=group.vote(),
+            protocol=protocol,
             awaiting_sync=True,
             assignments={},
         )

@@ -145,10 +145,15 @@ class CommitAnswered(Event, frozen=True, gc=False, kw_only=True):
 
 
 class Protocol(msgspec.Struct, frozen=True, gc=False):
-    """A protocol the member supports, with its metadata for it."""
+    """A protocol the member supports, with its metadata for it.
+
+    ``version`` is which version of it the member speaks, -1 if there are none; a coordinator that
+    knows what that is has one of the highest version lead (KIP-429).
+    """
 
     name: str
     metadata: bytes
+    version: int = -1
 
 
 class Prepared(Event, frozen=True, gc=False, kw_only=True):

@@ -3,11 +3,15 @@
 v1 rebalance timeout; v2 throttle time; v4 two-step join (KIP-394); v5 static members (KIP-345);
 v6 flexible; v7 protocol type in the response (KIP-559); v8 reason (KIP-800); v9 skip_assignment
 (KIP-814).
+
+``protocol_version`` is this project's own, after what KIP-429 says about version probing: a tagged
+field from v6 on, in each protocol of the request. The coordinator has a member of the highest
+version lead, since newer code reads what older code wrote. Who does not know the tag skips it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from partage.wire.api import Api
 from partage.wire.types import (
@@ -21,14 +25,23 @@ from partage.wire.types import (
     NullableString,
     Since,
     String,
+    Tagged,
 )
+
+#: As in SyncGroup, far above the tags that Kafka gives out.
+PROTOCOL_VERSION_TAG: Final = 10_001
 
 
 class JoinGroupProtocol(Message):
-    """A protocol that the member supports, with its own metadata."""
+    """A protocol that the member supports, with its own metadata.
+
+    ``protocol_version`` is the version of the protocol that the member speaks, -1 if it does not
+    say.
+    """
 
     name: String
     metadata: Bytes
+    protocol_version: Annotated[Int16, Tagged(PROTOCOL_VERSION_TAG, since=6)] = -1
 
 
 class JoinGroupRequest(Message):

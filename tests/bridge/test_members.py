@@ -53,6 +53,15 @@ JOIN = JoinGroupRequest(
 
 
 @every_join
+@pytest.mark.parametrize("stated", [3, 0, -1, -9])
+def test_which_version_of_a_protocol_a_member_speaks(version: int, stated: int) -> None:
+    protocol = JoinGroupProtocol(name="range", metadata=b"", protocol_version=stated)
+    event = asked(JOIN_GROUP, version, msgspec.structs.replace(JOIN, protocols=[protocol]))
+    heard = max(stated, -1) if version >= 6 else -1
+    assert event.protocols == (Protocol("range", b"", heard),)
+
+
+@every_join
 def test_what_a_join_says(version: int) -> None:
     event = asked(JOIN_GROUP, version, JOIN)
     is_static = version >= 5

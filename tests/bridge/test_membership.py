@@ -32,7 +32,7 @@ JOIN = SendJoin(
     session_timeout_ms=10,
     rebalance_timeout_ms=20,
     protocol_type="consumer",
-    protocols=(Protocol("range", b"r"), Protocol("sticky", b"s")),
+    protocols=(Protocol("range", b"r", 2), Protocol("sticky", b"s")),
     reason="why",
 )
 SYNC = SendSync(
@@ -73,6 +73,8 @@ def test_a_join(version: int) -> None:
     message = sent(JOIN, JOIN_GROUP, version)
     assert (message.member_id, message.protocol_type) == ("m", "consumer")
     assert [(p.name, p.metadata) for p in message.protocols] == [("range", b"r"), ("sticky", b"s")]
+    stated = [p.protocol_version for p in message.protocols]
+    assert stated == ([2, -1] if version >= 6 else [-1, -1])
     assert message.session_timeout_ms == 10
     assert message.rebalance_timeout_ms == (20 if version >= 1 else -1)
     assert message.group_instance_id == ("i" if version >= 5 else None)

@@ -13,6 +13,7 @@ a `Harness`'s trace, in order, and raises `AssertionError` at the first thing th
 6. A heartbeat or commit is accepted only from a member of the stored generation.
 7. A request that is refused for what the client believes of the group stores nothing.
 8. A commit that was acknowledged is stored, and every fetch after it shows it or a later one.
+9. Nobody who joined a generation states a higher version of its protocol than the leader.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ class Checker:
         self._acknowledged: dict[Partition, int] = {}
         self._assigned: dict[tuple[str, int, str], bytes] = {}
         self._holders: dict[tuple[str, str], str] = {}
+        self._versions: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
         self._fenced: dict[tuple[str, str], int] = {}  # (group, member) -> since when
 
     def feed(self, entries: Iterable[Entry]) -> None:
@@ -257,9 +259,20 @@ class Checker:
             else ()
         )
         assert reply.members == told, f"{reply.members} is not who is in {saved}"
+        self._judge_versions(asked, reply, saved)
         if asked.instance_id is not None:
             self._accept(asked.group_id, asked.instance_id, member_id)
         self._judge_fenced(asked.group_id, member_id, hearing)
+
+    def _judge_versions(self, asked: Join, reply: JoinReply, saved: GroupSaved) -> None:
+        if asked.instance_id is not None and not asked.member_id:
+            return  # a static member may come back to a generation, having changed
+        versions = self._versions[asked.group_id, saved.generation]
+        versions[reply.member_id] = next(
+            p.version for p in asked.protocols if p.name == saved.protocol
+        )
+        leads = versions.get(saved.leader or "", max(versions.values()))
+        assert leads == max(versions.values()), f"{saved} is led by an older version: {versions}"
 
     def _accept(self, group_id: str, instance_id: str, member_id: str) -> None:
         before = self._holders.get((group_id, instance_id))

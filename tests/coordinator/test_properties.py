@@ -197,12 +197,19 @@ class Anything(RuleBasedStateMachine):
         whose_id=whose,
         names=st.sampled_from(LISTS),
         metadata=st.sampled_from((b"t", b"t,u", b"?")),
+        version=st.sampled_from((-1, -1, 0, 1)),
     )
     def join(
-        self, who: int, group_id: str, whose_id: str, names: tuple[str, ...], metadata: bytes
+        self,
+        who: int,
+        group_id: str,
+        whose_id: str,
+        names: tuple[str, ...],
+        metadata: bytes,
+        version: int,
     ) -> None:
         actor = self.actors[who]
-        actor.protocols = tuple(Protocol(name, metadata) for name in names)
+        actor.protocols = tuple(Protocol(name, metadata, version) for name in names)
         member_id = self.member_id(actor, group_id, whose_id)
         self.ask(actor, actor.join(self.harness, group_id, member_id))
 

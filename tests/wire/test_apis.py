@@ -143,6 +143,39 @@ def test_an_unknown_version_of_api_versions_is_answered_in_v0() -> None:
     assert b"".join(API_VERSIONS.encode_response(0, answer)) == frame
 
 
+class TestProtocolVersion:
+    """The tagged field of JoinGroup that is this project's own."""
+
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=1,
+        member_id="m",
+        protocol_type="consumer",
+        protocols=[
+            JoinGroupProtocol(name="a", metadata=b"", protocol_version=2),
+            JoinGroupProtocol(name="b", metadata=b""),
+        ],
+    )
+
+    @pytest.mark.parametrize("version", [6, 9])
+    def test_is_there_from_v6_on(self, version: int) -> None:
+        frame = b"".join(JOIN_GROUP.encode_request(version, self.request))
+        assert b"\x02a\x01" + b"\x01" + b"\x91\x4e" + b"\x02" + b"\x00\x02" in frame
+        assert b"\x02b\x01" + b"\x00" in frame, "no byte where none is stated"
+        assert JOIN_GROUP.decode_request(version, frame).protocols == self.request.protocols
+
+    def test_is_left_out_before(self) -> None:
+        frame = b"".join(JOIN_GROUP.encode_request(5, self.request))
+        stated = [p.protocol_version for p in JOIN_GROUP.decode_request(5, frame).protocols]
+        assert stated == [-1, -1]
+
+    def test_others_skip_it(self) -> None:
+        oracle = ORACLES["kafka-python"]
+        frame = b"".join(JOIN_GROUP.encode_request(7, self.request))
+        read = oracle.decode(Case(JOIN_GROUP, 7, "request"), frame)
+        assert [protocol["name"] for protocol in read["protocols"]] == ["a", "b"]
+
+
 class TestAssignmentError:
     """The tagged field of SyncGroup that is this project's own."""
 

@@ -69,6 +69,13 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
         "In Kafka it goes to whichever a hash map has first.",
     ),
     (
+        "A member may state its version of a protocol, in a tagged field of JoinGroup from v6 on: "
+        "of those who joined, one of the highest version leads. Whoever leads keeps the lead among "
+        "equals.",
+        "KIP-429 describes it (version probing): newer code reads what older code wrote. In Kafka "
+        "the leader stays the leader.",
+    ),
+    (
         "A leader that cannot assign says so in a tagged field of SyncGroup: who waits is told "
         "REBALANCE_IN_PROGRESS and why, and all join anew.",
         "In Kafka the group waits for the sync to time out.",

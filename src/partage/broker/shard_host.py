@@ -21,6 +21,7 @@ from partage.log.outcomes import Refusal, Slice
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
+from partage.runtime.resting import Rest
 from partage.store.shard_log import encode_records, replay, subscribed_topics
 from partage.wire.primitives import Malformed
 
@@ -30,8 +31,6 @@ log = logging.getLogger(__name__)
 _RELEASED_A_TURN: Final = 128
 _FIRED_A_TURN: Final = 256
 _RELOAD_AFTER_S: Final = 0.5
-_STALL_MS: Final = 200
-_REST_MAX_MS: Final = 10_000
 _RELOAD_AFTER_MAX_S: Final = 10.0
 
 
@@ -70,8 +69,7 @@ class ShardHost:
         self._is_releasing = False
         self._wake: asyncio.TimerHandle | None = None
         self._wake_ms = 0  # the deadline that it is for
-        self._due_ms = 0  # when it is to fire
-        self._resting_until_ms = 0
+        self._rest = Rest()
         self._is_closed = False
 
     # Life.
@@ -255,18 +253,14 @@ class ShardHost:
             self._wake.cancel()
         now_ms = self._clock.now_ms()
         self._wake_ms = wake_ms
-        self._due_ms = max(wake_ms, now_ms, self._resting_until_ms)
-        self._wake = self._loop.call_later((self._due_ms - now_ms) / 1000, self._fire)
+        due_ms = self._rest.due_ms(wake_ms, now_ms)
+        self._wake = self._loop.call_later((due_ms - now_ms) / 1000, self._fire)
 
     def _fire(self) -> None:
         self._wake = None
         now_ms = self._clock.now_ms()
-        stood_ms = now_ms - self._due_ms
-        if stood_ms > _STALL_MS:
-            # The process was stopped, or starved. What its clients sent meanwhile goes first, and
-            # that time is not counted: nobody who is alive may be expired for it.
+        if stood_ms := self._rest.begins(now_ms):
             log.info("%s stood still for %d ms", self._name, stood_ms)
-            self._resting_until_ms = now_ms + min(stood_ms, _REST_MAX_MS)
             self._settle()
             return
         try:

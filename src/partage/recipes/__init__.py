@@ -1,12 +1,26 @@
-"""Floor 5: what groups are good for beside consuming, ready to use.
+"""Floor 5: what groups are good for, ready to use.
 
 `LeaderElection` has exactly one of several processes active, `WorkerPool` spreads units of work
-over processes and moves no more than must move. Both on `partage.Membership`.
+over processes and moves no more than must move; both on `partage.Membership`. `Processor` joins
+topics partition by partition, on `partage.Consumer`. `partage.recipes.blocking` has what there is
+for code without asyncio.
 """
 
 from __future__ import annotations
 
+from partage.assignors import NotCoPartitioned
 from partage.recipes.election import Leader, LeaderElection, Term
 from partage.recipes.pool import WorkerPool
+from partage.recipes.processor import Processor
+from partage.recipes.tasks import Task, TaskId
 
-__all__ = ["Leader", "LeaderElection", "Term", "WorkerPool"]
+__all__ = [
+    "Leader",
+    "LeaderElection",
+    "NotCoPartitioned",
+    "Processor",
+    "Task",
+    "TaskId",
+    "Term",
+    "WorkerPool",
+]

@@ -1,0 +1,102 @@
+"""What both faces of a processor have in common: all that needs no waiting."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from partage.client.topics import TopicPartition
+from partage.recipes.tasks import Joining, MakeTask, Slot, TaskId, Tasks, checked
+
+log = logging.getLogger(__name__)
+
+#: A stop is noticed within this time.
+POLL_MS: Final = 200
+
+#: Offsets by partition, as a consumer takes them.
+Offsets = dict[TopicPartition | tuple[str, int], int]
+
+_OURS: Final = {
+    "group_id": "it is an argument by itself",
+    "enable_auto_commit": "what is processed is committed",
+    "partition_assignment_strategy": "it has an assignor of its own",
+}
+
+
+class Processing:
+    """See `partage.recipes.Processor`."""
+
+    def __init__(
+        self,
+        make_task: MakeTask,
+        *,
+        joined: Iterable[str],
+        topics: Iterable[str],
+        commit_interval_ms: int,
+    ) -> None:
+        if commit_interval_ms < 0:
+            raise ValueError(f"commit_interval_ms is 0 or more, not {commit_interval_ms}")
+        self._joined, self._topics = checked(joined, topics)
+        self._tasks = Tasks(self._joined, make_task)
+        self._every_s = commit_interval_ms / 1000
+        self._commit_at_s = time.monotonic() + self._every_s
+        self._stops = False
+
+    @property
+    def tasks(self) -> list[TaskId]:
+        """The tasks that are this member's now, in order."""
+        return self._tasks.ids
+
+    def stop(self) -> None:
+        """Have `run` return when what it has in hand is done; may be called from anywhere."""
+        self._stops = True
+
+    def _options(self, group_id: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Those of the consumer underneath. Raises TypeError for what a processor decides."""
+        for name, why in _OURS.items():
+            if name in options:
+                raise TypeError(f"a processor takes no {name}: {why}")
+        return {
+            "auto_offset_reset": "earliest",
+            **options,
+            "group_id": group_id,
+            "enable_auto_commit": False,
+            "partition_assignment_strategy": [Joining(*self._joined)],
+        }
+
+    def _begin_run(self) -> None:
+        failed = [str(slot.id) for slot in self._tasks.slots if slot.has_failed]
+        if failed:
+            raise RuntimeError(f"task {failed[0]} has failed: close this processor, make a new one")
+        self._stops = False
+
+    def _is_commit_due(self) -> bool:
+        if time.monotonic() < self._commit_at_s:
+            return False
+        self._commit_at_s = time.monotonic() + self._every_s
+        return True
+
+
+def to_commit(slots: Iterable[Slot]) -> Offsets:
+    """The offsets of what was done, of tasks that can be trusted."""
+    return {
+        partition: offset
+        for slot in slots
+        if not slot.has_failed
+        for partition, offset in slot.done.items()
+    }
+
+
+def committed(slots: Iterable[Slot], offsets: Offsets) -> None:
+    """These are committed; what was done meanwhile is not."""
+    for slot in slots:
+        for partition in list(slot.done):
+            if slot.done[partition] == offsets.get(partition):
+                del slot.done[partition]
+
+
+def refused(error: Exception) -> None:
+    """Say that a commit was refused: what was done since the last one may be done again."""
+    log.warning("a processor's commit, made up for by a later one if it still can: %s", error)

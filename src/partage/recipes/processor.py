@@ -1,0 +1,235 @@
+"""Joins of topics, partition by partition, in a group: `Processor`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from partage.client.consumer import (
+    AssignmentFailed,
+    CommitFailed,
+    Consumer,
+    RebalanceListener,
+    Records,
+    TooSlow,
+)
+from partage.client.topics import TopicPartition
+from partage.recipes.processing import POLL_MS, Processing, committed, refused, to_commit
+from partage.recipes.tasks import MakeTask, Slot, Work, check_counts
+
+log = logging.getLogger(__name__)
+
+
+class Processor(Processing):
+    """One of the workers that join topics; on asyncio, a context manager.
+
+    Partition n of all ``joined`` topics goes to one worker, and its records to one task, made by
+    ``make_task``; of each partition of the other ``topics``, spread evenly, to a task of its own::
+
+        async with Processor(servers, "joiner", Join, joined=["clicks", "orders"]) as processor:
+            await processor.run()
+
+    What was processed is committed every ``commit_interval_ms``, before a partition is given up,
+    and on `close`: whoever goes on has nothing twice, unless a worker was lost. Options as
+    `partage.Consumer`; ``auto_offset_reset`` is "earliest" if nothing is said.
+
+    Raises:
+        ValueError: the topics cannot be meant.
+        TypeError, ClientError: as `partage.Consumer`; options that a processor decides itself.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        make_task: MakeTask,
+        *,
+        joined: Iterable[str],
+        topics: Iterable[str] = (),
+        commit_interval_ms: int = 5_000,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            make_task, joined=joined, topics=topics, commit_interval_ms=commit_interval_ms
+        )
+        self._consumer = Consumer(bootstrap_servers, **self._options(group_id, options))
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer underneath, for its positions and its lag."""
+        return self._consumer
+
+    async def start(self) -> None:
+        """Look whether the topics can be joined, and subscribe.
+
+        Raises:
+            NotCoPartitioned: the joined topics differ in their numbers of partitions.
+            UnknownTopic: one of them does not exist.
+        """
+        await self._check_counts()
+        self._consumer.subscribe(self._topics, _Listener(self))
+
+    async def run(self) -> None:
+        """Process until `stop`.
+
+        Raises:
+            NotCoPartitioned: the joined topics do not have the same number of partitions any more.
+            AssignmentFailed: the group's leader cannot assign for another reason.
+            Exception: what a task raised. Its records since the last commit come again.
+            ClientError: as `partage.Consumer.poll`.
+            RuntimeError: a task has failed before.
+        """
+        self._begin_run()
+        while not self._stops:
+            await self._process(await self._poll())
+            if self._is_commit_due():
+                await self._commit(self._tasks.slots)
+
+    async def close(self) -> None:
+        """Commit, give the tasks up, and leave."""
+        try:
+            await self._consumer.close()
+        finally:
+            await self.end(self._tasks.revoked(self._tasks.complete))
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self._consumer.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # Records.
+
+    async def _poll(self) -> Records:
+        try:
+            return await self._consumer.poll(POLL_MS)
+        except TooSlow as error:
+            log.warning("a processor begins anew: %s", error)
+            return Records()
+        except AssignmentFailed:
+            await self._check_counts()
+            raise
+
+    async def _check_counts(self) -> None:
+        found = {topic: await self._consumer.partitions_of(topic) for topic in self._joined}
+        check_counts({topic: len(partitions) for topic, partitions in found.items()})
+
+    async def _process(self, records: Records) -> None:
+        """Hand records to their tasks, side by side where they wait for something."""
+        work = self._tasks.work(records)
+        if len(work) == 1:
+            await _processed(work[0])
+        elif work:
+            done = await asyncio.gather(*map(_processed, work), return_exceptions=True)
+            for failure in done:
+                if failure is not None:
+                    raise failure
+
+    # What was done.
+
+    async def _commit(self, slots: list[Slot]) -> None:
+        """Flush tasks and commit what they did."""
+        for slot in slots:
+            if slot.done and not slot.has_failed:
+                await _asked(slot, slot.task.flush)
+        offsets = to_commit(slots)
+        if not offsets:
+            return
+        try:
+            await self._consumer.commit(offsets)
+        except CommitFailed as error:
+            refused(error)
+        else:
+            committed(slots, offsets)
+
+    async def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Others get these next."""
+        slots = self._tasks.revoked(partitions)
+        self._hold_back()
+        try:
+            await self._commit(slots)
+        finally:
+            await self.end(slots)
+
+    async def end(self, slots: list[Slot]) -> None:
+        """Close tasks, all of them, whatever one raises."""
+        done = await asyncio.gather(
+            *(_awaited(slot.task.close) for slot in slots), return_exceptions=True
+        )
+        for failure in done:
+            if failure is not None:
+                raise failure
+
+    def begin(self, partitions: Collection[TopicPartition]) -> None:
+        """These are here now."""
+        self._tasks.assigned(partitions)
+        self._hold_back()
+
+    async def lose(self, partitions: Collection[TopicPartition]) -> None:
+        """Somebody else may have these already."""
+        await self.end(self._tasks.revoked(partitions))
+
+    def _hold_back(self) -> None:
+        """Pause what has no task yet."""
+        paused, wanted = self._consumer.paused(), self._tasks.incomplete
+        self._consumer.pause(*(wanted - paused))
+        self._consumer.resume(*(paused - wanted))
+
+
+class _Listener(RebalanceListener):
+    """What the group tells a processor."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        await self._processor.give_up(partitions)
+
+    async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._processor.begin(partitions)
+
+    async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        await self._processor.lose(partitions)
+
+
+async def _processed(work: Work) -> None:
+    """Hand a task its records."""
+    slot = work.slot
+    try:
+        for record in work.records:
+            waited_for = slot.task.process(record)
+            if waited_for is not None and inspect.isawaitable(waited_for):
+                await waited_for
+            slot.did(record)
+    except Exception:
+        slot.has_failed = True
+        raise
+    work.is_done()
+
+
+async def _asked(slot: Slot, call: Callable[[], Awaitable[None] | None]) -> None:
+    try:
+        await _awaited(call)
+    except Exception:
+        slot.has_failed = True
+        raise
+
+
+async def _awaited(call: Callable[[], Awaitable[None] | None]) -> None:
+    waited_for = call()
+    if inspect.isawaitable(waited_for):
+        await waited_for

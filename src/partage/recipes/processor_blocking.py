@@ -1,0 +1,224 @@
+"""`partage.recipes.Processor` for code without asyncio."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Collection, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+from partage.client.consumer import (
+    AssignmentFailed,
+    CommitFailed,
+    RebalanceListener,
+    Records,
+    TooSlow,
+)
+from partage.client.consumer.blocking import Consumer
+from partage.client.topics import TopicPartition
+from partage.recipes.processing import POLL_MS, Processing, committed, refused, to_commit
+from partage.recipes.tasks import MakeTask, Slot, Work, check_counts
+
+log = logging.getLogger(__name__)
+
+
+class Processor(Processing):
+    """The same as `partage.recipes.Processor`, which see, blocking; tasks run one after the other.
+
+    `stop` may be called from another thread, or from a signal's handler::
+
+        with Processor(servers, "joiner", Join, joined=["clicks", "orders"]) as processor:
+            processor.run()
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        make_task: MakeTask,
+        *,
+        joined: Iterable[str],
+        topics: Iterable[str] = (),
+        commit_interval_ms: int = 5_000,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            make_task, joined=joined, topics=topics, commit_interval_ms=commit_interval_ms
+        )
+        self._consumer = Consumer(bootstrap_servers, **self._options(group_id, options))
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer underneath, for its positions and its lag."""
+        return self._consumer
+
+    def start(self) -> None:
+        """Look whether the topics can be joined, and subscribe.
+
+        Raises:
+            NotCoPartitioned: the joined topics differ in their numbers of partitions.
+            UnknownTopic: one of them does not exist.
+        """
+        self._check_counts()
+        self._consumer.subscribe(self._topics, _Listener(self))
+
+    def run(self) -> None:
+        """Process until `stop`; raises as `partage.recipes.Processor.run`."""
+        self._begin_run()
+        while not self._stops:
+            self._process(self._poll())
+            if self._is_commit_due():
+                self._commit(self._tasks.slots)
+
+    def close(self) -> None:
+        """Commit, give the tasks up, and leave."""
+        try:
+            self._consumer.close()
+        finally:
+            self.end(self._tasks.revoked(self._tasks.complete))
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._consumer.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Records.
+
+    def _poll(self) -> Records:
+        try:
+            return self._consumer.poll(POLL_MS)
+        except TooSlow as error:
+            log.warning("a processor begins anew: %s", error)
+            return Records()
+        except AssignmentFailed:
+            self._check_counts()
+            raise
+
+    def _check_counts(self) -> None:
+        found = {topic: self._consumer.partitions_of(topic) for topic in self._joined}
+        check_counts({topic: len(partitions) for topic, partitions in found.items()})
+
+    def _process(self, records: Records) -> None:
+        """Hand records to their tasks; those of the others before one that fails ends it."""
+        first: Exception | None = None
+        for work in self._tasks.work(records):
+            try:
+                _process(work)
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    # What was done.
+
+    def _commit(self, slots: list[Slot]) -> None:
+        """Flush tasks and commit what they did."""
+        for slot in slots:
+            if slot.done and not slot.has_failed:
+                _flush(slot)
+        offsets = to_commit(slots)
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(offsets)
+        except CommitFailed as error:
+            refused(error)
+        else:
+            committed(slots, offsets)
+
+    def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Others get these next."""
+        slots = self._tasks.revoked(partitions)
+        self._hold_back()
+        try:
+            self._commit(slots)
+        finally:
+            self.end(slots)
+
+    def end(self, slots: list[Slot]) -> None:
+        """Close tasks, all of them, whatever one raises."""
+        first: Exception | None = None
+        for slot in slots:
+            try:
+                _plain(slot.task.close)
+            except Exception as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def begin(self, partitions: Collection[TopicPartition]) -> None:
+        """These are here now."""
+        self._tasks.assigned(partitions)
+        self._hold_back()
+
+    def _hold_back(self) -> None:
+        """Pause what has no task yet."""
+        paused, wanted = self._consumer.paused(), self._tasks.incomplete
+        self._consumer.pause(*(wanted - paused))
+        self._consumer.resume(*(paused - wanted))
+
+    def lose(self, partitions: Collection[TopicPartition]) -> None:
+        """Somebody else may have these already."""
+        self.end(self._tasks.revoked(partitions))
+
+
+class _Listener(RebalanceListener):
+    """What the group tells a processor."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._processor.give_up(partitions)
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._processor.begin(partitions)
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        self._processor.lose(partitions)
+
+
+def _process(work: Work) -> None:
+    """Hand a task its records."""
+    slot = work.slot
+    try:
+        for record in work.records:
+            if (result := slot.task.process(record)) is not None:
+                _check(result)
+            slot.did(record)
+    except Exception:
+        slot.has_failed = True
+        raise
+    work.is_done()
+
+
+def _flush(slot: Slot) -> None:
+    try:
+        _plain(slot.task.flush)
+    except Exception:
+        slot.has_failed = True
+        raise
+
+
+def _plain(call: Callable[[], object]) -> None:
+    _check(call())
+
+
+def _check(result: object) -> None:
+    """A coroutine that nobody awaits would do nothing, and look as if it had."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("the task has coroutine functions: partage.recipes.Processor awaits them")

@@ -1,0 +1,220 @@
+"""Tasks of a processor: which there are, by what is owned, and what each has done.
+
+Pure: nothing here waits, reads or commits. The two faces of `Processor` are around it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+from partage.assignors import Assignment, CoPartitioned, Member, NotCoPartitioned
+from partage.assignors import Topic as Described
+from partage.client.consumer import Record, Records
+from partage.client.topics import TopicPartition
+
+
+class TaskId(NamedTuple):
+    """Partition number ``partition`` of all ``topics``, written ``clicks+orders-3``."""
+
+    topics: tuple[str, ...]
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{'+'.join(self.topics)}-{self.partition}"
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions whose records the task is given."""
+        return [TopicPartition(topic, self.partition) for topic in self.topics]
+
+
+class Task(ABC):
+    """What is done with the records of one partition number; derive your own.
+
+    Made when the member gets the partitions, closed when it gives them up. Under
+    `partage.recipes.Processor` each method may be a coroutine function.
+    """
+
+    @abstractmethod
+    def process(self, record: Record) -> Awaitable[None] | None:
+        """Handle a record. What is raised ends `Processor.run`, and the record comes again."""
+
+    def flush(self) -> Awaitable[None] | None:  # noqa: B027 - many have nothing to do
+        """Make durable what was done so far: its offsets are about to be committed."""
+
+    def close(self) -> Awaitable[None] | None:  # noqa: B027 - the same
+        """Let go; after a `flush`, unless the partitions are lost or the task has failed."""
+
+
+MakeTask = Callable[[TaskId], Task]
+
+
+class Slot:
+    """A task, how far it has come, and whether it may be trusted."""
+
+    def __init__(self, task_id: TaskId, task: Task) -> None:
+        self.id = task_id
+        self.task = task
+        self.done: dict[TopicPartition, int] = {}  # offsets to commit, by partition
+        self.has_failed = False
+
+    def did(self, record: Record) -> None:
+        """A record is handled."""
+        self.done[TopicPartition(record.topic, record.partition)] = record.offset + 1
+
+
+class Work(NamedTuple):
+    """Records for one task, in the order in which it is to have them.
+
+    ``ends`` are the positions after them, which may be beyond the last record.
+    """
+
+    slot: Slot
+    records: Iterator[Record]
+    ends: dict[TopicPartition, int]
+
+    def is_done(self) -> None:
+        """All of it is handled."""
+        self.slot.done |= self.ends
+
+
+class Tasks:
+    """The tasks of one member.
+
+    A task begins when all its partitions are here. Until then those that are wait: they are
+    ``incomplete``, and to be paused.
+    """
+
+    def __init__(self, joined: Sequence[str], make: MakeTask) -> None:
+        self._joined = tuple(joined)
+        self._make = make
+        self._owned: set[TopicPartition] = set()
+        self._slots: dict[TaskId, Slot] = {}
+
+    @property
+    def ids(self) -> list[TaskId]:
+        """The tasks there are, in order."""
+        return sorted(self._slots)
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The same with what they are."""
+        return [self._slots[task_id] for task_id in self.ids]
+
+    @property
+    def incomplete(self) -> set[TopicPartition]:
+        """What is owned and has no task yet."""
+        return {partition for partition in self._owned if self.id_of(partition) not in self._slots}
+
+    @property
+    def complete(self) -> set[TopicPartition]:
+        """What is owned and has one."""
+        return self._owned - self.incomplete
+
+    def id_of(self, partition: TopicPartition) -> TaskId:
+        """Whose records those of a partition are."""
+        topics = self._joined if partition.topic in self._joined else (partition.topic,)
+        return TaskId(topics, partition.partition)
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """These are here now; raises what making a task raises."""
+        self._owned |= set(partitions)
+        for task_id in sorted({self.id_of(partition) for partition in partitions}):
+            if task_id not in self._slots and self._owned.issuperset(task_id.partitions):
+                self._slots[task_id] = Slot(task_id, self._make(task_id))
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> list[Slot]:
+        """These go, or are gone; the tasks that end with them."""
+        self._owned -= set(partitions)
+        ended = sorted({self.id_of(partition) for partition in partitions})
+        return [self._slots.pop(task_id) for task_id in ended if task_id in self._slots]
+
+    def work(self, records: Records) -> list[Work]:
+        """What was polled, task by task; of several topics by time, as far as it has come.
+
+        Within a partition the order is that of its offsets, whatever the times are.
+        """
+        found: dict[TaskId, list[Sequence[Record]]] = {}
+        ends: dict[TaskId, dict[TopicPartition, int]] = {}
+        for batch in records.batches:
+            task_id = self.id_of(batch.topic_partition)
+            found.setdefault(task_id, []).append(batch.records())
+            ends.setdefault(task_id, {})[batch.topic_partition] = batch.next_offset
+        return [
+            Work(self._slots[task_id], _by_time(found[task_id]), ends[task_id])
+            for task_id in sorted(found)
+        ]
+
+
+def _by_time(parts: Sequence[Sequence[Record]]) -> Iterator[Record]:
+    if len(parts) == 1:
+        return iter(parts[0])
+    return heapq.merge(*parts, key=lambda record: record.timestamp)
+
+
+class Joining(CoPartitioned):
+    """Who has which tasks: the joined topics co-partitioned, the others dealt one by one.
+
+    Members that join other topics have no place in the group.
+    """
+
+    name: ClassVar[str] = "processor"
+
+    def user_data(
+        self, topics: Iterable[str], owned: Mapping[str, Sequence[int]], generation: int
+    ) -> bytes | None:
+        return msgspec.json.encode(sorted(self.topics))
+
+    def assign(self, members: Sequence[Member], topics: Mapping[str, Described]) -> Assignment:
+        mine = sorted(self.topics)
+        for member in members:
+            said = _joined_by(member)
+            if said != mine:
+                raise NotCoPartitioned(
+                    f"{member.member_id} joins {', '.join(said)}, others {', '.join(mine)}: give "
+                    "all processors of a group the same joined topics, or another group_id"
+                )
+        return super().assign(members, topics)
+
+
+def _joined_by(member: Member) -> list[str]:
+    try:
+        return msgspec.json.decode(member.user_data, type=list[str])
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return []
+
+
+def checked(joined: Iterable[str], topics: Iterable[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """What a processor joins, and all it subscribes to.
+
+    Raises:
+        ValueError: these topics cannot be meant.
+    """
+    if isinstance(joined, str) or isinstance(topics, str):
+        raise ValueError("joined and topics are lists of topics, not single strings")
+    together, others = tuple(dict.fromkeys(joined)), frozenset(topics)
+    if len(together) < 2:
+        raise ValueError(f"a processor joins two topics at least, not {len(together)}")
+    if twice := others.intersection(together):
+        raise ValueError(f"joined already, so not to be named again: {', '.join(sorted(twice))}")
+    return together, others.union(together)
+
+
+def check_counts(counts: Mapping[str, int]) -> None:
+    """Whether topics can be joined partition by partition.
+
+    Raises:
+        NotCoPartitioned: they differ in their numbers of partitions.
+    """
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise NotCoPartitioned(
+            f"topics to be joined differ in partitions: {told}; keys that are equal are in "
+            "partitions of the same number only if there are equally many: make one of them anew, "
+            "or copy it into a topic with as many partitions as the other"
+        )

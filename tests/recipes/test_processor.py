@@ -1,0 +1,240 @@
+"""Processors: partition numbers stay together, nothing is lost, nothing comes twice needlessly."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from client.peer import create_topic, delete_topic
+from partage.client import UnknownTopic
+from partage.client.cluster import Cluster
+from partage.client.consumer import AssignmentFailed
+from partage.client.group.coordinator import Coordinator
+from partage.client.group.offsets import committed
+from partage.client.topics import TopicPartition
+from partage.recipes import NotCoPartitioned, Processor
+from partage.recipes.blocking import Processor as BlockingProcessor
+
+from .joining import JOINED, NUMBERS, OTHER, OTHERS, Journal, Noted, Worker, fill, topics, until
+from .rounds import run
+
+pytestmark = pytest.mark.timeout(180)
+ALL = NUMBERS + OTHERS
+
+
+@pytest.fixture
+def servers(partage_broker):
+    topics(partage_broker.bootstrap_servers)
+    return partage_broker.bootstrap_servers
+
+
+@pytest.fixture
+def journal():
+    return Journal()
+
+
+@pytest.fixture(params=["asyncio", "blocking"])
+def worker_of(request, servers, journal):
+    """Makes workers of one face; they are stopped at the test's end."""
+    workers = []
+
+    def make(name, **options):
+        workers.append(Worker(request.param, servers, journal, name, **options))
+        return workers[-1]
+
+    yield make
+    for worker in workers:
+        worker.__exit__()
+
+
+def shared(*workers):
+    """Whether every task is somebody's, of each kind as evenly as can be."""
+    held = [task for worker in workers for task in worker.tasks]
+    kinds = [[len(task.topics) for task in worker.tasks] for worker in workers]
+    even = all(max(its) - min(its) <= 1 for its in ([k.count(n) for k in kinds] for n in (1, 2)))
+    return even and len(held) == len(set(held)) == ALL
+
+
+def offsets(servers):
+    async def asked():
+        async with Cluster(servers) as cluster:
+            everything = [TopicPartition(topic, n) for topic in JOINED for n in range(NUMBERS)]
+            everything += [TopicPartition(OTHER, n) for n in range(OTHERS)]
+            coordinator = Coordinator(cluster, "joiner")
+            found = await committed(coordinator, "joiner", everything)
+            coordinator.disconnect()
+            return [found[p].offset if p in found else 0 for p in everything]
+
+    return run(asked())
+
+
+def test_numbers_stay_together_while_members_come_and_go(worker_of, servers, journal):
+    written = fill(servers)
+    one = worker_of("one")
+    until(lambda: journal.count() == written, one)
+    two = worker_of("two")
+    until(lambda: shared(one, two), one, two)
+    written += fill(servers)
+    until(lambda: journal.count() == written, one, two)
+    three = worker_of("three")
+    until(lambda: shared(one, two, three), one, two, three)
+    written += fill(servers)
+    until(lambda: journal.count() == written, one, two, three)
+    assert one.stop() is None
+    until(lambda: shared(two, three), two, three)
+    written += fill(servers)
+    until(lambda: journal.count() == written, two, three)
+
+    assert journal.doubles() == []
+    assert journal.twice == []
+    for number in range(NUMBERS):
+        both = journal.owners(JOINED, number)
+        assert len(both) == len(set(both))  # whoever gave it up never had it again
+        # Each of the topics was read by the same workers, or had nothing to read in between.
+        for topic in JOINED:
+            assert set(journal.owners([topic], number)) == set(both)
+    assert two.stop() is None
+    assert three.stop() is None
+    assert offsets(servers) == [80] * (2 * NUMBERS + OTHERS)
+    assert journal.open == {}
+
+
+def test_records_keep_moving_and_none_comes_twice_while_members_change(worker_of, servers, journal):
+    written, is_over = [fill(servers, 5)], threading.Event()
+
+    def keep_writing():
+        while not is_over.is_set():
+            written[0] += fill(servers, 1)
+
+    writer = threading.Thread(target=keep_writing)
+    writer.start()
+    try:
+        one = worker_of("one")
+        until(lambda: shared(one), one)
+        two = worker_of("two")
+        until(lambda: shared(one, two), one, two)
+        assert one.stop() is None
+        until(lambda: shared(two), two)
+        three = worker_of("three")
+        until(lambda: shared(two, three), two, three)
+    finally:
+        is_over.set()
+        writer.join()
+    until(lambda: journal.count() == written[0], two, three)
+    assert journal.doubles() == []
+    assert journal.twice == []
+
+
+def test_one_that_is_put_out_loses_its_tasks_and_nothing_is_lost(
+    worker_of, servers, journal, partage_broker
+):
+    one, two = worker_of("one"), worker_of("two")
+    until(lambda: shared(one, two), one, two)
+    written = fill(servers)
+    until(lambda: journal.count() == written, one, two)
+    partage_broker.faults.expire("joiner", client_id="one")
+    written += fill(servers)
+    until(lambda: journal.count() == written and shared(one, two), one, two)
+    steps = [what for what, worker, _ in journal.steps if worker == "one"]
+    assert steps.count("close") >= ALL // 2
+
+
+class Failing(Noted):
+    """Fails once, at a record in the middle of partition number 3 of the joined topics."""
+
+    is_over = False
+
+    def process(self, record):
+        where = record.topic, record.partition, record.offset
+        if not Failing.is_over and where == ("orders", 3, 5):
+            Failing.is_over = True
+            raise LookupError("order 5")
+        super().process(record)
+
+
+def test_what_a_task_raises_ends_it_and_the_record_comes_again(worker_of, servers, journal):
+    Failing.is_over = False
+    written = fill(servers)
+    one = worker_of("one", kind=Failing)
+    error = one.ended()
+    assert isinstance(error, LookupError)
+    assert ("orders", 3, 5) not in journal.read
+    failed = [task for what, _, task in journal.steps if what == "flush" and task.partition == 3]
+    assert all(len(task.topics) == 1 for task in failed)  # what it did may not be made durable
+    assert journal.open == {}
+    before = offsets(servers)
+    assert before[3] == before[NUMBERS + 3] == 0
+    two = worker_of("two", kind=Failing)
+    until(lambda: journal.count() == written, two)
+    assert set(journal.doubles()) <= {(t, 3, n) for t in JOINED for n in range(20)}
+
+
+def test_a_run_after_a_failure_is_refused(servers):
+    async def main():
+        fill(servers)
+        journal = Journal()
+        Failing.is_over = False
+
+        def made(task_id):
+            return Failing(journal, "one", task_id)
+
+        async with Processor(servers, "again", made, joined=JOINED) as processor:
+            with pytest.raises(LookupError):
+                await processor.run()
+            with pytest.raises(RuntimeError, match=r"clicks\+orders-3 has failed"):
+                await processor.run()
+
+    run(main())
+
+
+def test_topics_with_different_numbers_of_partitions(worker_of, servers):
+    create_topic(servers, "returns", NUMBERS + 1)
+    error = worker_of("one", joined=["orders", "returns"]).ended()
+    assert isinstance(error, NotCoPartitioned)
+    assert "orders has 6, returns has 7" in str(error)
+    error = worker_of("one", joined=["orders", "order"]).ended()
+    assert isinstance(error, UnknownTopic)
+    assert "orders" in str(error)
+
+
+def test_a_topic_that_is_made_anew_with_other_partitions(worker_of, servers, journal):
+    one = worker_of("one", metadata_max_age_ms=200)
+    until(lambda: shared(one), one)
+    delete_topic(servers, "orders")
+    create_topic(servers, "orders", NUMBERS + 2)
+    error = one.ended()
+    assert isinstance(error, NotCoPartitioned)
+    assert "clicks has 6, orders has 8" in str(error)
+    assert journal.open == {}
+
+
+def test_members_that_join_other_topics_are_told(worker_of, servers):
+    one = worker_of("one")
+    until(lambda: shared(one), one)
+    create_topic(servers, "returns", NUMBERS)
+    two = worker_of("two", joined=["orders", "returns"], topics=())
+    errors = [one.ended(), two.ended()]
+    assert any(isinstance(error, AssignmentFailed) for error in errors)
+    assert any("same joined topics" in str(error) for error in errors)
+
+
+@pytest.mark.parametrize("kind", [Processor, BlockingProcessor])
+@pytest.mark.parametrize("option", ["enable_auto_commit", "partition_assignment_strategy"])
+def test_what_it_does_not_take(servers, kind, option):
+    with pytest.raises(TypeError, match=f"takes no {option}"):
+        kind(servers, "joiner", Noted, joined=JOINED, **{option: 1})
+    with pytest.raises(ValueError, match="commit_interval_ms"):
+        kind(servers, "joiner", Noted, joined=JOINED, commit_interval_ms=-1)
+
+
+def test_coroutine_functions_are_for_the_other_face(servers, journal):
+    class Awaited(Noted):
+        async def process(self, record):
+            pass
+
+    fill(servers, 1)
+    with Worker("blocking", servers, journal, "one", kind=Awaited) as one:
+        error = one.ended()
+    assert isinstance(error, TypeError)
+    assert "coroutine functions" in str(error)

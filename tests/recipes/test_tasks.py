@@ -1,0 +1,154 @@
+"""Which tasks a processor has, and in which order they get what was read."""
+
+from __future__ import annotations
+
+import pytest
+
+from assignors import groups
+from partage.assignors import Member, NotCoPartitioned, check_assignment
+from partage.client.consumer import Record
+from partage.client.topics import TopicPartition
+from partage.recipes import Task, TaskId
+from partage.recipes.processing import committed, to_commit
+from partage.recipes.tasks import Joining, Tasks, check_counts, checked
+
+JOINED = ("a", "b")
+
+
+class Idle(Task):
+    def __init__(self, task_id):
+        self.id = task_id
+
+    def process(self, record):
+        pass
+
+
+def tp(written):
+    topic, _, number = written.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def tps(written):
+    return {tp(word) for word in written.split()}
+
+
+class Polled:
+    """What a poll hands out: ``Batch`` and ``Records`` with what is looked at here."""
+
+    def __init__(self, **times):
+        self.batches = [Part(tp(name.replace("_", "-")), at) for name, at in times.items()]
+
+
+class Part:
+    def __init__(self, partition, times):
+        self.topic_partition = partition
+        self.next_offset = len(times) + 5  # the last ones were compacted away
+        self._records = [
+            Record(*partition, offset, at, 0, None, None, ()) for offset, at in enumerate(times)
+        ]
+
+    def records(self):
+        return self._records
+
+
+def test_a_task_begins_when_all_its_partitions_are_here():
+    tasks = Tasks(JOINED, Idle)
+    tasks.assigned(tps("a-0 a-1 b-1 c-0"))
+    assert [str(task_id) for task_id in tasks.ids] == ["a+b-1", "c-0"]
+    assert tasks.incomplete == tps("a-0")
+    assert tasks.complete == tps("a-1 b-1 c-0")
+    tasks.assigned(tps("b-0"))
+    assert tasks.ids[0] == TaskId(JOINED, 0)
+    assert tasks.incomplete == set()
+
+
+def test_a_task_ends_with_the_first_partition_that_goes():
+    made = []
+    tasks = Tasks(JOINED, lambda task_id: made.append(Idle(task_id)) or made[-1])
+    tasks.assigned(tps("a-0 b-0 c-0 c-1"))
+    ended = tasks.revoked(tps("b-0 c-1"))
+    assert [str(slot.id) for slot in ended] == ["a+b-0", "c-1"]
+    assert tasks.incomplete == tps("a-0")
+    assert [str(task_id) for task_id in tasks.ids] == ["c-0"]
+    assert tasks.revoked(tps("a-0")) == []
+    tasks.assigned(tps("a-0 b-0"))
+    assert [str(idle.id) for idle in made] == ["a+b-0", "c-0", "c-1", "a+b-0"]
+
+
+def test_of_several_topics_by_time_and_within_one_by_offset():
+    tasks = Tasks(JOINED, Idle)
+    tasks.assigned(tps("a-0 b-0 c-0"))
+    work = tasks.work(Polled(a_0=[1, 5, 3], b_0=[2, 4, 9], c_0=[7]))
+    assert [str(each.slot.id) for each in work] == ["a+b-0", "c-0"]
+    order = [(record.topic, record.offset) for record in work[0].records]
+    assert order == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
+
+
+def test_what_was_done_is_committed_of_tasks_that_can_be_trusted():
+    tasks = Tasks(JOINED, Idle)
+    tasks.assigned(tps("a-0 b-0 c-0"))
+    joined, other = tasks.work(Polled(a_0=[1, 3], c_0=[2]))
+    other.is_done()
+    joined.slot.did(next(joined.records))
+    slots = tasks.slots
+    assert to_commit(slots) == {tp("a-0"): 1, tp("c-0"): 6}
+    joined.slot.has_failed = True
+    offsets = to_commit(slots)
+    assert offsets == {tp("c-0"): 6}
+    joined.is_done()
+    joined.slot.has_failed = False
+    committed(slots, offsets)
+    assert to_commit(slots) == {tp("a-0"): 7}
+
+
+@pytest.mark.parametrize(
+    ("joined", "topics", "why"),
+    [
+        ("ab", [], "lists of topics"),
+        (["a", "b"], "c", "lists of topics"),
+        (["a"], [], "two topics at least, not 1"),
+        (["a", "a"], [], "two topics at least, not 1"),
+        (["a", "b"], ["c", "b"], "not to be named again: b"),
+    ],
+)
+def test_topics_that_cannot_be_meant(joined, topics, why):
+    with pytest.raises(ValueError, match=why):
+        checked(joined, topics)
+
+
+def test_topics_that_cannot_be_joined():
+    check_counts({"a": 4, "b": 4})
+    with pytest.raises(NotCoPartitioned, match="a has 4, b has 6"):
+        check_counts({"a": 4, "b": 6})
+
+
+class TestJoining:
+    topics = groups.named(groups.topic("a", 6), groups.topic("b", 6), groups.topic("c", 5))
+
+    def members(self, *names, joined=JOINED):
+        said = Joining(*joined).user_data((), {}, -1)
+        return [Member(member_id=name, topics=("a", "b", "c"), user_data=said) for name in names]
+
+    def test_joined_together_and_the_others_dealt_in_turn(self):
+        members = self.members("m1", "m2")
+        given_out = Joining(*JOINED).assign(members, self.topics)
+        check_assignment(members, self.topics, given_out)
+        assert given_out == {
+            "m1": {"a": [0, 2, 4], "b": [0, 2, 4], "c": [0, 2, 4]},
+            "m2": {"a": [1, 3, 5], "b": [1, 3, 5], "c": [1, 3]},
+        }
+
+    @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+    def test_the_others_are_as_even_as_can_be(self, count):
+        members = self.members(*(f"m{number}" for number in range(count)))
+        for _ in range(3):
+            given_out = Joining(*JOINED).assign(members, self.topics)
+            members = groups.owning(members, given_out)
+            shares = [len(its.get("c", ())) for its in given_out.values()]
+            assert max(shares) - min(shares) <= 1
+            assert all(its.get("a") == its.get("b") for its in given_out.values())
+
+    def test_members_that_join_other_topics(self):
+        members = self.members("m1") + self.members("m2", joined=("a", "c"))
+        with pytest.raises(NotCoPartitioned, match="m2 joins a, c, others a, b"):
+            Joining(*JOINED).assign(members, self.topics)

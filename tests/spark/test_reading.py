@@ -9,7 +9,7 @@ from partage.client import RecordsGone, TopicPartition
 from partage.spark.connecting import connect
 from partage.spark.options import parse_options
 from partage.spark.planning import OffsetRange
-from partage.spark.source import read_range
+from partage.spark.ranges import read_range
 
 
 def read(kafka, topic, first, last, **given):

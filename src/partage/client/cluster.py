@@ -64,6 +64,8 @@ class Cluster:
         self._brokers: dict[int, Address] = {}
         #: The brokers as the metadata had them last, by id.
         self.brokers: dict[int, Broker] = {}
+        #: The cluster's id, once a broker has told it; the oldest have none (KIP-78).
+        self.cluster_id: str | None = None
         self._topics: dict[str, tuple[Topic, float]] = {}
         self._has_answered = self.options.is_patient
         self._complained: set[Address] = set()
@@ -235,6 +237,7 @@ class Cluster:
         if answer.error_code:
             raise RequestRefused(answer.error_code, "Metadata")
         self._has_answered = True
+        self.cluster_id = answer.cluster_id or self.cluster_id
         self._brokers = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
         self.brokers = {b.node_id: Broker(b.host, b.rack) for b in answer.brokers}
         return answer

@@ -16,8 +16,9 @@ import msgspec
 from partage.client.addresses import BadAddress, parse_servers
 from partage.client.fetching import FetchOptions
 from partage.client.options import ClientOptions
-from partage.spark import security
+from partage.spark import group_options, security
 from partage.spark.bounds import BadOption
+from partage.spark.group_options import GroupOptions, parse_group_options
 from partage.spark.values import nearest, one_of, positive, truth
 
 log = logging.getLogger(__name__)
@@ -29,11 +30,14 @@ _INT_MAX: Final = 2**31 - 1
 
 
 class KafkaOptions(msgspec.Struct, frozen=True):
-    """How to reach the cluster and how to read from it."""
+    """How to reach the cluster, how to read from it, and in which group."""
 
     servers: str
     client: ClientOptions
     fetch: FetchOptions
+    group: GroupOptions = GroupOptions()
+    #: Those given that mean nothing outside a group, with the prefix.
+    membership_only: tuple[str, ...] = ()
 
 
 #: Each with the field it sets, and how its text is read.
@@ -60,7 +64,7 @@ _FETCH: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     ),
 }
 #: Beside those above.
-_HONOURED: Final = (SERVERS, "fetch.max.bytes", *security.NAMES)
+_HONOURED: Final = (SERVERS, "fetch.max.bytes", *security.NAMES, *group_options.NAMES)
 
 _NO_EFFECT: Final = frozenset(
     {
@@ -68,39 +72,32 @@ _NO_EFFECT: Final = frozenset(
         "auto.commit.interval.ms",
         "auto.include.jmx.reporter",
         "client.dns.lookup",
-        "client.rack",
         "connections.max.idle.ms",
         "enable.metrics.push",
         "exclude.internal.topics",
         "fetch.min.bytes",
-        "group.id",
-        "group.instance.id",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
         "max.poll.records",
         "metadata.recovery.strategy",
         "metric.reporters",
         "metrics.num.samples",
         "metrics.recording.level",
         "metrics.sample.window.ms",
-        "partition.assignment.strategy",
         "receive.buffer.bytes",
         "reconnect.backoff.max.ms",
         "reconnect.backoff.ms",
         "send.buffer.bytes",
-        "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
         "ssl.keystore.password",  # stores in PEM have none; the key has ssl.key.password
         "ssl.truststore.password",
     }
 )
-#: Of these a batch read needs none, and nothing is said.
-_SILENT: Final = frozenset({"group.id", "group.instance.id"})
+#: A batch read belongs to no group, and of these nothing is said.
+_SILENT: Final = ("group.id", "group.instance.id")
 
 _REFUSED: Final = {
     "auto.offset.reset": "say startingOffsets=earliest or latest instead",
-    "enable.auto.commit": "a read outside a group commits nothing",
-    "group.protocol": "a read outside a group needs none",
+    "enable.auto.commit": "a batch read commits nothing, a query what Spark has finished",
+    "group.protocol": "the classic protocol is the one spoken; leave it out",
     "interceptor.classes": "Java classes cannot be run here",
     "sasl.client.callback.handler.class": "Java classes cannot be run here",
     "sasl.login.callback.handler.class": "Java classes cannot be run here",
@@ -140,6 +137,8 @@ def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
             response_bytes_max=max(client.response_bytes_max, 2 * fetch.partition_bytes_max),
         ),
         fetch,
+        parse_group_options(given),
+        tuple(PREFIX + n for n in group_options.NAMES if n in given and n not in _SILENT),
     )
 
 
@@ -169,8 +168,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
         if why is not None:
             raise BadOption(f"{PREFIX}{name} is not supported: {why}")
         if name in _NO_EFFECT:
-            if name not in _SILENT:
-                log.warning("%s%s has no effect on a partage source", PREFIX, name)
+            log.warning("%s%s has no effect on a partage source", PREFIX, name)
         elif name not in known:
             hint = nearest(PREFIX + name, [PREFIX + one for one in (*known, *_NO_EFFECT)])
             raise BadOption(f"{PREFIX}{name} is no setting that this source knows{hint}")

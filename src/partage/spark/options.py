@@ -25,7 +25,8 @@ from partage.spark.bounds import (
     parse_times,
 )
 from partage.spark.kafka_options import PREFIX, KafkaOptions, parse_kafka_options
-from partage.spark.values import nearest, one_of, positive, truth
+from partage.spark.stream.sharing import DELAY_MAX_MS, Pace
+from partage.spark.values import duration_ms, nearest, one_of, positive, truth
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag=True):
@@ -59,6 +60,7 @@ ALL_COLUMNS: Final = (
     "headers",
 )
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAMING_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _OTHERS: Final = (
     "startingOffsets",
@@ -98,8 +100,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     poll_timeout_ms: int = 120_000
     offset_attempts_max: int = 3
     offset_retry_interval_ms: int = 1_000
-    #: Options that only streaming queries heed.
+    pace: Pace = Pace()
+    #: Options given that only streaming queries heed, and those that only batch reads do.
     streaming_only: tuple[str, ...] = ()
+    batch_only: tuple[str, ...] = ()
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -130,7 +134,9 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         poll_timeout_ms=own.number("kafkaConsumer.pollTimeoutMs") or 120_000,
         offset_attempts_max=own.number("fetchOffset.numRetries") or 3,
         offset_retry_interval_ms=own.number("fetchOffset.retryIntervalMs") or 1_000,
+        pace=own.pace(),
         streaming_only=tuple(name for name in _STREAMING_ONLY if name.lower() in options),
+        batch_only=tuple(name for name in _BATCH_ONLY if name.lower() in options),
     )
     _check_partitions_named(parsed)
     return parsed
@@ -170,6 +176,30 @@ def check_batch(options: ReadOptions) -> None:
         raise BadOption(
             f"startingTimestamp={starting.timestamp_ms} is after "
             f"endingTimestamp={ending.timestamp_ms}"
+        )
+
+
+def check_stream(options: ReadOptions) -> None:
+    """What only holds for streaming queries: they have no end, and a member says who it is.
+
+    Raises:
+        BadOption: as `parse_options`.
+    """
+    if options.batch_only:
+        raise BadOption(
+            f"{options.batch_only[0]} is for batch reads; a streaming query has no end. "
+            "Trigger.AvailableNow reads what there is and ends"
+        )
+    group = options.kafka.group
+    if group.group_id is None and options.kafka.membership_only:
+        named = ", ".join(options.kafka.membership_only)
+        raise BadOption(f"{named}: only members of groups have that; kafka.group.id is missing")
+    if group.group_id is None and group.instance_id is not None:
+        raise BadOption("kafka.group.instance.id names a member of a group; which? kafka.group.id")
+    if isinstance(options.wanted, Assign) and group.instance_id is not None:
+        raise BadOption(
+            "assign says what is read, so the query is no member of its group; leave out "
+            "kafka.group.instance.id, or subscribe"
         )
 
 
@@ -271,6 +301,17 @@ class _Own:
         name = "startingOffsetsByTimestampStrategy"
         word = one_of(name, self.text(name) or "error", ("error", "latest"))
         return cast(Literal["error", "latest"], word)
+
+    def pace(self) -> Pace:
+        least, most = self.number("minOffsetsPerTrigger"), self.number("maxOffsetsPerTrigger")
+        if least is not None and most is not None and least > most:
+            raise BadOption(
+                f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}"
+            )
+        name = "maxTriggerDelay"
+        text = self.text(name)
+        delay_ms = DELAY_MAX_MS if text is None else duration_ms(name, text)
+        return Pace(records_max=most, records_min=least, delay_max_ms=delay_ms)
 
     def columns(self) -> tuple[str, ...]:
         text = self.text("columns")

@@ -60,25 +60,42 @@ async def plan_batch(cluster: Cluster, options: ReadOptions) -> list[OffsetRange
         RecordsGone: offsets that are not there, unless failOnDataLoss is false.
         ClientError: a topic does not exist, or the cluster does not answer.
     """
-    policy = RetryPolicy(
+    partitions = await wanted_partitions(cluster, options.wanted)
+    for end, bound in (("starting", options.starting), ("ending", options.ending)):
+        named = named_partitions(bound)
+        if named is not None:
+            check_named(end, named, set(partitions))
+    ranges = await _Resolver(cluster, partitions, options).ranges()
+    return split(
+        [one for one in ranges if one.size > 0],
+        options.partitions_min,
+        options.records_per_partition_max,
+    )
+
+
+async def starting_offsets(
+    cluster: Cluster, partitions: list[TopicPartition], starting: Bound, options: ReadOptions
+) -> dict[TopicPartition, int]:
+    """Where to begin with these partitions; those that ``starting`` does not name are left out.
+
+    Raises:
+        BadOption: no record is as late as a starting time, and that is to be an error.
+        ClientError: the cluster does not answer.
+    """
+    if not partitions:
+        return {}
+    return await _Resolver(cluster, partitions, options).starts(starting)
+
+
+def retry_policy(cluster: Cluster, options: ReadOptions) -> RetryPolicy:
+    """How often offsets are looked up again, as the options have it."""
+    return RetryPolicy(
         timeout_ms=cluster.options.retries.timeout_ms,
         attempts_max=options.offset_attempts_max,
         backoff_ms=options.offset_retry_interval_ms,
         backoff_max_ms=max(
             options.offset_retry_interval_ms, cluster.options.retries.backoff_max_ms
         ),
-    )
-    partitions = await wanted_partitions(cluster, options.wanted)
-    for end, bound in (("starting", options.starting), ("ending", options.ending)):
-        named = named_partitions(bound)
-        if named is not None:
-            check_named(end, named, set(partitions))
-    resolver = _Resolver(cluster, partitions, options, policy)
-    ranges = await resolver.ranges()
-    return split(
-        [one for one in ranges if one.size > 0],
-        options.partitions_min,
-        options.records_per_partition_max,
     )
 
 
@@ -118,21 +135,27 @@ class _Resolver:
         cluster: Cluster,
         partitions: list[TopicPartition],
         options: ReadOptions,
-        policy: RetryPolicy,
     ) -> None:
         self._cluster = cluster
         self._partitions = partitions
         self._options = options
-        self._policy = policy
+        self._policy = retry_policy(cluster, options)
         self._earliest: Offsets = {}
         self._latest: Offsets = {}
 
+    async def starts(self, starting: Bound) -> dict[TopicPartition, int]:
+        await self._look()
+        return dict(await self._resolve(starting, is_start=True))
+
     async def ranges(self) -> list[OffsetRange]:
-        self._earliest = _ends(await self._find(dict.fromkeys(self._partitions, EARLIEST)))
-        self._latest = _ends(await self._find(dict.fromkeys(self._partitions, LATEST)))
+        await self._look()
         starting = await self._resolve(self._options.starting or Earliest(), is_start=True)
         ending = await self._resolve(self._options.ending or Latest(), is_start=False)
         return [self._checked(p, starting[p], ending[p]) for p in self._partitions]
+
+    async def _look(self) -> None:
+        self._earliest = _ends(await self._find(dict.fromkeys(self._partitions, EARLIEST)))
+        self._latest = _ends(await self._find(dict.fromkeys(self._partitions, LATEST)))
 
     async def _find(
         self, wanted: Mapping[TopicPartition, int]
@@ -151,10 +174,12 @@ class _Resolver:
             return self._latest
         if isinstance(bound, AtOffsets):
             ends = {EARLIEST_OFFSET: self._earliest, LATEST_OFFSET: self._latest}
-            return {p: ends[o][p] if o in ends else o for p, o in bound.offsets.items()}
+            named = {p: bound.offsets[p] for p in self._partitions if p in bound.offsets}
+            return {p: ends[o][p] if o in ends else o for p, o in named.items()}
         if isinstance(bound, AtTime):
             bound = AtTimes(dict.fromkeys(self._partitions, bound.timestamp_ms))
-        found = await self._find(bound.timestamps_ms)
+        times_ms = bound.timestamps_ms
+        found = await self._find({p: times_ms[p] for p in self._partitions if p in times_ms})
         return {
             p: self._unmatched(p, bound, is_start) if one is None else one.offset
             for p, one in found.items()

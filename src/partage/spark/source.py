@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
-import msgspec
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -19,23 +18,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from partage.client.fetching import decoded, fetch_range
-from partage.client.topics import TopicPartition
 from partage.spark.bounds import BadOption
 from partage.spark.connecting import connect
-from partage.spark.options import ReadOptions, check_batch, parse_options
-from partage.spark.planning import OffsetRange, plan_batch
+from partage.spark.options import ReadOptions, check_batch, check_stream, parse_options
+from partage.spark.planning import plan_batch
+from partage.spark.ranges import RangePartition, read_range
 from partage.spark.rows import row_schema
-from partage.wire.records.decode import DECODER
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from partage.spark.stream.reader import StreamReader
 
 log = logging.getLogger(__name__)
 
 FORMAT: Final = "partage"
-#: Arrow batches of this size go through Spark's pipes about as fast as any.
-_ROWS_MAX: Final = 20_000
 
 
 class NotYet(NotImplementedError):  # noqa: N818 - named after what it says
@@ -59,13 +52,17 @@ class PartageDataSource(DataSource):
         check_batch(options)
         if schema.names != list(options.columns):
             raise BadOption("the rows have columns of their own: leave out .schema(...)")
-        for name in options.streaming_only:
+        for name in (*options.streaming_only, *options.kafka.membership_only):
             log.warning("%s has no effect on a batch read", name)
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's
-        """Not yet: a reader that says so, which Spark reports better than having none."""
-        return _NoStream()
+        """A query's source. Raises `BadOption`."""
+        options = parse_options(self.options)
+        check_stream(options)
+        if schema.names != list(options.columns):
+            raise BadOption("the rows have columns of their own: leave out .schema(...)")
+        return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Not yet."""
@@ -74,27 +71,6 @@ class PartageDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
         """Not yet."""
         raise NotYet('df.writeStream.format("partage") is not there yet; spark.read is')
-
-
-class _NoStream(DataSourceStreamReader):
-    """Stands where the streaming source will."""
-
-    def initialOffset(self) -> NoReturn:  # noqa: N802 - PySpark's name
-        raise NotYet('spark.readStream.format("partage") is not there yet; spark.read is')
-
-    def read(self, partition: InputPartition) -> NoReturn:
-        raise NotYet("there is nothing to read")
-
-
-class RangePartition(InputPartition):
-    """The part of a read that one task does."""
-
-    def __init__(self, of: OffsetRange) -> None:
-        super().__init__(tuple(of))
-        self.range = of
-
-    def __repr__(self) -> str:
-        return f"{self.range.partition}[{self.range.from_offset}:{self.range.to_offset}]"
 
 
 class BatchReader(DataSourceReader):
@@ -113,34 +89,3 @@ class BatchReader(DataSourceReader):
         """The rows of one range as Arrow batches; runs on an executor."""
         if isinstance(partition, RangePartition):  # Spark makes up another for an empty plan
             yield from read_range(partition.range, self._options)
-
-
-def read_range(of: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """The records of a range, in order, in batches of bounded size.
-
-    The next answer of the broker is on its way while the last one is handed to Spark.
-
-    Raises:
-        ClientError: as `fetch_range`.
-    """
-    # Here and not above: the driver has no need of pyarrow to plan.
-    from partage.client.arrow import ArrowRows, kafka_schema
-
-    if DECODER == "plain":
-        log.warning("the compiled decoder is not built; the plain one is about 30 times slower")
-    connected = connect(options.kafka, is_known_to_answer=True)
-    fetch = msgspec.structs.replace(
-        options.kafka.fetch,
-        patience_ms=options.poll_timeout_ms,
-        skip_gone=not options.fail_on_data_loss,
-    )
-    topic = TopicPartition(*of.partition)
-    rows = ArrowRows(topic.topic, topic.partition, kafka_schema(options.columns))
-    answers = fetch_range(connected.cluster, topic, of.from_offset, of.to_offset, fetch)
-    for fetched in connected.loop.pulled(answers):
-        for columns in decoded(
-            fetched, with_headers=rows.with_headers, verify_crc=fetch.verify_crc
-        ):
-            batch = rows.batch(columns)
-            for start in range(0, batch.num_rows, _ROWS_MAX):
-                yield batch.slice(start, _ROWS_MAX)

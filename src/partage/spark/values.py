@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from partage.spark.bounds import BadOption
+
+_UNITS_MS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+_DURATION: Final = re.compile(rf"(\d+)\s*({'|'.join(_UNITS_MS)})?")
 
 
 def positive(name: str, text: str) -> int:
@@ -30,6 +42,14 @@ def one_of(name: str, text: str, choices: Sequence[str]) -> str:
     if word not in choices:
         raise BadOption(f"{name} takes {' or '.join(choices)}, not {text!r}")
     return word
+
+
+def duration_ms(name: str, text: str) -> int:
+    """A time as Spark writes it, ``15m``, ``10s``; a bare number is ms. Raises `BadOption`."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise BadOption(f"{name} takes a time such as 15m, 10s or 500ms, not {text!r}")
+    return int(found[1]) * _UNITS_MS[found[2] or "ms"]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -46,6 +46,7 @@ from partage.member.events import (
     Polled,
     Subscribed,
 )
+from partage.member.member import Identity
 from partage.member.outcome import (
     Action,
     Assign,
@@ -227,15 +228,25 @@ class GroupOwner(Owner):
 
         return await self._cluster.retried(attempt)
 
-    async def commit(self, offsets: Offsets) -> None:
+    @property
+    def identity(self) -> Identity | None:
+        """In whose name a commit would be made now; None while none can be accepted."""
+        identity = self._ownership.commits_as
+        if identity is None and not self._is_member:
+            return NOBODY  # a consumer that assigns by itself, or has left
+        return identity
+
+    async def commit(self, offsets: Offsets, *, only_as: Identity | None = None) -> None:
         """Commit in this member's name; tried again while that may help.
+
+        With ``only_as`` in that one's name or not at all.
 
         Raises:
             CommitFailed: they are not committed; the message says why.
             ClientError: nobody could be asked.
         """
         if offsets:
-            await self._cluster.retried(lambda: self._commit(offsets))
+            await self._cluster.retried(lambda: self._commit(offsets, only_as))
 
     async def commit_quietly(self, offsets: Offsets) -> None:
         """The same by itself: what goes wrong is logged, and later commits make up for it."""
@@ -246,11 +257,9 @@ class GroupOwner(Owner):
         except ClientError as error:
             log.warning("auto commit of group %s: %s", self.settings.group_id, error)
 
-    async def _commit(self, offsets: Offsets) -> None:
-        identity = self._ownership.commits_as
-        if identity is None and not self._is_member:
-            identity = NOBODY  # a consumer that assigns by itself, or has left
-        if identity is None:
+    async def _commit(self, offsets: Offsets, only_as: Identity | None) -> None:
+        identity = self.identity
+        if identity is None or (only_as is not None and identity != only_as):
             raise CommitFailed(self._why_not())
         try:
             await commit(self._coordinator, self.settings.group_id, identity, offsets)

@@ -1,0 +1,146 @@
+"""The options of a query's membership: Kafka's names, read for streaming queries only."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from partage import assignors as offered_assignors
+from partage.assignors import Assignor, AssignorsDisagree, offered, rebalance_protocol
+from partage.spark.bounds import BadOption
+from partage.spark.values import nearest, positive
+
+_PREFIX: Final = "kafka."
+
+NAMES: Final = (
+    "group.id",
+    "group.instance.id",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+    "partition.assignment.strategy",
+    "client.rack",
+)
+
+#: Ours, by their protocols' names, and by the names of Kafka's Java classes.
+_BY_NAME: Final[dict[str, type[Assignor]]] = {
+    kind.name: kind
+    for kind in vars(offered_assignors).values()
+    if isinstance(kind, type) and issubclass(kind, Assignor) and kind is not Assignor
+}
+_JAVA: Final = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+_DEFAULT: Final = ("cooperative-sticky",)
+
+
+class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which group a query is in, as whom, and how patiently; ``group_id`` None: in none.
+
+    ``rebalance_timeout_ms`` is Kafka's ``max.poll.interval.ms``: how long the others of a group
+    wait for this member. Assignors are kept by name, since options travel between processes.
+    """
+
+    group_id: str | None = None
+    instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    rebalance_timeout_ms: int = 300_000
+    strategy: tuple[str, ...] = _DEFAULT
+    rack: str | None = None
+
+    @property
+    def assignors(self) -> list[Assignor]:
+        """New assignors, the preferred one first. Raises `BadOption`."""
+        return [assignor_named(name) for name in self.strategy]
+
+
+def parse_group_options(given: Mapping[str, str]) -> GroupOptions:
+    """Among Kafka's settings, by their names without the prefix, those of the membership.
+
+    Raises:
+        BadOption: one has no such value, or two contradict each other.
+    """
+    defaults = GroupOptions()
+    options = GroupOptions(
+        group_id=_name("group.id", given),
+        instance_id=_name("group.instance.id", given),
+        session_timeout_ms=_ms("session.timeout.ms", given, defaults.session_timeout_ms),
+        heartbeat_interval_ms=_ms("heartbeat.interval.ms", given, defaults.heartbeat_interval_ms),
+        rebalance_timeout_ms=_ms("max.poll.interval.ms", given, defaults.rebalance_timeout_ms),
+        strategy=_strategy(given.get("partition.assignment.strategy")),
+        rack=_name("client.rack", given),
+    )
+    if options.heartbeat_interval_ms >= options.session_timeout_ms:
+        raise BadOption(
+            f"{_PREFIX}heartbeat.interval.ms={options.heartbeat_interval_ms} must be less than "
+            f"{_PREFIX}session.timeout.ms={options.session_timeout_ms}, a third of it"
+        )
+    return options
+
+
+def assignor_named(name: str) -> Assignor:
+    """An assignor by its protocol's name, by Kafka's class for it, or as ``module:Class``.
+
+    Raises:
+        BadOption: there is none of that name, or it cannot be made without arguments.
+    """
+    option = f"{_PREFIX}partition.assignment.strategy"
+    if ":" in name:
+        kind = _imported(option, name)
+    else:
+        by_name = _JAVA.get(name.rpartition(".")[2], name)
+        if by_name not in _BY_NAME:
+            known = [*_BY_NAME, *_JAVA]
+            raise BadOption(
+                f"{option}: there is no assignor {name!r}{nearest(name, known)}; there are "
+                f"{', '.join(sorted(_BY_NAME))}, and yours as module:Class"
+            )
+        kind = _BY_NAME[by_name]
+    try:
+        return kind()
+    except TypeError as error:
+        raise BadOption(f"{option}: {name} cannot be made without arguments: {error}") from None
+
+
+def _imported(option: str, name: str) -> type[Assignor]:
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise BadOption(f"{option}: {name} cannot be imported on the driver: {error}") from None
+    if not (isinstance(found, type) and issubclass(found, Assignor)):
+        raise BadOption(f"{option}: {name} is no class of assignors (partage.assignors.Assignor)")
+    return found
+
+
+def _strategy(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return _DEFAULT
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    try:
+        assignors = [assignor_named(name) for name in names]
+        offered(assignors)
+        rebalance_protocol(assignors)
+    except AssignorsDisagree as error:
+        raise BadOption(f"{_PREFIX}partition.assignment.strategy={text}: {error}") from None
+    return names
+
+
+def _ms(name: str, given: Mapping[str, str], default: int) -> int:
+    return positive(_PREFIX + name, given[name]) if name in given else default
+
+
+def _name(name: str, given: Mapping[str, str]) -> str | None:
+    if name not in given:
+        return None
+    text = given[name].strip()
+    if not text:
+        raise BadOption(f"{_PREFIX}{name} is empty")
+    return text

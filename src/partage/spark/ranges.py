@@ -1,0 +1,67 @@
+"""The part of a read that one task does, on an executor: a range, fetched and decoded to Arrow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pyspark.sql.datasource import InputPartition
+
+from partage.client.fetching import decoded, fetch_range
+from partage.client.topics import TopicPartition
+from partage.spark.connecting import connect
+from partage.spark.options import ReadOptions
+from partage.spark.planning import OffsetRange
+from partage.wire.records.decode import DECODER
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+#: Arrow batches of this size go through Spark's pipes about as fast as any.
+_ROWS_MAX: Final = 20_000
+
+
+class RangePartition(InputPartition):
+    """The part of a read that one task does."""
+
+    def __init__(self, of: OffsetRange) -> None:
+        super().__init__(tuple(of))
+        self.range = of
+
+    def __repr__(self) -> str:
+        return f"{self.range.partition}[{self.range.from_offset}:{self.range.to_offset}]"
+
+
+def read_range(of: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The records of a range, in order, in batches of bounded size.
+
+    The next answer of the broker is on its way while the last one is handed to Spark.
+
+    Raises:
+        ClientError: as `fetch_range`.
+    """
+    # Here and not above: the driver has no need of pyarrow to plan.
+    from partage.client.arrow import ArrowRows, kafka_schema
+
+    if DECODER == "plain":
+        log.warning("the compiled decoder is not built; the plain one is about 30 times slower")
+    connected = connect(options.kafka, is_known_to_answer=True)
+    fetch = msgspec.structs.replace(
+        options.kafka.fetch,
+        patience_ms=options.poll_timeout_ms,
+        skip_gone=not options.fail_on_data_loss,
+    )
+    topic = TopicPartition(*of.partition)
+    rows = ArrowRows(topic.topic, topic.partition, kafka_schema(options.columns))
+    answers = fetch_range(connected.cluster, topic, of.from_offset, of.to_offset, fetch)
+    for fetched in connected.loop.pulled(answers):
+        for columns in decoded(
+            fetched, with_headers=rows.with_headers, verify_crc=fetch.verify_crc
+        ):
+            batch = rows.batch(columns)
+            for start in range(0, batch.num_rows, _ROWS_MAX):
+                yield batch.slice(start, _ROWS_MAX)

@@ -1,0 +1,241 @@
+"""One streaming query's source: asks brokers what its planner has to know, on a loop of its own.
+
+Spark's calls come one after the other, and `Stream.latest` comes only when the batch that ended in
+``start`` is written and none is under way. That is the moment at which everything happens that must
+not happen within a batch: offsets are committed, partitions are given up, and new ones are taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from partage.client.cluster import Cluster
+from partage.client.errors import RecordsGone
+from partage.client.offsets import EARLIEST, LATEST
+from partage.client.topics import TopicPartition
+from partage.spark.options import ReadOptions
+from partage.spark.planning import OffsetRange, split, wanted_partitions
+from partage.spark.stream.holding import Everything, Holding, Share
+from partage.spark.stream.offset import StreamOffset, Whose, check_whose, nested, read, written
+from partage.spark.stream.planner import Planner
+from partage.spark.stream.sharing import Pace
+from partage.spark.stream.topics import Topics
+
+log = logging.getLogger(__name__)
+
+#: How long a query that begins waits for its place in the group, and for partitions in it.
+_JOIN_PATIENCE_S: Final = 30.0
+_HANDOVER_PATIENCE_S: Final = 10.0
+#: An idle query looks for records this often, or less often where looking takes long.
+_LOOK_EVERY_S: Final = 0.05
+_LOOK_SHARE: Final = 20
+_GIVE_UP_ATTEMPTS: Final = 3
+
+Ends = dict[TopicPartition, int]
+
+
+class Stream:
+    """The source of one query, from its first call to `stop`. To be used on its loop."""
+
+    def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._group = options.kafka.group
+        self._planner = Planner()
+        self._topics = Topics(cluster, options)
+        self._holding: Holding | None = None
+        self._opening = asyncio.Lock()
+        self._targets: Ends | None = None
+        self._ends: Ends = {}
+        self._refused = 0
+
+    # What Spark asks.
+
+    async def prepare_available_now(self) -> None:
+        """Read to where the topics end now, and no further. Waits until there is a share."""
+        holding = await self._open()
+        partitions = await wanted_partitions(self._cluster, self._options.wanted)
+        self._targets = await self._topics.find(partitions, LATEST)
+        if not await _holds_something(holding, _HANDOVER_PATIENCE_S):
+            log.warning("the other members of the group have all partitions; there is none to read")
+
+    async def latest(self, kept: dict[str, Any], pace: Pace) -> dict[str, Any]:
+        """The end of the next batch, or ``kept`` itself if there is to be none for now.
+
+        Raises:
+            BadCheckpoint: the offsets that Spark has kept are of another cluster, group or topic.
+            RecordsGone, TopicGone: records are gone, unless failOnDataLoss is false.
+            MemberFailed: the group does not take this query, or not any more.
+            ClientError: the brokers do not answer.
+        """
+        is_first = self._holding is None
+        holding = await self._open()
+        start = await self._topics.start(self._read(kept))
+        if is_first:
+            await _holds_something(holding, _JOIN_PATIENCE_S)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._options.kafka.fetch.max_wait_ms / 1000
+        while True:
+            began_s = loop.time()
+            await self._at_boundary(holding, start)
+            ends = await self._look()
+            now_ms = int(loop.time() * 1000)
+            if self._is_due(ends, pace, now_ms):
+                await self._pass_over_gone()
+                self._planner.holds(await holding.tenures())
+                if self._is_due(ends, pace, now_ms):
+                    whose = self._whose(holding)
+                    marks = self._topics.marks
+                    return written(self._planner.plan(ends, pace, now_ms, whose, marks))
+            left_s = deadline_s - loop.time()
+            if left_s <= 0 or self._targets is not None:
+                return kept
+            wait_s = max(_LOOK_EVERY_S, _LOOK_SHARE * (loop.time() - began_s))
+            await holding.change(min(wait_s, left_s))
+
+    async def partitions(self, kept: Mapping[str, Any]) -> list[OffsetRange]:
+        """What the batch that ends in ``kept`` reads: the same whenever it is asked for."""
+        await self._open()
+        return split(
+            self._read(kept).to_read,
+            self._options.partitions_min,
+            self._options.records_per_partition_max,
+        )
+
+    def report(self) -> dict[str, Any] | None:
+        """Where the topics end, for a query's progress; from memory."""
+        if self._holding is None or not self._ends:
+            return None
+        member, generation = self._holding.identity
+        lag = sum(self._planner.available(self._ends).values())
+        ends = nested(self._ends)
+        return {"ends": ends, "generation": generation, "lag": lag, "member": member}
+
+    async def stop(self) -> None:
+        """Leave the group. What is under way is not committed."""
+        if self._holding is not None:
+            await self._holding.leave()
+
+    # Beginning.
+
+    async def _open(self) -> Holding:
+        async with self._opening:
+            if self._holding is None:
+                await self._topics.begin()
+                if self._group.group_id is None:
+                    holding: Holding = Everything(self._cluster, self._options.wanted)
+                else:
+                    holding = Share(self._cluster, self._options.wanted, self._group)
+                await holding.begin()
+                self._holding = holding
+            return self._holding
+
+    def _read(self, kept: Mapping[str, Any]) -> StreamOffset:
+        offset = read(kept)
+        check_whose(offset, self._cluster.cluster_id, self._group.group_id)
+        return offset
+
+    def _whose(self, holding: Holding) -> Whose:
+        member, generation = holding.identity
+        return Whose(
+            cluster=self._cluster.cluster_id,
+            servers=self._options.kafka.servers,
+            group=self._group.group_id,
+            member=member,
+            generation=generation,
+            instance=self._group.instance_id,
+        )
+
+    # No batch is under way.
+
+    async def _at_boundary(self, holding: Holding, start: StreamOffset) -> None:
+        """Commit what is done, give up what others wait for, take over what is new."""
+        self._planner.done(start)
+        self._planner.holds(holding.owned)
+        giving = holding.to_give_up
+        is_committed = await self._commit(holding)
+        if giving and (is_committed or self._refused >= _GIVE_UP_ATTEMPTS):
+            holding.give_up()
+        self._planner.holds(await holding.tenures())
+        if await self._place(holding):
+            await self._commit(holding)
+
+    async def _commit(self, holding: Holding) -> bool:
+        """Whether the group knows all that is done."""
+        due = self._planner.due()
+        if due and not await holding.commit(due):
+            self._refused += 1
+            return False
+        self._planner.committed(due)
+        self._refused = 0
+        return True
+
+    async def _place(self, holding: Holding) -> bool:
+        """Find out where to begin with what is new; whether anything is.
+
+        Where that is neither committed nor in the checkpoint it is committed at once: were it
+        looked for again by the next owner, what came in between would be left out.
+        """
+        new = self._planner.unplaced
+        if not new:
+            return False
+        committed = await holding.committed(new)
+        unknown = [p for p in new if p not in committed and not self._planner.is_known(p)]
+        otherwise = await self._topics.beginnings(unknown)
+        for partition in new:
+            at = committed.get(partition)
+            if at is not None or partition in otherwise or self._planner.is_known(partition):
+                self._planner.place(partition, at, otherwise.get(partition, 0))
+        return True
+
+    # What there is to read.
+
+    async def _look(self) -> Ends:
+        """Where what is held ends; under AvailableNow, where it ended when the query began."""
+        self._ends = await self._topics.find(sorted(self._planner.positions), LATEST)
+        if self._targets is None:
+            return self._ends
+        targets = self._targets
+        return {p: min(end, targets[p]) for p, end in self._ends.items() if p in targets}
+
+    def _is_due(self, ends: Ends, pace: Pace, now_ms: int) -> bool:
+        return bool(self._beyond()) or self._planner.is_due(ends, pace, now_ms)
+
+    def _beyond(self) -> list[TopicPartition]:
+        """What is done further than it goes: it was cut, or made anew."""
+        return [p for p, at in self._planner.positions.items() if at > self._ends.get(p, at)]
+
+    async def _pass_over_gone(self) -> None:
+        """Find records that are gone before they were read. Raises, or goes on behind them."""
+        anew = await self._topics.refresh()
+        positions = self._planner.positions
+        earliest = await self._topics.find(sorted(positions), EARLIEST)
+        if self._beyond():  # a new leader may not know yet how far it goes
+            await asyncio.sleep(self._options.offset_retry_interval_ms / 1000)
+            await self._look()
+        for partition, at in positions.items():
+            first, last = earliest.get(partition), self._ends.get(partition)
+            if first is None or last is None:
+                continue
+            if partition.topic in anew:
+                self._planner.moved(partition, first)
+            elif at < first:
+                self._topics.gone(RecordsGone(partition, at, first, last))
+                self._planner.moved(partition, first)
+            elif at > last:
+                self._topics.gone(RecordsGone(partition, at, first, last))
+                self._planner.moved(partition, last)
+
+
+async def _holds_something(holding: Holding, patience_s: float) -> bool:
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + patience_s
+    while not await holding.tenures():
+        left_s = deadline_s - loop.time()
+        if left_s <= 0:
+            return False
+        await holding.change(min(left_s, 0.2))
+    return True

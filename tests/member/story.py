@@ -12,6 +12,7 @@ A line is a command, or a comment; indented below stands all that comes of it. C
     beat [ERROR], goodbye, commit ERROR         the answers to Heartbeat, LeaveGroup, OffsetCommit
     assigned PARTITION..., cannot-assign WHY    the assignor of a leader is done
     unfit, nonsense WHY                         the same, of the assignment that sync brings next
+    outdated PARTITION...                       its leader reads only an older version
     told                                        the listener's callback has returned
     rejoin WHY, metadata, leave [aloud]         what the user or the shell wants
     tick MS                                     time passes; timers fire at their moment
@@ -268,6 +269,12 @@ class Story:
         given = tuple(partition(word) for word in said)
         self.unreadable = lambda serial: events.Decoded(
             at_ms=self.now_ms, serial=serial, partitions=given, fits=False
+        )
+
+    def do_outdated(self, said: list[str]) -> None:
+        given = tuple(partition(word) for word in said)
+        self.unreadable = lambda serial: events.Decoded(
+            at_ms=self.now_ms, serial=serial, partitions=given, again="the leader is older"
         )
 
     def do_nonsense(self, said: list[str]) -> None:

@@ -11,7 +11,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import ClassVar, Self, TypeAlias
+from typing import ClassVar, Final, Self, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,9 @@ Assignment: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
 
 #: A member that does not say in which generation it got what it owns.
 NO_GENERATION = -1
+
+#: As much as a version takes on the wire.
+VERSION_MAX: Final = 32_767
 
 
 class RebalanceProtocol(IntEnum):
@@ -38,7 +41,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """A member of the group, as the leader sees it.
 
     ``owned`` and ``generation`` are what its subscription says it owns, and since which generation
-    (-1: it does not say). ``user_data`` is what its own `Assignor.user_data` made.
+    (-1: it does not say). ``user_data`` is what its own `Assignor.user_data` made, ``version`` the
+    version of the assignor that made it.
     """
 
     member_id: str
@@ -48,6 +52,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = NO_GENERATION
     rack: str | None = None
     user_data: bytes = b""
+    version: int = 0
 
     @property
     def order(self) -> tuple[bool, str]:
@@ -80,10 +85,16 @@ class Assignor(ABC):
     assignor changes so that old and new cannot work together, give it one more of ``versions``,
     newest first: each is a protocol of its own (``name-v1``), members offer them all, and the group
     moves to the newest once everybody has it.
+
+    One that is ``probing`` (KIP-429) has one protocol for all its versions instead. New and old
+    members work side by side: the newest leads, and reads in `Member.version` who wrote what.
+    Where an older one has to lead, on a coordinator that knows nothing of versions, the newer ones
+    speak its version until it does not lead any more.
     """
 
     name: ClassVar[str]
     versions: ClassVar[tuple[int, ...]] = (0,)
+    probing: ClassVar[bool] = False
     rebalance_protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
     #: Whether the leader has to look up `Topic.lags` first.
     needs_lags: ClassVar[bool] = False
@@ -94,15 +105,26 @@ class Assignor(ABC):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
+        if not cls.versions or not all(0 <= version <= VERSION_MAX for version in cls.versions):
+            raise ValueError(f"{cls.__name__}.versions are 0 to {VERSION_MAX}: {cls.versions}")
+        if list(cls.versions) != sorted(set(cls.versions), reverse=True):
+            raise ValueError(f"{cls.__name__}.versions go from new to old: {cls.versions}")
         cls.version = cls.versions[0]
 
     @property
     def protocol_name(self) -> str:
-        """The name of this version in JoinGroup: ``name`` for version 0, ``name-v1``, ..."""
-        return f"{self.name}-v{self.version}" if self.version else self.name
+        """The name of this version in JoinGroup: ``name`` for version 0, ``name-v1``, ...
+
+        ``name`` for all versions of one that is `probing`.
+        """
+        return f"{self.name}-v{self.version}" if self.version and not self.probing else self.name
 
     def at(self, version: int) -> Self:
-        """This assignor, speaking another of its versions."""
+        """A copy of this assignor that speaks one of its versions.
+
+        A consumer works with such copies, not with the object that it was given; they are shallow,
+        so what an attribute refers to is shared by all, and one that is set anew is not.
+        """
         if version not in self.versions:
             raise ValueError(f"{self.name} has no version {version}: {self.versions}")
         other = copy.copy(self)

@@ -19,7 +19,7 @@ def offered(assignors: Sequence[Assignor]) -> dict[str, Assignor]:
     """
     by_name: dict[str, Assignor] = {}
     for assignor in assignors:
-        for version in assignor.versions:
+        for version in assignor.versions[:1] if assignor.probing else assignor.versions:
             speaking = assignor.at(version)
             if speaking.protocol_name in by_name:
                 raise AssignorsDisagree(f"two assignors are named {speaking.protocol_name!r}")

@@ -19,10 +19,12 @@ from partage.assignors import (
     RebalanceProtocol,
     Topic,
     check_assignment,
+    hold_back,
     offered,
     rebalance_protocol,
 )
 from partage.assignors import Member as Subscriber
+from partage.bridge import probing
 from partage.member.events import GroupMember, Protocol
 from partage.wire.consumer_protocol import (
     Assignment,
@@ -48,10 +50,16 @@ class LeaderFailed(Exception):  # noqa: N818 - as the name says, it was the lead
 
 
 class Assigning(msgspec.Struct, frozen=True):
-    """What the leader knows when it assigns: the members' subscriptions, and which assignor."""
+    """What the leader knows when it assigns: the members' subscriptions, and which assignor.
+
+    Of an assignor that probes for versions: ``left_out`` are members that have none in common with
+    the leader; some are ``ahead`` that can speak its version and do not yet.
+    """
 
     assignor: Assignor
     members: tuple[Subscriber, ...]
+    left_out: tuple[str, ...] = ()
+    ahead: bool = False
 
     @property
     def topics(self) -> frozenset[str]:
@@ -82,12 +90,14 @@ class Embedding:
                 encode_subscription(
                     Subscription(
                         topics=names,
-                        user_data=assignor.user_data(names, held, generation),
+                        user_data=_written(assignor, assignor.user_data(names, held, generation)),
                         owned_partitions=_listed(held),
                         generation_id=generation,
                         rack_id=self._rack,
                     )
                 ),
+                # What it can read, whatever it writes: the leader is chosen by that.
+                assignor.versions[0] if assignor.probing else -1,
             )
             for name, assignor in self._offered.items()
         )
@@ -98,7 +108,14 @@ class Embedding:
         Raises:
             Malformed: a member's metadata is no subscription; the message says whose.
         """
-        return Assigning(self._offered[protocol], tuple(map(_subscriber, members)))
+        assignor = self._offered[protocol]
+        subscribers = tuple(map(_subscriber, members))
+        if assignor.probing:
+            return _probed(assignor.at(assignor.versions[0]), subscribers)
+        return Assigning(
+            assignor,
+            tuple(msgspec.structs.replace(s, version=assignor.version) for s in subscribers),
+        )
 
     def assigned(self, assigning: Assigning, topics: Mapping[str, Topic]) -> dict[str, bytes]:
         """Have the assignor assign; everybody's assignment, by member id.
@@ -107,13 +124,20 @@ class Embedding:
             BadAssignment: what it gave cannot be handed out.
             Exception: whatever the assignor raised.
         """
-        shares = assigning.assignor.assign(assigning.members, topics)
-        self._check(assigning, topics, shares)
+        assignor, members = assigning.assignor, assigning.members
+        if assigning.ahead:  # all keep what they have while those join again
+            shares: Shares = hold_back(members, {m.member_id: m.owned for m in members})
+        else:
+            shares = assignor.assign(members, topics)
+            self._check(assigning, topics, shares)
         return {
-            member.member_id: encode_assignment(
-                Assignment(assigned_partitions=_listed(shares.get(member.member_id, {})))
+            member_id: encode_assignment(
+                Assignment(
+                    assigned_partitions=_listed(shares.get(member_id, {})),
+                    user_data=_written(assignor, None),
+                )
             )
-            for member in assigning.members
+            for member_id in (*(member.member_id for member in members), *assigning.left_out)
         }
 
     def _check(self, assigning: Assigning, topics: Mapping[str, Topic], shares: Shares) -> None:
@@ -140,6 +164,25 @@ class Embedding:
         written = encode_assignment(Assignment(assigned_partitions=[], user_data=user_data))
         return {member.member_id: written for member in members}
 
+    def heed(self, protocol: str, assignment: bytes) -> str | None:
+        """Speak the version that the leader reads; why to join again, if that is another.
+
+        Raises:
+            NoVersionInCommon: there is none.
+            Malformed: the bytes are no assignment.
+        """
+        assignor = self._offered[protocol]
+        if not assignor.probing or not assignment:
+            return None
+        leader = probing.read(bytes(decode_assignment(assignment).user_data or b""))
+        if leader is None:
+            return None
+        version = probing.spoken(assignor.versions, leader)
+        if version == assignor.version:
+            return None
+        self._offered[protocol] = assignor.at(version)
+        return f"the leader reads {protocol} of version {leader.version} and older"
+
     def adopted(self, protocol: str, assignment: bytes, generation: int) -> list[tuple[str, int]]:
         """Read an assignment, and let the assignor know of it.
 
@@ -154,6 +197,31 @@ class Embedding:
         share = {topic.topic: list(topic.partitions) for topic in said.assigned_partitions}
         self._offered[protocol].on_assignment(share, generation)
         return [(topic, number) for topic, of in share.items() for number in of]
+
+
+def _written(assignor: Assignor, user_data: bytes | None) -> bytes | None:
+    """User data as it travels: marked with its version, by those who probe for that."""
+    if not assignor.probing:
+        return user_data
+    return probing.marked(assignor.versions, assignor.version, user_data or b"")
+
+
+def _probed(assignor: Assignor, subscribers: Iterable[Subscriber]) -> Assigning:
+    """Who can be understood, and who could if it spoke an older version."""
+    newest, oldest = assignor.versions[0], assignor.versions[-1]
+    members, left_out, ahead = [], [], False
+    for subscriber in subscribers:
+        said = probing.read(subscriber.user_data)
+        if said is None:
+            members.append(subscriber)
+        elif oldest <= said.version <= newest or said.oldest <= newest < said.version:
+            ahead = ahead or said.version > newest
+            members.append(
+                msgspec.structs.replace(subscriber, user_data=said.user_data, version=said.version)
+            )
+        else:
+            left_out.append(subscriber.member_id)
+    return Assigning(assignor, tuple(members), tuple(left_out), ahead)
 
 
 def _subscriber(member: GroupMember) -> Subscriber:

@@ -211,11 +211,16 @@ class Subscribed(Event, frozen=True, gc=False, kw_only=True):
 
 
 class Decoded(Event, frozen=True, gc=False, kw_only=True):
-    """`Decode` is done. ``fits`` unless a topic is among them that nobody here subscribed to."""
+    """`Decode` is done. ``fits`` unless a topic is among them that nobody here subscribed to.
+
+    ``again`` is why to join again once this is taken over, saying something else: what this member
+    wrote of itself was not read by its leader.
+    """
 
     serial: int
     partitions: tuple[Partition, ...]
     fits: bool = True
+    again: str | None = None
 
 
 class DecodeFailed(Event, frozen=True, gc=False, kw_only=True):

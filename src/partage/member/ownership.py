@@ -213,6 +213,8 @@ class Ownership:
             task.target = frozenset(event.partitions)
             # A leader may know topics that match our pattern before we have heard of them.
             self.topics |= {topic for topic, _ in event.partitions}
+            if event.again is not None:
+                self._pass_on(outcome, RejoinWanted(at_ms=event.at_ms, reason=event.again))
             return
         reason = "the assignment does not fit the subscription, which has changed"
         self._pass_on(outcome, RejoinWanted(at_ms=event.at_ms, reason=reason))

@@ -6,6 +6,7 @@ import pytest
 
 from partage.assignors import Assignor, BadAssignment, CooperativeSticky, Range, Topic
 from partage.bridge.embedding import Embedding, LeaderFailed
+from partage.bridge.probing import NoVersionInCommon
 from partage.member.events import GroupMember
 from partage.wire.consumer_protocol import decode_assignment
 
@@ -60,3 +61,96 @@ def test_a_leader_that_failed_tells_its_own_kind_why_and_gives_others_nothing():
         assert decode_assignment(written).assigned_partitions == []
         with pytest.raises(LeaderFailed, match="KeyError: 'é'"):
             embedding.adopted("cooperative-sticky", written, 2)
+
+
+class Probing(CooperativeSticky):
+    """Writes the version into its user data, and notes what it assigns to."""
+
+    name = "mine"
+    probing = True
+
+    def __init__(self):
+        super().__init__()
+        self.read = []
+
+    def user_data(self, topics, owned, generation):
+        return b"of %d" % self.version
+
+    def assign(self, members, topics):
+        self.read.append({m.member_id: (m.version, m.user_data) for m in members})
+        return super().assign(members, topics)
+
+
+class Newer(Probing):
+    versions = (1, 0)
+
+
+class Newest(Probing):
+    versions = (2,)
+
+
+class TestVersions:
+    """One protocol for all versions of an assignor (KIP-429, version probing)."""
+
+    def led(self, leader, **embeddings):
+        """What the leader gives each of the members, of which "a" owns everything."""
+        members = [
+            member(name, embedding, "mine", EVERYTHING if name == "a" else ())
+            for name, embedding in embeddings.items()
+        ]
+        return leader.assigned(leader.assigning("mine", members), TOPICS)
+
+    def taken(self, embedding, written):
+        """Why to join again, and how much is owned until then."""
+        again = embedding.heed("mine", written)
+        return again, len(embedding.adopted("mine", written, 2))
+
+    def test_the_newest_is_stated(self):
+        (offer,) = Embedding([Newer()]).describe(["t"], (), 1)
+        assert (offer.name, offer.version) == ("mine", 1)
+        (offer,) = Embedding([CooperativeSticky()]).describe(["t"], (), 1)
+        assert offer.version == -1
+
+    def test_who_is_newer_reads_what_the_older_wrote(self):
+        old, new, assignor = Embedding([Probing()]), Embedding([leads := Newer()]), Newer()
+        given = self.led(new, a=old, b=Embedding([assignor]))
+        assert leads.read == [{"a": (0, b"of 0"), "b": (1, b"of 1")}]
+        assert self.taken(old, given["a"]) == (None, 2)
+        assert self.taken(new, given["b"]) == (None, 0)
+
+    def test_who_never_heard_of_versions_is_of_version_0(self):
+        class Unaware(Probing):
+            probing = False
+
+        new = Embedding([leads := Newer()])
+        self.led(new, a=Embedding([Unaware()]), b=new)
+        assert leads.read == [{"a": (0, b"of 0"), "b": (1, b"of 1")}]
+
+    def test_an_older_leader_has_the_newer_ones_write_what_it_reads(self):
+        old, new = Embedding([leads := Probing()]), Embedding([Newer()])
+        given = self.led(old, a=old, b=new)
+        assert leads.read == [], "it does not try"
+        assert self.taken(old, given["a"]) == (None, 4), "everybody keeps what they have"
+        again, owned = self.taken(new, given["b"])
+        assert "version 0" in again
+        assert owned == 0
+        given = self.led(old, a=old, b=new)
+        assert leads.read == [{"a": (0, b"of 0"), "b": (0, b"of 0")}]
+        assert self.taken(new, given["b"]) == (None, 0), "once is enough"
+        (offer,) = new.describe(["t"], (), 1)
+        assert offer.version == 1, "it can still read more"
+
+    def test_a_newer_leader_has_it_write_the_newest_again(self):
+        old, new, leader = Embedding([Probing()]), Embedding([Newer()]), Embedding([Newer()])
+        self.taken(new, self.led(old, a=old, b=new)["b"])
+        again, _ = self.taken(new, self.led(leader, b=new)["b"])
+        assert "version 1" in again
+        assert self.taken(new, self.led(leader, b=new)["b"])[0] is None
+
+    @pytest.mark.parametrize(("leads", "other"), [(Probing, Newest), (Newest, Probing)])
+    def test_without_a_version_in_common_one_is_left_out_and_told(self, leads, other):
+        leader, apart = Embedding([leads()]), Embedding([other()])
+        given = self.led(leader, a=apart, b=leader)
+        assert self.taken(leader, given["b"])[1] == 4
+        with pytest.raises(NoVersionInCommon, match="this member speaks"):
+            apart.heed("mine", given["a"])

@@ -101,6 +101,7 @@ class EmbeddedProtocol:
 
     async def _decode(self, action: Decode) -> Event:
         try:
+            again = self._embedding.heed(action.protocol, action.assignment)
             partitions = await _off_loop(
                 self._embedding.adopted, action.protocol, action.assignment, action.generation
             )
@@ -114,6 +115,7 @@ class EmbeddedProtocol:
             serial=action.serial,
             partitions=tuple(partitions),
             fits=all(self._watching.is_wanted(topic) for topic, _ in partitions),
+            again=again,
         )
 
     async def _keep_watch(self, action: Watch, protocol: str | None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from time import monotonic, sleep
+from typing import Final, TypeAlias
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -14,11 +15,33 @@ Place: TypeAlias = tuple[str, int]
 """A topic and a partition of it."""
 
 
-def offsets(cluster: Cluster, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
-    """The offset that ``spec`` asks for of each partition; those nobody can tell are left out."""
+#: A topic that was just made has no leaders for a moment, nor has one whose broker went away.
+ELECTION_S: Final = 5.0
+_PAUSE_S: Final = 0.1
+
+
+def offsets(
+    cluster: Cluster, places: Iterable[Place], spec: OffsetSpec, *, patience_s: float = 0.0
+) -> dict[Place, int]:
+    """The offset that ``spec`` asks for of each partition; those nobody can tell are left out.
+
+    Those without a leader are asked for again until ``patience_s`` seconds are over, or the
+    command's own time is.
+    """
+    give_up = monotonic() + min(patience_s, cluster.timeout_s)
+    asked, found = list(places), dict[Place, int]()
+    while asked:
+        found |= _offsets(cluster, asked, spec)
+        asked = [place for place in asked if place not in found]
+        if monotonic() >= give_up:
+            break
+        if asked:
+            sleep(_PAUSE_S)
+    return found
+
+
+def _offsets(cluster: Cluster, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
     asked = {TopicPartition(topic, partition): spec for topic, partition in places}
-    if not asked:
-        return {}
     answers = cluster.admin.list_offsets(asked, request_timeout=cluster.timeout_s)
     return {
         (place.topic, place.partition): answer.result().offset

@@ -14,7 +14,7 @@ from confluent_kafka.admin import OffsetSpec
 from partage.console.cluster import Cluster, words
 from partage.console.failure import Failure, misused
 from partage.console.group_states import UNKNOWN, committed_offsets, state_of
-from partage.console.offsets import Place, offsets
+from partage.console.offsets import ELECTION_S, Place, offsets
 from partage.console.options import Json
 from partage.console.reset_scenarios import Partitions, Scenario, planned, scenario
 from partage.console.reset_words import as_csv, parse_topics
@@ -187,8 +187,8 @@ def _planned(
         places = set(committed)
         if not places:
             raise Failure(f"group {group} has no offsets; name topics with --topic")
-    firsts = offsets(cluster, sorted(places), OffsetSpec.earliest())
-    ends = offsets(cluster, sorted(places), OffsetSpec.latest())
+    firsts = offsets(cluster, sorted(places), OffsetSpec.earliest(), patience_s=ELECTION_S)
+    ends = offsets(cluster, sorted(places), OffsetSpec.latest(), patience_s=ELECTION_S)
     for topic, partition in sorted(places - (firsts.keys() & ends.keys())):
         raise Failure(f"partition {partition} of {topic} is not there, or has no leader now")
     held = {place: offset for place, offset in committed.items() if place in places}

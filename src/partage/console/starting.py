@@ -11,7 +11,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from partage.console.cluster import Cluster
 from partage.console.failure import Failure, misused
-from partage.console.offsets import Place, offsets
+from partage.console.offsets import ELECTION_S, Place, offsets
 
 
 class From(Enum):
@@ -62,8 +62,8 @@ def spans(cluster: Cluster, places: Iterable[Place], start: Start) -> dict[Place
         Failure: a partition without a leader; an offset that it does not have.
     """
     places = list(places)
-    earliest = offsets(cluster, places, OffsetSpec.earliest())
-    latest = offsets(cluster, places, OffsetSpec.latest())
+    earliest = offsets(cluster, places, OffsetSpec.earliest(), patience_s=ELECTION_S)
+    latest = offsets(cluster, places, OffsetSpec.latest(), patience_s=ELECTION_S)
     found = {}
     for topic, partition in places:
         first, end = earliest.get((topic, partition)), latest.get((topic, partition))

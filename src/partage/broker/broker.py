@@ -17,9 +17,11 @@ from partage.broker.clock import Clock
 from partage.broker.coordinator import Coordinator, log_notice
 from partage.broker.data_directory import cluster_id_of
 from partage.broker.disk import RealDisk
+from partage.broker.group_events import GroupEvents
 from partage.broker.hosted import Hosted
 from partage.broker.housekeeping import Housekeeping
 from partage.broker.inbound import Handler, Inbound
+from partage.broker.lag import LagSampling
 from partage.broker.node import Node
 from partage.broker.producer_ids import ProducerIds
 from partage.broker.reads import Reads
@@ -61,7 +63,7 @@ class Broker:
     """A broker that is running; made by `start`, ended by `stop`.
 
     ``address`` is where it listens, host and port; ``hosted`` what it holds, ``server`` who is
-    connected, ``coordinator`` who has the groups.
+    connected, ``coordinator`` who has the groups, ``group_events`` who writes what happens in them.
     """
 
     def __init__(self, disk: Disk, settings: BrokerSettings) -> None:
@@ -74,6 +76,7 @@ class Broker:
         self._writer = Writer(disk, sync=settings.syncs and not in_memory, inline=in_memory)
         self.hosted = Hosted(disk, self._writer, self._clock, settings, self._is_fatal)
         self._housekeeping = Housekeeping(self.hosted, disk, self._clock)
+        self.group_events = GroupEvents(self.hosted) if settings.group_events else None
         self._tasks: set[asyncio.Task[None]] = set()
         # In the loop's own pool a fetch that has to wait for the device, or a new topic, would wait
         # until the last of many shards is loaded.
@@ -116,11 +119,21 @@ class Broker:
         topics = frozenset(topic.name for topic in self.hosted.topics())
         hosts = [self._host_shard(n, topics) for n in range(len(offsets_topic.partitions))]
         self.coordinator = Coordinator(hosts)
+        interval_ms = self._settings.group_lag_interval_ms if self.group_events else 0
+        self._lag = LagSampling(hosts, self.hosted, self._clock, interval_ms)
 
     def _host_shard(self, index: int, topics: frozenset[str]) -> ShardHost:
         store = ShardStore(self.hosted, self._disk, index)
         name = f"{OFFSETS_TOPIC}-{index}"
-        host = ShardHost(name, store, self._settings.groups, self._clock, log_notice, self._loaders)
+        host = ShardHost(
+            name,
+            store,
+            self._settings.groups,
+            self._clock,
+            log_notice,
+            self._loaders,
+            None if self.group_events is None else self.group_events.publish,
+        )
         if store.is_empty:
             host.start_empty()
         else:
@@ -143,6 +156,7 @@ class Broker:
         )
         self.server.serve(self._handlers(self.node))
         self._housekeeping.start()
+        self._lag.start()
 
     async def loaded(self) -> None:
         """Return once every group is loaded; requests for others are served before."""
@@ -163,7 +177,10 @@ class Broker:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._lag.close()
         self.coordinator.close()
+        if self.group_events is not None:
+            await self.group_events.close()
         self._loaders.shutdown(wait=False, cancel_futures=True)
         await self._writer.close()
         if not self._fatal.done():

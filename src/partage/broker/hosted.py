@@ -28,6 +28,8 @@ from partage.log.recovery import open_partition
 from partage.log.topics import Change, Topic, Topics, apply_change
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
+from partage.store.group_events import TOPIC as EVENTS_TOPIC
+from partage.store.group_events import TOPIC_CONFIGS as EVENTS_CONFIGS
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 log = logging.getLogger(__name__)
@@ -213,9 +215,14 @@ class Hosted:
 
     async def create_missing(self, name: str) -> HostedTopic | Refusal:
         """Create a topic that a client spoke of, with the broker's default of partitions."""
-        if self.is_internal(name):
+        if name in self._topics:
+            return self._topics[name]
+        if name == EVENTS_TOPIC and self.settings.group_events:
+            created = await self.create(name, 1, EVENTS_CONFIGS)  # one: events have an order
+        elif self.is_internal(name):
             return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
-        created = await self.create(name, self.settings.partitions_default, {})
+        else:
+            created = await self.create(name, self.settings.partitions_default, {})
         if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
             return self._topics[name]  # somebody else was quicker
         return created

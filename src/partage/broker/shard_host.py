@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from concurrent.futures import Executor
 from typing import Final, Protocol, cast
 
@@ -12,7 +13,7 @@ from partage.broker.clock import Clock
 from partage.broker.inbound import Inbound
 from partage.broker.shard_store import ShardStore
 from partage.coordinator.events import Event, TimerFired, TopicsDeleted
-from partage.coordinator.outcome import Notice
+from partage.coordinator.outcome import Happening, Notice
 from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import SessionTimer
@@ -22,6 +23,7 @@ from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
 from partage.runtime.resting import Rest
+from partage.store.group_events import Lag
 from partage.store.shard_log import encode_records, replay, subscribed_topics
 from partage.wire.primitives import Malformed
 
@@ -40,10 +42,17 @@ class Listener(Protocol):
     def __call__(self, notice: Notice, /) -> None: ...
 
 
+class Publisher(Protocol):
+    """Who wants to hear of what can no longer be taken back."""
+
+    def __call__(self, told: Notice | Lag, /) -> None: ...
+
+
 class ShardHost:
     """One shard, from loading to the end, through failures of its log.
 
-    It is loaded in a thread of ``loaders``, the loop's own pool where there is none.
+    It is loaded in a thread of ``loaders``, the loop's own pool where there is none. The
+    ``listener`` hears at once what happens, ``publish`` when it is durable.
     """
 
     def __init__(
@@ -54,6 +63,7 @@ class ShardHost:
         clock: Clock,
         listener: Listener,
         loaders: Executor | None = None,
+        publish: Publisher | None = None,
     ) -> None:
         self._name = name
         self._store = store
@@ -61,6 +71,8 @@ class ShardHost:
         self._clock = clock
         self._listener = listener
         self._loaders = loaders
+        self._publish = publish
+        self._unpublished = deque[tuple[int, Notice | Lag]]()  # with the mark they wait for
         self._loop = asyncio.get_running_loop()
         self._driver = Driver()
         self._life = 0  # counts up when the log fails: what was under way before counts no more
@@ -98,6 +110,7 @@ class ShardHost:
                 shard, gone = await loading
                 now_ms = self._clock.now_ms()
                 self._driver.activate(shard, now_ms)
+                self._tell_loaded(shard, now_ms)
                 if gone:
                     self._driver.handle(TopicsDeleted(at_ms=now_ms, topics=gone))
             except (OSError, DamagedLog, Malformed) as error:
@@ -143,6 +156,7 @@ class ShardHost:
     def _drop(self) -> None:
         self._life += 1
         self._is_flushing = False
+        self._unpublished.clear()
         self._driver.failed()
 
     # For tests that order faults.
@@ -186,9 +200,44 @@ class ShardHost:
         if driver.notices:
             for notice in driver.take_notices():
                 self._listener(notice)
+                self.publish(notice)
         wake_ms = driver.timers.wake_at_ms()
         if wake_ms is not None and (self._wake is None or wake_ms < self._wake_ms):
             self._wake_at(wake_ms)
+
+    # Telling.
+
+    def publish(self, told: Notice | Lag) -> None:
+        """Tell it once all that the shard has stored up to now is durable."""
+        if self._publish is None:
+            return
+        driver = self._driver
+        if driver.is_durable:
+            self._publish(told)
+        else:
+            self._unpublished.append((driver.mark, told))
+
+    def _publish_durable(self, mark: int) -> None:
+        while self._unpublished and self._unpublished[0][0] <= mark:
+            _, told = self._unpublished.popleft()
+            assert self._publish is not None
+            self._publish(told)
+
+    def _tell_loaded(self, shard: Shard, at_ms: int) -> None:
+        """Who reads the events learns what there is, should some of them be missing."""
+        if self._publish is None:
+            return
+        for group in shard.groups.values():
+            if group.members:
+                loaded = Notice(
+                    at_ms=at_ms,
+                    group_id=group.id,
+                    happening=Happening.LOADED,
+                    generation=group.generation,
+                    reason=str(group.state),
+                    saved=group.saved,
+                )
+                self.publish(loaded)
 
     # Replies.
 
@@ -233,6 +282,7 @@ class ShardHost:
                 self._fail(OSError(f"its log failed with {error.name}"))
             else:
                 self._driver.durable(mark)
+                self._publish_durable(mark)
                 self._settle()
 
         now_ms = self._clock.now_ms()

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-#: Topics that the coordinators keep their state in.
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+#: Topics that the coordinators keep their state in, and the one they tell what happened in.
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__group_events"})
 NAME_MAX: Final = 249
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]*")
 

@@ -57,6 +57,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_partitions: int = 50
     syncs: bool = True
     retention_check_interval_ms: int = 5 * MINUTE_MS
+    #: Whether what happens in groups is told in the topic ``__group_events``.
+    group_events: bool = True
+    #: How often their lag is told there, if it has changed; 0 for never.
+    group_lag_interval_ms: int = 10_000
     #: Topic configs for topics that do not say otherwise, checked, by their topic names.
     topic_defaults: dict[str, str] = {}
     groups: GroupSettings = GroupSettings()
@@ -64,6 +68,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Kafka's names of broker settings, each with the field it sets: of the broker, or of a part.
+#: Those that begin with ``partage.`` are our own.
 KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "node.id": (None, "node_id"),
     "broker.id": (None, "node_id"),
@@ -83,6 +88,8 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "queued.max.request.bytes": ("limits", "requests_bytes_max"),
     "max.connections": ("limits", "connections_max"),
     "connections.max.idle.ms": ("limits", "idle_max_ms"),
+    "partage.group.events.enable": (None, "group_events"),
+    "partage.group.events.lag.interval.ms": (None, "group_lag_interval_ms"),
 }
 #: Broker settings that Kafka counts in minutes or hours, with the field and the factor to ms.
 KAFKA_NAMES_SCALED: dict[str, tuple[str, str, int]] = {

@@ -134,6 +134,16 @@ class Driver:
         self._sent += len(records)
         return records, self._sent
 
+    @property
+    def mark(self) -> int:
+        """The mark of which `durable` will say that all is durable that was applied up to now."""
+        return self._applied
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether it is already."""
+        return self._durable == self._applied
+
     def durable(self, mark: int) -> None:
         """All records up to ``mark`` are durable: what waited for them may leave."""
         assert self._durable <= mark <= self._sent, "the log confirms what it was not given"

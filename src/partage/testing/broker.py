@@ -17,11 +17,13 @@ from partage.testing.faults import Faults
 
 T = TypeVar("T")
 
-#: Tests want their groups at once: nobody is waited for, and a dead member is noticed soon.
+#: Tests want their groups at once: nobody is waited for, and a dead member is noticed soon. And
+#: they list topics, among which they want no others.
 TEST_OVERRIDES: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
     "offsets.topic.num.partitions": "4",
+    "partage.group.events.enable": "false",
 }
 _START_TIMEOUT_S = 30.0
 

@@ -1,0 +1,182 @@
+"""Writes what happens in groups to the topic ``__group_events``.
+
+Nobody waits for it. What happened comes here once it is durable, is gathered for a moment, made
+into records a few members at a time between the turns of the loop, and appended. What is more than
+there is room for, or cannot be written, is counted, and the topic says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from partage.broker.hosted import Hosted, HostedTopic
+from partage.coordinator.outcome import Happening, Notice
+from partage.log.outcomes import Refusal
+from partage.model.errors import ErrorCode
+from partage.store.group_events import (
+    TOPIC,
+    GroupEvent,
+    Lag,
+    dropped_event,
+    encode_event,
+    events_of,
+    lag_event,
+)
+from partage.wire.records.batch import Compression
+from partage.wire.records.encode import Record, encode_batch
+
+log = logging.getLogger(__name__)
+
+#: So long events are gathered: the topic costs a few syncs a second at most.
+GATHERED_S: Final = 0.2
+#: What may wait, counted in members and a hundred characters: a few dozen megabytes.
+WEIGHT_MAX: Final = 100_000
+_PAUSE_S: Final = 0.004  # after each slice of work, which takes a millisecond or two
+_EVENTS_A_SLICE: Final = 128
+_BATCH_BYTES: Final = 512 * 1024
+_COMPRESSED_FROM: Final = 1024
+_CLOSE_TIMEOUT_S: Final = 5.0
+
+
+class GroupEvents:
+    """The one writer of ``__group_events``; the topic is made when there is something to tell.
+
+    ``dropped`` counts the events that were lost since the start.
+    """
+
+    def __init__(self, hosted: Hosted, weight_max: int = WEIGHT_MAX) -> None:
+        self.dropped = 0
+        self._hosted = hosted
+        self._weight_max = weight_max
+        self._waiting: list[Notice | Lag] = []
+        self._refused: dict[tuple[object, ...], int] = {}  # how often, by what `_key` gives
+        self._weight = 0
+        self._untold = 0  # of those dropped, how many the topic does not know of
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = asyncio.Event()
+
+    # Taking.
+
+    def publish(self, told: Notice | Lag) -> None:
+        """Have it written, soon; never waits."""
+        key = None
+        if isinstance(told, Notice) and told.happening is Happening.COMMIT_REFUSED:
+            if told.topics == (TOPIC,):
+                return  # who reads the events would otherwise have one more to read for each
+            key = _key(told)
+            if key in self._refused:
+                self._refused[key] += 1
+                return
+        weight = _weight(told)
+        if self._weight + weight > self._weight_max:
+            self._drop(1)
+            return
+        if key is not None:
+            self._refused[key] = 1
+        self._weight += weight
+        self._waiting.append(told)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def _drop(self, count: int) -> None:
+        if not self._untold:
+            log.warning("events of groups are lost: more than can be written")
+        self.dropped += count
+        self._untold += count
+
+    async def close(self) -> None:
+        """Write what is waiting, if that does not take long, and end."""
+        self._is_closing.set()
+        if self._task is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._task, _CLOSE_TIMEOUT_S)
+
+    # Writing.
+
+    async def _run(self) -> None:
+        """Write all there is, and end; the next event begins anew."""
+        while self._waiting:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_closing.wait(), GATHERED_S)
+            taken, self._waiting = self._waiting, []
+            refused, self._refused = self._refused, {}
+            self._weight = 0
+            try:
+                await self._write(taken, refused)
+            except Exception:  # a fault of ours; groups go on without their events
+                log.exception("writing events of groups failed")
+                self._drop(len(taken))
+        self._task = None
+
+    async def _write(
+        self, taken: list[Notice | Lag], refused: Mapping[tuple[object, ...], int]
+    ) -> None:
+        topic = await self._hosted.create_missing(TOPIC)
+        if isinstance(topic, Refusal):
+            log.error("there is no topic for events of groups: %s", topic.message)
+            self._drop(len(taken))
+            return
+        gathered: list[Record] = []
+        size = 0
+        if self._untold:
+            untold, self._untold = self._untold, 0
+            gathered.append(self._record(dropped_event(self._hosted.wall_ms(), untold)))
+        steps = 0
+        for told in taken:
+            for event in _events(told, refused):
+                steps += 1
+                if event is not None:
+                    gathered.append(self._record(event))
+                    size += len(gathered[-1].value or b"")
+                if event is None or not steps % _EVENTS_A_SLICE:
+                    await asyncio.sleep(0 if self._is_closing.is_set() else _PAUSE_S)
+                if size >= _BATCH_BYTES:
+                    await self._append(topic, gathered)
+                    gathered, size = [], 0
+        if gathered:
+            await self._append(topic, gathered)
+
+    def _record(self, event: GroupEvent) -> Record:
+        key = event.group_id.encode() or None
+        return Record(key, encode_event(event), timestamp_ms=self._hosted.wall_ms())
+
+    async def _append(self, topic: HostedTopic, records: list[Record]) -> None:
+        """Append and wait for the writer; what it did not take is not tried again."""
+        is_large = sum(len(record.value or b"") for record in records) >= _COMPRESSED_FROM
+        batch = encode_batch(records, compression=Compression.LZ4 if is_large else 0)
+        done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        appended = topic.partitions[0].append(
+            batch, done.set_result, at_ms=self._hosted.wall_ms(), from_client=False
+        )
+        if isinstance(appended, Refusal):
+            log.error("events of groups are not taken: %s", appended.message)
+            self._drop(len(records))
+        elif await done:
+            self._drop(len(records))
+
+
+def _events(
+    told: Notice | Lag, refused: Mapping[tuple[object, ...], int]
+) -> Iterator[GroupEvent | None]:
+    if isinstance(told, Lag):
+        yield lag_event(told)
+    elif told.happening is Happening.COMMIT_REFUSED:
+        yield from events_of(told, refused.get(_key(told), 1))
+    else:
+        yield from events_of(told)
+
+
+def _key(notice: Notice) -> tuple[object, ...]:
+    return notice.group_id, notice.member_id, notice.generation, notice.reason, notice.topics
+
+
+def _weight(told: Notice | Lag) -> int:
+    if isinstance(told, Lag):
+        return 1 + sum(map(len, told.lag.values()))
+    members = 0 if told.saved is None else len(told.saved.members)
+    words = len(told.group_id) + len(told.member_id or "") + len(told.reason)
+    return 1 + members + (words + sum(map(len, told.topics))) // 100

@@ -1,0 +1,298 @@
+"""The topic ``__group_events``: what happens in groups, once it cannot be taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from partage.bridge import EXCHANGES, Call
+from partage.broker.group_events import GroupEvents
+from partage.broker.lag import LagSampling
+from partage.broker.shard_host import ShardHost
+from partage.coordinator.outcome import Happening, Notice
+from partage.model.errors import ErrorCode
+from partage.model.settings import GroupSettings
+from partage.store.group_events import TOPIC, GroupEvent, Lag, decode_event
+from partage.store.shard_log import replay
+from partage.testing import BrokerProcess, ThreadedBroker
+from partage.wire.apis.join_group import JOIN_GROUP
+
+from . import grouping
+from .asking import batch, create, metadata, produce
+from .raw import Raw
+from .test_shard_host import SURROUNDINGS, Alone
+
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def told(partage_broker: ThreadedBroker) -> ThreadedBroker:
+    """The broker of a test whose marker switches events on."""
+    return partage_broker
+
+
+on = pytest.mark.partage_broker(
+    {"partage.group.events.enable": "true", "partage.group.events.lag.interval.ms": "0"}
+)
+
+
+def read(servers: str, until: Callable[[list[GroupEvent]], bool]) -> list[GroupEvent]:
+    """All events from the first on, by a client that is not ours, until there are enough."""
+    options = {"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False}
+    consumer = Consumer(options)
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    events: list[GroupEvent] = []
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        while not until(events):
+            assert time.monotonic() < deadline, f"only came {events}"
+            message = consumer.poll(0.2)
+            if message is None or message.error():
+                continue
+            event = decode_event(message.value())
+            assert (message.key() or b"").decode() == event.group_id
+            events.append(event)
+    finally:
+        consumer.close()
+    return events
+
+
+def until(event: str, count: int = 1) -> Callable[[list[GroupEvent]], bool]:
+    return lambda events: [e.event for e in events].count(event) >= count
+
+
+def named(events: Sequence[GroupEvent]) -> list[str]:
+    return [event.event for event in events]
+
+
+@on
+def test_the_life_of_a_group(told: ThreadedBroker, raw: Raw) -> None:
+    joined = grouping.stable(raw, "g")
+    assert grouping.leave(raw, "g", joined.member_id) == 0
+    events = read(told.bootstrap_servers, until("emptied"))
+    assert named(events) == [
+        "joined",
+        "rebalance started",
+        "generation started",
+        "assigned",
+        "left",
+        "rebalance started",
+        "emptied",
+    ]
+    assert {event.group_id for event in events} == {"g"}
+    assert [event.generation for event in events] == [0, 0, 1, 1, 1, 1, 2]
+    assert [event.cause for event in events if event.cause] == ["member joined", "member left"]
+    times = [event.at_ms for event in events]
+    assert times == sorted(times)
+    members = events[2].members or []
+    assert [(m.member_id, m.joined_ms) for m in members] == [(joined.member_id, times[0])]
+    members = events[3].members or []
+    assert [(m.member_id, m.assigned_ms) for m in members] == [(joined.member_id, times[3])]
+
+
+@on
+def test_the_topic_is_internal_and_there_when_it_is_asked_for(
+    told: ThreadedBroker, raw: Raw
+) -> None:
+    (topic,) = metadata(raw, TOPIC, may_create=True).topics
+    assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 1)
+    configs = told.broker.hosted.topic(TOPIC)
+    assert configs is not None
+    assert configs.topic.configs["retention.ms"] == str(7 * 24 * 3600 * 1000)
+
+
+def test_switched_off_there_is_no_topic(partage_broker: ThreadedBroker, raw: Raw) -> None:
+    assert partage_broker.broker.group_events is None
+    grouping.stable(raw, "g")
+    (topic,) = metadata(raw, TOPIC, may_create=True).topics
+    assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert partage_broker.broker.hosted.topic(TOPIC) is None
+
+
+@on
+def test_refused_commits_are_counted_together(told: ThreadedBroker, raw: Raw) -> None:
+    create(raw, "t")
+    grouping.stable(raw, "g")
+    for _ in range(30):
+        assert grouping.commit(raw, "g", "t", 5) == ErrorCode.UNKNOWN_MEMBER_ID
+
+    def is_enough(events: list[GroupEvent]) -> bool:
+        return sum(e.count for e in events if e.event == "commit refused") >= 30
+
+    refused = [e for e in read(told.bootstrap_servers, is_enough) if e.event == "commit refused"]
+    assert sum(event.count for event in refused) == 30
+    assert {(e.reason, tuple(e.topics or ())) for e in refused} == {("UNKNOWN_MEMBER_ID", ("t",))}
+
+
+@on
+def test_who_reads_the_events_makes_none_by_it(told: ThreadedBroker, raw: Raw) -> None:
+    """Neither with commits that are refused, nor by being behind."""
+    metadata(raw, TOPIC, may_create=True)
+    joined = grouping.stable(raw, "g")
+    assert grouping.commit(raw, "g", TOPIC, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert grouping.commit(raw, "g", TOPIC, 1, joined=joined) == 0
+    assert grouping.leave(raw, "g", joined.member_id) == 0
+    events = read(told.bootstrap_servers, until("emptied"))
+    assert "commit refused" not in named(events)
+
+    async def sampled() -> list[GroupEvent]:
+        broker = told.broker
+        sampling = LagSampling(broker.coordinator.hosts, broker.hosted, broker._clock, 0)
+        await sampling.go_round()
+        grouped = Notice(at_ms=1, group_id="last", happening=Happening.EMPTIED, generation=1)
+        assert broker.group_events is not None
+        broker.group_events.publish(grouped)
+        return []
+
+    told.run(sampled())
+    assert "lag" not in named(read(told.bootstrap_servers, until("emptied", 2)))
+
+
+@on
+def test_lag_is_told_when_it_changes(told: ThreadedBroker, raw: Raw) -> None:
+    create(raw, "t", partitions=2)
+    assert not produce(raw, "t", batch(*[b"x"] * 10)).error_code
+    assert grouping.commit(raw, "g", "t", 4) == 0
+    broker = told.broker
+    sampling = LagSampling(broker.coordinator.hosts, broker.hosted, broker._clock, 0)
+    told.run(sampling.go_round())
+    told.run(sampling.go_round())
+    assert grouping.commit(raw, "g", "t", 10) == 0
+    told.run(sampling.go_round())
+    events = read(told.bootstrap_servers, until("lag", 2))
+    assert [event.lag for event in events] == [{"t": {0: 6}}, {"t": {0: 0}}]
+
+
+@on
+def test_lag_never_falls_below_nothing(told: ThreadedBroker, raw: Raw) -> None:
+    """Anybody may commit any offset."""
+    create(raw, "t")
+    assert grouping.commit(raw, "g", "t", 1_000_000) == 0
+    broker = told.broker
+    sampling = LagSampling(broker.coordinator.hosts, broker.hosted, broker._clock, 0)
+    told.run(sampling.go_round())
+    (event,) = read(told.bootstrap_servers, until("lag"))
+    assert event.lag == {"t": {0: 0}}
+
+
+@on
+def test_what_there_is_no_room_for_is_counted(told: ThreadedBroker, raw: Raw) -> None:
+    async def storm() -> None:
+        events = GroupEvents(told.broker.hosted, weight_max=10)
+        for number in range(25):
+            events.publish(
+                Notice(at_ms=number, group_id="g", happening=Happening.EMPTIED, generation=number)
+            )
+        assert events.dropped == 15
+        await events.close()
+        events = GroupEvents(told.broker.hosted, weight_max=0)
+        events.publish(Notice(at_ms=0, group_id="g", happening=Happening.EMPTIED, generation=0))
+        events._weight_max = 10
+        events.publish(Notice(at_ms=0, group_id="g", happening=Happening.EMPTIED, generation=99))
+        await events.close()
+
+    told.run(storm())
+    events = read(told.bootstrap_servers, lambda events: any(e.generation == 99 for e in events))
+    assert [e.generation for e in events if e.event == "emptied"] == [*range(10), 99]
+    assert [e.count for e in events if e.event == "dropped"] == [15, 1]
+
+
+@on
+def test_a_topic_that_fails_costs_events_and_nothing_else(
+    told: ThreadedBroker, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grouping.stable(raw, "before")
+    read(told.bootstrap_servers, until("assigned"))
+    events = told.broker.group_events
+    assert events is not None
+    partition = told.broker.hosted.partition(TOPIC, 0)
+    assert partition is not None
+    partition.failure, partition.error = OSError("full"), ErrorCode.KAFKA_STORAGE_ERROR
+    grouping.stable(raw, "meanwhile")
+    deadline = time.monotonic() + DEADLINE_S
+    while events.dropped < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    partition.failure, partition.error = None, ErrorCode.NONE
+    grouping.stable(raw, "after")
+    found = read(told.bootstrap_servers, until("assigned", 2))
+    assert {event.group_id for event in found} == {"before", "after", ""}
+    assert [event.count for event in found if event.event == "dropped"] == [4]
+
+
+class Joining(Call[Any]):
+    """A JoinGroup whose answer nobody reads."""
+
+    def respond_encoded(self, body: list[Any]) -> None:
+        pass
+
+
+def join(alone: Alone, group: str = "g") -> None:
+    request = grouping.joining(group)
+    call = Joining(3, request, "client", "/127.0.0.1", alone.clock.now_ms())
+    for event in call.begin(EXCHANGES[JOIN_GROUP.key], SURROUNDINGS, "1"):
+        alone.host.handle(event)
+
+
+def test_nothing_is_told_that_a_crash_could_take_back() -> None:
+    """At each event the generation it speaks of is in the shard's log, and durable."""
+
+    async def scenario() -> None:
+        alone = await Alone().open()
+        told = list[Notice | Lag]()
+        has_generation = asyncio.Event()
+
+        def publish(each: Notice | Lag) -> None:
+            stored = replay(alone.store.read(alone.store.slices()), GroupSettings())
+            stored.resume(0)
+            group = stored.groups.get(each.group_id)
+            assert each.generation == (0 if group is None else group.generation)
+            told.append(each)
+            if len(told) == 3:
+                has_generation.set()
+
+        def happened() -> list[Happening]:
+            return [notice.happening for notice in told if isinstance(notice, Notice)]
+
+        groups = GroupSettings(initial_rebalance_delay_ms=0)
+        alone.host = ShardHost(
+            "", alone.store, groups, alone.clock, lambda notice: None, None, publish
+        )
+        alone.host.start_empty()
+        join(alone)
+        async with asyncio.timeout(DEADLINE_S):
+            await has_generation.wait()
+        assert happened() == ["joined", "rebalance started", "generation started"]
+        join(alone, "other")
+        assert happened()[3:] == ["joined", "rebalance started"]
+        alone.host.end_session("g", "client-1")
+        assert len(told) == 5, "the record is not stored yet"
+        alone.host.unload()
+        assert len(told) == 5, "what was dropped has not happened"
+        alone.host.load()
+        await alone.host.loaded()
+        assert happened()[5:] == ["loaded"]
+        alone.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_ends_writes_what_it_has_and_tells_what_it_loads() -> None:
+    with BrokerProcess() as process:
+        servers = process.bootstrap_servers
+        with Raw(servers) as raw:
+            joined = grouping.stable(raw, "g")
+            process.stop()
+        process.start()
+        with Raw(servers) as raw:
+            grouping.once_loaded(raw, "g")
+            assert grouping.beat(raw, "g", joined) == 0
+        events = read(servers, until("loaded"))
+    assert "assigned" in named(events)
+    (loaded,) = [event for event in events if event.event == "loaded"]
+    assert (loaded.group_id, loaded.generation, loaded.reason) == ("g", 1, "Stable")
+    assert [member.member_id for member in loaded.members or []] == [joined.member_id]

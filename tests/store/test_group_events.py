@@ -1,0 +1,201 @@
+"""Events of groups: what a notice becomes in JSON, and what a reader makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from partage.coordinator.outcome import Cause, Happening, Notice
+from partage.coordinator.records import GroupSaved, SavedMember
+from partage.store import group_events
+from partage.store.group_events import (
+    VERSION,
+    EventMember,
+    GroupEvent,
+    Lag,
+    decode_event,
+    dropped_event,
+    encode_event,
+    events_of,
+    lag_event,
+)
+from partage.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    TopicPartitions,
+    encode_assignment,
+    encode_subscription,
+)
+from partage.wire.primitives import Malformed
+
+
+def saved_member(name: str, subscription: bytes = b"", assignment: bytes = b"") -> SavedMember:
+    return SavedMember(
+        member_id=name,
+        instance_id=f"{name}-instance",
+        client_id="c",
+        client_host="/10.0.0.1",
+        rebalance_timeout_ms=60_000,
+        session_timeout_ms=10_000,
+        subscription=subscription,
+        assignment=assignment,
+    )
+
+
+def generation(*members: SavedMember, protocol_type: str = "consumer") -> GroupSaved:
+    return GroupSaved(
+        group_id="g",
+        protocol_type=protocol_type,
+        generation=7,
+        protocol="range",
+        leader="a",
+        members=members,
+    )
+
+
+def notice(happening: Happening, **fields: Any) -> Notice:
+    return Notice(at_ms=1_000, group_id="g", happening=happening, generation=7, **fields)
+
+
+def told(happening: Happening, **fields: Any) -> list[GroupEvent]:
+    """The events, as a reader gets them."""
+    events = events_of(notice(happening, **fields))
+    return [decode_event(encode_event(event)) for event in events if event is not None]
+
+
+def partitions(topic: str, *numbers: int) -> list[TopicPartitions]:
+    return [TopicPartitions(topic=topic, partitions=list(numbers))]
+
+
+def owning(*numbers: int) -> bytes:
+    owned = partitions("t", *numbers)
+    return encode_subscription(Subscription(topics=["t"], owned_partitions=owned))
+
+
+def assigned(*numbers: int) -> bytes:
+    return encode_assignment(Assignment(assigned_partitions=partitions("t", *numbers)))
+
+
+def test_a_member_that_goes() -> None:
+    (event,) = told(
+        Happening.EXPIRED,
+        member_id="a",
+        reason="gone",
+        cause=Cause.SESSION_EXPIRED,
+        member=saved_member("a"),
+    )
+    assert event == GroupEvent(
+        version=VERSION,
+        event="expired",
+        at_ms=1_000,
+        group_id="g",
+        generation=7,
+        cause="session expired",
+        reason="gone",
+        member_id="a",
+        client_id="c",
+        client_host="/10.0.0.1",
+        instance_id="a-instance",
+        session_timeout_ms=10_000,
+    )
+
+
+def test_a_generation_has_when_each_joined_and_what_it_goes_on_reading() -> None:
+    saved = generation(saved_member("a", owning(3, 1)), saved_member("b", owning()))
+    (event,) = told(Happening.GENERATION_STARTED, saved=saved, times_ms=(900, None))
+    assert (event.protocol_type, event.protocol, event.leader) == ("consumer", "range", "a")
+    common = {"client_id": "c", "client_host": "/10.0.0.1"}
+    assert event.members == [
+        EventMember(
+            member_id="a", instance_id="a-instance", joined_ms=900, owned={"t": [1, 3]}, **common
+        ),
+        EventMember(member_id="b", instance_id="b-instance", joined_ms=None, owned={}, **common),
+    ]
+
+
+def test_an_assignment_has_who_got_what_and_when() -> None:
+    saved = generation(saved_member("a", b"", assigned(2, 0)), saved_member("b"))
+    (event,) = told(Happening.ASSIGNED, saved=saved, times_ms=(950, None))
+    members = event.members or []
+    assert [(m.assigned_ms, m.assigned, m.owned) for m in members] == [
+        (950, {"t": [0, 2]}, None),
+        (None, {}, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "protocol_type"), [(b"\x00", "consumer"), (assigned(1), "connect")]
+)
+def test_what_is_no_assignment_of_a_consumer_is_not_told(
+    content: bytes, protocol_type: str
+) -> None:
+    saved = generation(saved_member("a", b"", content), protocol_type=protocol_type)
+    (event,) = told(Happening.ASSIGNED, saved=saved, times_ms=(950,))
+    assert [member.assigned for member in event.members or []] == [None]
+
+
+def test_a_large_generation_becomes_several_records() -> None:
+    count = 5_000
+    saved = generation(*(saved_member(f"m{n}", b"", assigned(n)) for n in range(count)))
+    steps = list(events_of(notice(Happening.ASSIGNED, saved=saved, times_ms=(1,) * count)))
+    events = [event for event in steps if event is not None]
+    assert [(event.part, event.parts) for event in events] == [
+        (n, len(events)) for n in range(1, len(events) + 1)
+    ]
+    assert len(events) > 1
+    assert max(len(encode_event(event)) for event in events) < 512 * 1024
+    names = [member.member_id for event in events for member in event.members or []]
+    assert names == [f"m{n}" for n in range(count)]
+    assert steps.count(None) >= count // 100, "a shell has to have its turns"
+
+
+def test_very_many_partitions_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_events, "_PARTITIONS_MAX", 3)
+    saved = generation(
+        saved_member("a", b"", assigned(1, 2, 3, 4)), saved_member("b", b"", assigned(5, 6, 7))
+    )
+    (event,) = told(Happening.ASSIGNED, saved=saved, times_ms=(1, 1))
+    members = event.members or []
+    assert [(m.assigned, m.partition_count) for m in members] == [
+        (None, 4),
+        ({"t": [5, 6, 7]}, None),
+    ]
+
+
+def test_words_of_clients_are_cut() -> None:
+    (event,) = told(Happening.COMMIT_REFUSED, member_id="m" * 10_000, reason="r" * 10_000)
+    assert (event.member_id, event.reason) == ("m" * 255, "r" * 255)
+
+
+def test_a_refused_commit_says_of_what_and_how_often() -> None:
+    (event,) = events_of(notice(Happening.COMMIT_REFUSED, topics=("t", "u")), 12)
+    assert event is not None
+    assert (event.topics, event.count) == (["t", "u"], 12)
+
+
+def test_lag_and_losses() -> None:
+    sample = Lag(at_ms=5, group_id="g", generation=2, lag={"t": {0: 3, 11: 0}})
+    assert decode_event(encode_event(lag_event(sample))) == GroupEvent(
+        version=VERSION, event="lag", at_ms=5, group_id="g", generation=2, lag={"t": {0: 3, 11: 0}}
+    )
+    assert decode_event(encode_event(dropped_event(6, 40))).count == 40
+
+
+def test_readers_pass_over_what_they_do_not_know() -> None:
+    later = {
+        "version": VERSION,
+        "event": "merged",
+        "at_ms": 1,
+        "group_id": "g",
+        "generation": 1,
+        "colour": [1, 2],
+    }
+    assert decode_event(msgspec.json.encode(later)).event == "merged"
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"[1]", b'{"version": "one"}', b"\xff\xfe"])
+def test_what_is_no_event_is_refused(value: bytes) -> None:
+    with pytest.raises(Malformed, match="not an event of a group"):
+        decode_event(value)

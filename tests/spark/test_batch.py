@@ -151,9 +151,3 @@ class TestRefusals:
         reader = spark.read.format("partage").option("kafka.bootstrap.servers", kafka.servers)
         frame = reader.option("subscribe", "t").schema("a int").load()
         assert "leave out .schema(...)" in self.story(frame.count)
-
-    def test_what_is_not_there_yet(self, spark, kafka):
-        options = {"kafka.bootstrap.servers": kafka.servers, "subscribe": "t"}
-        rows = spark.range(1).selectExpr("cast(id as string) as value")
-        writing = rows.write.format("partage").options(**options).mode("append")
-        assert 'df.write.format("partage") is not there yet' in self.story(writing.save)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
 )
@@ -24,15 +26,12 @@ from partage.spark.options import ReadOptions, check_batch, check_stream, parse_
 from partage.spark.planning import plan_batch
 from partage.spark.ranges import RangePartition, read_range
 from partage.spark.rows import row_schema
+from partage.spark.sink.writers import make_stream_writer, make_writer
 from partage.spark.stream.reader import StreamReader
 
 log = logging.getLogger(__name__)
 
 FORMAT: Final = "partage"
-
-
-class NotYet(NotImplementedError):  # noqa: N818 - named after what it says
-    """Something that the data source will do in a later version."""
 
 
 class PartageDataSource(DataSource):
@@ -64,13 +63,15 @@ class PartageDataSource(DataSource):
             raise BadOption("the rows have columns of their own: leave out .schema(...)")
         return StreamReader(options)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Not yet."""
-        raise NotYet('df.write.format("partage") is not there yet; spark.read is')
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Raises `BadOption`."""
+        return make_writer(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
-        """Not yet."""
-        raise NotYet('df.writeStream.format("partage") is not there yet; spark.read is')
+    def streamWriter(  # noqa: N802 - PySpark's
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        """Raises `BadOption`."""
+        return make_stream_writer(self.options, schema)
 
 
 class BatchReader(DataSourceReader):

@@ -1,0 +1,145 @@
+"""What of a row goes where in a record: the columns of Spark's Kafka connector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+)
+
+from partage.spark.bounds import BadOption
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Headers: TypeAlias = list[tuple[str, str | bytes | None]]
+
+_BYTES: Final = (BinaryType, StringType)
+
+
+class ToWrite(NamedTuple):
+    """A record before it has its place; ``partition`` None leaves that to the key."""
+
+    topic: str
+    key: bytes | str | None
+    value: bytes | str | None
+    partition: int | None
+    headers: Headers
+
+
+class RowShape(NamedTuple):
+    """Where a frame's columns are, by position; None for one that it does not have."""
+
+    value: int
+    key: int | None
+    topic: int | None
+    partition: int | None
+    headers: int | None
+
+
+def row_shape(schema: StructType, topic: str | None) -> RowShape:
+    """Find the columns, by names in lower case as Spark's connector has them; others are ignored.
+
+    ``topic`` is the option of that name, which takes precedence over the column.
+
+    Raises:
+        BadOption: one is missing, or has another type.
+    """
+    places = {name: place for place, name in enumerate(schema.names)}
+    if "value" not in places:
+        raise BadOption(
+            f"a frame to be written needs a column named value; this one has {_names(schema)}"
+        )
+    if topic is None and "topic" not in places:
+        raise BadOption(
+            "the topic is missing: set the option topic, or give the frame a column named topic"
+        )
+    for name, kinds in (("value", _BYTES), ("key", _BYTES), ("topic", (StringType,))):
+        if name in places and not (name == "topic" and topic is not None):
+            _check(name, schema[name].dataType, kinds)
+    if "partition" in places:
+        _check("partition", schema["partition"].dataType, (IntegerType,))
+    if "headers" in places:
+        _check_headers(schema["headers"].dataType)
+    return RowShape(
+        places["value"],
+        places.get("key"),
+        None if topic is not None else places["topic"],
+        places.get("partition"),
+        places.get("headers"),
+    )
+
+
+def _names(schema: StructType) -> str:
+    return ", ".join(schema.names) or "none"
+
+
+def _check(name: str, found: DataType, wanted: tuple[type[DataType], ...]) -> None:
+    if not isinstance(found, wanted):
+        words = " or ".join(kind.typeName() for kind in wanted)
+        raise BadOption(
+            f"the column {name} must be {words}, not {found.simpleString()}; cast it first"
+        )
+
+
+def _check_headers(found: DataType) -> None:
+    """An array of structs of a string and a binary, by whatever nullability."""
+    element = found.elementType if isinstance(found, ArrayType) else None
+    fields = element.fields if isinstance(element, StructType) else []
+    kinds = [(field.name, type(field.dataType)) for field in fields]
+    if kinds != [("key", StringType), ("value", BinaryType)]:
+        raise BadOption(
+            "the column headers must be array<struct<key:string,value:binary>>, "
+            f"not {found.simpleString()}"
+        )
+
+
+class NullTopic(ValueError):  # noqa: N818 - named after what it is
+    """A row whose topic is null."""
+
+
+def rows(batch: pa.RecordBatch, shape: RowShape, topic: str | None) -> Iterator[ToWrite]:
+    """The batch's rows as records to be written.
+
+    Raises:
+        NullTopic: a row names no topic, and neither does the option.
+        BadOption: a header without a key, or a negative partition.
+    """
+    count = batch.num_rows
+
+    def column(place: int | None) -> list[Any]:
+        return [None] * count if place is None else batch.column(place).to_pylist()
+
+    topics = [topic] * count if shape.topic is None else column(shape.topic)
+    found = zip(
+        topics,
+        column(shape.key),
+        column(shape.value),
+        column(shape.partition),
+        column(shape.headers),
+        strict=True,
+    )
+    for named, key, value, partition, headers in found:
+        if named is None:
+            raise NullTopic(
+                "a row's topic is null: fill the column, or set the option topic for all rows"
+            )
+        if partition is not None and partition < 0:
+            raise BadOption(f"a row's partition is {partition}; it is a number from 0, or null")
+        yield ToWrite(named, key, value, partition, _headers(headers))
+
+
+def _headers(given: list[dict[str, Any] | None] | None) -> Headers:
+    found: Headers = []
+    for one in given or ():
+        if one is None or one["key"] is None:
+            raise BadOption("a header needs a key; this one has none")
+        found.append((one["key"], one["value"]))
+    return found

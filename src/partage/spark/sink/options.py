@@ -1,0 +1,230 @@
+"""The options of a write, by the names of Spark's Kafka connector and of Kafka's producer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from partage.client.addresses import BadAddress, parse_servers
+from partage.client.security.options import SecurityOptions
+from partage.spark.bounds import BadOption
+from partage.spark.kafka_options import PREFIX, SERVERS
+from partage.spark.security import NAMES as SECURITY_NAMES
+from partage.spark.security import parse_security
+from partage.spark.values import nearest, one_of, positive, truth
+
+log = logging.getLogger(__name__)
+
+#: Every option without the prefix ``kafka.``.
+KNOWN: Final = ("topic", "includeHeaders", "markRows")
+#: Spark's own, which reach every sink.
+_SPARKS: Final = frozenset({"checkpointlocation", "path", "querytype"})
+
+
+class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a write asked for; ``producer`` are librdkafka's properties."""
+
+    servers: str
+    topic: str | None
+    mark_rows: bool
+    producer: tuple[tuple[str, str], ...]
+    #: How long brokers may be out of reach, or a topic unknown, before a record is given up.
+    max_block_ms: int = 60_000
+
+
+def _at_least_zero(name: str, text: str) -> str:
+    if not text.strip().isascii() or not text.strip().isdigit():
+        raise BadOption(f"{name} takes a whole number, not {text!r}")
+    return text.strip()
+
+
+def _number(name: str, text: str) -> str:
+    return str(positive(name, text))
+
+
+def _truth(name: str, text: str) -> str:
+    return "true" if truth(name, text) else "false"
+
+
+def _codec(name: str, text: str) -> str:
+    return one_of(name, text, ("none", "gzip", "snappy", "lz4", "zstd"))
+
+
+def _acks(name: str, text: str) -> str:
+    """Fewer acknowledgements would lose records in silence."""
+    if one_of(name, text, ("all", "-1", "0", "1")) in ("0", "1"):
+        raise BadOption(f"{name}={text} may lose records; this sink waits for all")
+    return "all"
+
+
+def _idempotence(name: str, text: str) -> str:
+    if not truth(name, text):
+        raise BadOption(f"{name}=false may write records twice; this sink is always idempotent")
+    return "true"
+
+
+def _words(name: str, text: str) -> str:
+    return text.strip()
+
+
+#: Java's names, with librdkafka's, and how their text is read.
+_PRODUCER: Final[dict[str, tuple[str, Callable[[str, str], str]]]] = {
+    "acks": ("acks", _acks),
+    "batch.size": ("batch.size", _number),
+    "client.id": ("client.id", _words),
+    "compression.type": ("compression.type", _codec),
+    "connections.max.idle.ms": ("connections.max.idle.ms", _at_least_zero),
+    "delivery.timeout.ms": ("delivery.timeout.ms", _number),
+    "enable.idempotence": ("enable.idempotence", _idempotence),
+    "linger.ms": ("linger.ms", _at_least_zero),
+    "max.in.flight.requests.per.connection": ("max.in.flight", _number),
+    "max.request.size": ("message.max.bytes", _number),
+    "metadata.max.age.ms": ("metadata.max.age.ms", _number),
+    "reconnect.backoff.max.ms": ("reconnect.backoff.max.ms", _number),
+    "reconnect.backoff.ms": ("reconnect.backoff.ms", _number),
+    "request.timeout.ms": ("request.timeout.ms", _number),
+    "retries": ("retries", _number),
+    "retry.backoff.max.ms": ("retry.backoff.max.ms", _number),
+    "retry.backoff.ms": ("retry.backoff.ms", _number),
+    "socket.connection.setup.timeout.ms": ("socket.connection.setup.timeout.ms", _number),
+}
+_NO_EFFECT: Final = frozenset(
+    {
+        "auto.include.jmx.reporter",
+        "buffer.memory",
+        "client.dns.lookup",
+        "enable.metrics.push",
+        "metadata.max.idle.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "partitioner.ignore.keys",
+        "receive.buffer.bytes",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+        "ssl.keystore.password",
+        "ssl.truststore.password",
+    }
+)
+_REFUSED: Final = {
+    "interceptor.classes": "Java classes cannot be run here",
+    "key.serializer": "keys are bytes or text; make them with the DataFrame's functions",
+    "partitioner.class": "Java classes cannot be run here; give the rows a partition column",
+    "sasl.client.callback.handler.class": "Java classes cannot be run here",
+    "sasl.login.callback.handler.class": "Java classes cannot be run here",
+    "ssl.keystore.key": "a key is read from a file only; set kafka.ssl.keystore.location",
+    "transactional.id": "the sink writes at least once, without transactions",
+    "value.serializer": "values are bytes or text; make them with the DataFrame's functions",
+}
+#: Java's defaults where librdkafka's are others, and what is not to be chosen.
+_FIXED: Final = {
+    "enable.idempotence": "true",
+    "partitioner": "murmur2_random",  # as Java places keys
+    "log_level": "0",  # what goes wrong is raised
+    "message.max.bytes": str(1024 * 1024),
+    "linger.ms": "5",
+    "delivery.timeout.ms": "120000",
+    "queue.buffering.max.kbytes": "65536",
+}
+
+
+def parse_write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
+    """The options of ``df.write`` or ``df.writeStream``; names in any case.
+
+    Raises:
+        BadOption: it says which option, what is wrong with it, and what would be right.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    kafka = {
+        name.removeprefix(PREFIX): value
+        for name, value in options.items()
+        if name.startswith(PREFIX)
+    }
+    own = {name: text for name, text in options.items() if not name.startswith(PREFIX)}
+    for name in own.keys() - _SPARKS - {known.lower() for known in KNOWN}:
+        close = nearest(name, [*KNOWN, f"{PREFIX}{SERVERS}"])
+        raise BadOption(f"there is no option {name!r} for writing{close}")
+    if "includeheaders" in own:
+        truth("includeHeaders", own["includeheaders"])  # a column of headers is always written
+    topic = own.get("topic")
+    if topic is not None and not topic.strip():
+        raise BadOption("topic is empty; it takes the name of the topic to write to")
+    return WriteOptions(
+        servers=_servers(kafka),
+        topic=topic and topic.strip(),
+        mark_rows=truth("markRows", own["markrows"]) if "markrows" in own else is_stream,
+        producer=tuple(sorted(_producer(kafka).items())),
+        max_block_ms=positive(f"{PREFIX}max.block.ms", kafka.get("max.block.ms", "60000")),
+    )
+
+
+def _servers(kafka: Mapping[str, str]) -> str:
+    servers = kafka.get(SERVERS)
+    if servers is None:
+        raise BadOption(f"{PREFIX}{SERVERS} is missing; it says where the brokers are, HOST:PORT")
+    try:
+        parse_servers(servers)
+    except BadAddress as error:
+        raise BadOption(f"{PREFIX}{SERVERS}: {error}") from None
+    return servers
+
+
+def _producer(kafka: Mapping[str, str]) -> dict[str, str]:
+    known = {SERVERS, "max.block.ms", *_PRODUCER, *SECURITY_NAMES}
+    found = dict(_FIXED)
+    for name, text in kafka.items():
+        if name in _REFUSED:
+            raise BadOption(f"{PREFIX}{name} is not supported: {_REFUSED[name]}")
+        if name in _PRODUCER:
+            native, read = _PRODUCER[name]
+            found[native] = read(PREFIX + name, text)
+        elif name in _NO_EFFECT:
+            log.warning("%s%s has no effect on a partage sink", PREFIX, name)
+        elif name not in known:
+            hint = nearest(PREFIX + name, [PREFIX + one for one in (*known, *_NO_EFFECT)])
+            raise BadOption(f"{PREFIX}{name} is no setting that this sink knows{hint}")
+    found[SERVERS] = kafka[SERVERS]
+    return found | to_librdkafka(parse_security(kafka))
+
+
+def to_librdkafka(security: SecurityOptions) -> dict[str, str]:
+    """TLS and SASL in librdkafka's words."""
+    found = {"security.protocol": security.security_protocol.lower()}
+    if security.uses_tls:
+        named = {
+            "ssl.ca.location": security.ssl_cafile,
+            "ssl.ca.pem": security.ssl_cadata,
+            "ssl.certificate.location": security.ssl_certfile,
+            "ssl.key.location": security.ssl_keyfile or security.ssl_certfile,
+            "ssl.key.password": security.ssl_password,
+        }
+        found |= {name: text for name, text in named.items() if text is not None}
+        if not security.ssl_check_hostname:
+            found["ssl.endpoint.identification.algorithm"] = "none"
+    if security.uses_sasl:
+        found |= _sasl(security)
+    return found
+
+
+def _sasl(security: SecurityOptions) -> dict[str, str]:
+    endpoint = security.sasl_oauthbearer_token_endpoint_url
+    named = {
+        "sasl.mechanism": security.sasl_mechanism,
+        "sasl.username": security.sasl_username,
+        "sasl.password": security.sasl_password,
+        "sasl.oauthbearer.method": None if endpoint is None else "oidc",
+        "sasl.oauthbearer.token.endpoint.url": endpoint,
+        "sasl.oauthbearer.client.id": security.sasl_oauthbearer_client_credentials_client_id,
+        "sasl.oauthbearer.client.secret": (
+            security.sasl_oauthbearer_client_credentials_client_secret
+        ),
+        "sasl.oauthbearer.scope": security.sasl_oauthbearer_scope,
+    }
+    return {name: text for name, text in named.items() if text is not None}

@@ -1,0 +1,113 @@
+"""What Spark calls to write, on the driver and in tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from partage.spark.bounds import BadOption
+from partage.spark.sink.columns import RowShape, row_shape, rows
+from partage.spark.sink.marks import marked, task_name
+from partage.spark.sink.options import WriteOptions, parse_write_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task has written and the brokers have acknowledged."""
+
+    records: int
+
+
+def make_writer(
+    given: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> DataSourceArrowWriter:
+    """The writer of ``df.write``. Raises `BadOption`."""
+    if overwrite:
+        raise BadOption("a topic cannot be overwritten; write with .mode('append')")
+    options = parse_write_options(given, is_stream=False)
+    return BatchWriter(options, row_shape(schema, options.topic))
+
+
+def make_stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
+    """The writer of ``df.writeStream``, in any output mode: what comes is appended.
+
+    Raises:
+        BadOption: an option or a column is missing, or cannot be used.
+    """
+    options = parse_write_options(given, is_stream=True)
+    return StreamWriter(options, row_shape(schema, options.topic))
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a frame, at least once: a task that is tried again writes its rows again."""
+
+    def __init__(self, options: WriteOptions, shape: RowShape) -> None:
+        self._options = options
+        self._shape = shape
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Send a task's rows; runs on an executor. Raises as `_write`."""
+        return _write(iterator, self._options, self._shape)
+
+    def commit(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+        """All is acknowledged by now."""
+        log.info("wrote %d records", _records(messages))
+
+    def abort(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+        """What other tasks have written stays: topics are not transactional here."""
+        log.warning("a write failed; %d records of other tasks stay", _records(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream, at least once, each row with its mark."""
+
+    def __init__(self, options: WriteOptions, shape: RowShape) -> None:
+        self._options = options
+        self._shape = shape
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Send a task's rows; runs on an executor. Raises as `_write`."""
+        return _write(iterator, self._options, self._shape)
+
+    def commit(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """All is acknowledged by now."""
+        log.info("batch %d: wrote %d records", batchId, _records(messages))
+
+    def abort(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """What was written stays; the batch is run again, under the same marks."""
+        log.warning("batch %d failed; %d records of it stay", batchId, _records(messages))
+
+
+def _write(batches: Iterable[pa.RecordBatch], options: WriteOptions, shape: RowShape) -> Written:
+    """Send rows and wait for their acknowledgements.
+
+    Raises:
+        NotWritten: not all of them were acknowledged.
+        NullTopic: a row has no topic.
+        BadOption: a header without a key, a negative partition.
+    """
+    # Here and not above: planning needs no producer.
+    from partage.spark.sink.producing import write_all
+
+    records = chain.from_iterable(rows(batch, shape, options.topic) for batch in batches)
+    task = task_name() if options.mark_rows else None
+    return Written(write_all(records if task is None else marked(records, task), options))
+
+
+def _records(messages: Iterable[WriterCommitMessage | None]) -> int:
+    return sum(one.records for one in messages if isinstance(one, Written))

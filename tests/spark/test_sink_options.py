@@ -1,0 +1,282 @@
+"""The options and columns of a write, and the sending, without Spark."""
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql.types import StructType
+
+from partage.client.security.options import SecurityOptions
+from partage.spark.bounds import BadOption
+from partage.spark.sink.columns import NullTopic, ToWrite, row_shape, rows
+from partage.spark.sink.options import KNOWN, parse_write_options, to_librdkafka
+from partage.spark.sink.producing import NotWritten, Sending, write_all
+from partage.testing import BrokerProcess
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+
+
+def parse(is_stream=False, **given):
+    return parse_write_options(
+        SERVERS | {n.replace("__", "."): v for n, v in given.items()}, is_stream=is_stream
+    )
+
+
+def test_names_are_taken_in_any_case():
+    options = parse_write_options(
+        {"KAFKA.bootstrap.Servers": "h:1", "TOPIC": " t ", "kafka.Linger.MS": "0"}, is_stream=False
+    )
+    assert (options.servers, options.topic) == ("h:1", "t")
+    producer = dict(options.producer)
+    assert producer["linger.ms"] == "0"
+    assert producer["bootstrap.servers"] == "h:1"
+    assert producer["enable.idempotence"] == "true"
+    assert producer["partitioner"] == "murmur2_random"
+
+
+def test_only_streams_are_marked_unless_one_says_so():
+    assert [parse().mark_rows, parse(is_stream=True).mark_rows] == [False, True]
+    assert parse(markRows="true").mark_rows
+    assert not parse(is_stream=True, markRows="false").mark_rows
+
+
+def test_sparks_own_options_are_let_through():
+    assert parse(is_stream=True, checkpointLocation="/tmp/c", path="/p").topic is None
+
+
+@pytest.mark.parametrize(
+    ("given", "story"),
+    [
+        ({"topics": "t"}, "there is no option 'topics' for writing; did you mean topic"),
+        ({"topic": " "}, "topic is empty"),
+        ({"kafka__acks": "1"}, "kafka.acks=1 may lose records"),
+        ({"kafka__acks": "2"}, "kafka.acks takes all or -1 or 0 or 1, not '2'"),
+        ({"kafka__enable__idempotence": "false"}, "this sink is always idempotent"),
+        ({"kafka__transactional__id": "x"}, "at least once, without transactions"),
+        ({"kafka__partitioner__class": "x"}, "give the rows a partition column"),
+        ({"kafka__linger__ms": "-1"}, "kafka.linger.ms takes a whole number, not '-1'"),
+        ({"kafka__lingerms": "1"}, "kafka.lingerms is no setting.*did you mean kafka.linger.ms"),
+        ({"kafka__max__block__ms": "soon"}, "kafka.max.block.ms takes a whole number above zero"),
+        ({"kafka__compression__type": "rar"}, "takes none or gzip or snappy or lz4 or zstd"),
+        ({"kafka__bootstrap__servers": "h"}, "kafka.bootstrap.servers: "),
+        (
+            {"kafka__ssl__truststore__type": "PEM", "kafka__ssl__truststore__location": "/nowhere"},
+            "ssl_cafile has no effect with security_protocol=PLAINTEXT",
+        ),
+        ({"includeHeaders": "maybe"}, "includeHeaders takes true or false"),
+    ],
+)
+def test_what_is_wrong_is_said(given, story):
+    with pytest.raises(BadOption, match=story):
+        parse(**given)
+
+
+def test_servers_are_needed():
+    with pytest.raises(BadOption, match=r"kafka\.bootstrap.servers is missing"):
+        parse_write_options({}, is_stream=False)
+
+
+def test_settings_of_javas_alone_are_warned_of(caplog):
+    parse(kafka__buffer__memory="1")
+    assert "kafka.buffer.memory has no effect on a partage sink" in caplog.text
+
+
+def test_every_option_is_documented():
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    assert [name for name in KNOWN if f"`{name}`" not in page] == []
+
+
+def test_tls_and_sasl_in_librdkafkas_words():
+    security = SecurityOptions(
+        security_protocol="SASL_SSL",
+        ssl_cafile="/ca.pem",
+        ssl_certfile="/me.pem",
+        ssl_check_hostname=False,
+        sasl_mechanism="PLAIN",
+        sasl_username="alice",
+        sasl_password="s3cret",
+    )
+    assert to_librdkafka(security) == {
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.certificate.location": "/me.pem",
+        "ssl.key.location": "/me.pem",
+        "ssl.endpoint.identification.algorithm": "none",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "s3cret",
+    }
+    assert to_librdkafka(SecurityOptions()) == {"security.protocol": "plaintext"}
+
+
+def test_librdkafka_takes_what_it_is_given():
+    names = (
+        "batch.size",
+        "connections.max.idle.ms",
+        "delivery.timeout.ms",
+        "metadata.max.age.ms",
+        "max.in.flight.requests.per.connection",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "reconnect.backoff.max.ms",
+        "retries",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "socket.connection.setup.timeout.ms",
+        "linger.ms",
+        "max.request.size",
+    )
+    values = {f"kafka.{name}": "5000" for name in names} | {
+        "kafka.max.in.flight.requests.per.connection": "5",
+        "kafka.delivery.timeout.ms": "60000",
+        "kafka.client.id": "me",
+        "kafka.acks": "-1",
+        "kafka.compression.type": "zstd",
+    }
+    Sending(parse_write_options(SERVERS | values, is_stream=False)).end()
+    values["kafka.max.in.flight.requests.per.connection"] = "6"
+    with pytest.raises(NotWritten, match=r"no producer with these options: .*max\.in\.flight"):
+        Sending(parse_write_options(SERVERS | values, is_stream=False))
+
+
+def shape(ddl, topic=None):
+    return row_shape(schema(ddl), topic)
+
+
+def schema(text):
+    kinds = {"string": "string", "binary": "binary", "int": "integer", "long": "long"}
+    headers = {
+        "type": "array",
+        "containsNull": True,
+        "elementType": {
+            "type": "struct",
+            "fields": [
+                {"name": "key", "type": "string", "nullable": True, "metadata": {}},
+                {"name": "value", "type": "binary", "nullable": True, "metadata": {}},
+            ],
+        },
+    }
+    fields = [part.split(" ") for part in text.split(", ")]
+    return StructType.fromJson(
+        {
+            "fields": [
+                {"name": name, "type": kinds.get(kind, headers), "nullable": True, "metadata": {}}
+                for name, kind in fields
+            ]
+        }
+    )
+
+
+class TestColumns:
+    def test_they_are_found_wherever_they_are(self):
+        assert shape("x int, key string, value binary, topic string, headers h") == (
+            2,
+            1,
+            3,
+            None,
+            4,
+        )
+        assert shape("value string, partition int", "t") == (0, None, None, 1, None)
+
+    def test_the_topic_of_the_option_comes_first(self):
+        assert shape("value string, topic int", "t").topic is None
+
+    @pytest.mark.parametrize(
+        ("ddl", "topic", "story"),
+        [
+            ("key string, valu string", "t", "needs a column named value; this one has key, valu"),
+            ("value string", None, "the topic is missing: set the option topic"),
+            ("value int", "t", "the column value must be binary or string, not int; cast it"),
+            ("value string, key long", "t", "the column key must be binary or string, not bigint"),
+            ("value string, topic binary", None, "the column topic must be string, not binary"),
+            ("value string, partition long", "t", "partition must be integer, not bigint"),
+            ("value string, headers string", "t", "must be array<struct<key:string,value:binary>>"),
+        ],
+    )
+    def test_what_cannot_be_written_is_said(self, ddl, topic, story):
+        with pytest.raises(BadOption, match=story):
+            shape(ddl, topic)
+
+
+class TestRows:
+    def batch(self, **columns):
+        import pyarrow as pa
+
+        return pa.RecordBatch.from_pydict(columns)
+
+    def test_they_become_records(self):
+        batch = self.batch(
+            value=["a", None],
+            key=[b"k", None],
+            topic=["t", "u"],
+            partition=[None, 3],
+            headers=[[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None],
+        )
+        wanted = row_shape(
+            schema("value string, key binary, topic string, partition int, headers h"), None
+        )
+        assert list(rows(batch, wanted, None)) == [
+            ToWrite("t", b"k", "a", None, [("h", b"1"), ("h", None)]),
+            ToWrite("u", None, None, 3, []),
+        ]
+
+    def test_a_null_topic(self):
+        batch = self.batch(value=["a", "b"], topic=["t", None])
+        found = rows(batch, shape("value string, topic string"), None)
+        assert next(found).topic == "t"
+        with pytest.raises(NullTopic, match="set the option topic"):
+            next(found)
+
+    def test_a_negative_partition(self):
+        batch = self.batch(value=["a"], partition=[-1])
+        with pytest.raises(BadOption, match="a row's partition is -1"):
+            list(rows(batch, shape("value string, partition int", "t"), "t"))
+
+    @pytest.mark.parametrize("header", [None, {"key": None, "value": b"x"}])
+    def test_a_header_without_a_key(self, header):
+        import pyarrow as pa
+
+        kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(["a"]), pa.array([[header]], kind)], names=["value", "headers"]
+        )
+        with pytest.raises(BadOption, match="a header needs a key"):
+            list(rows(batch, shape("value string, headers h", "t"), "t"))
+
+
+class TestSending:
+    def write(self, servers, values, **given):
+        settings = {"kafka.bootstrap.servers": servers, "kafka.linger.ms": "0", "topic": "t"}
+        options = parse_write_options(settings | given, is_stream=False)
+        records = (ToWrite("t", None, value, None, []) for value in values)
+        return write_all(records, options)
+
+    def test_what_is_not_acknowledged_is_told(self):
+        with BrokerProcess() as broker:
+            servers = broker.bootstrap_servers
+            admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+            admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
+            limits = {"kafka.delivery.timeout.ms": "2000", "kafka.request.timeout.ms": "1000"}
+
+            def values():
+                yield b"while it lives"
+                broker.kill()
+                yield from [b"after it died"] * 10
+
+            with pytest.raises(NotWritten, match="records were not acknowledged; the first of"):
+                self.write(servers, values(), **limits)
+            broker.start()
+            # Another producer, with nothing of the failed write in it.
+            assert self.write(servers, [b"x"] * 5, **limits) == 5
+
+    def test_an_error_among_the_rows_leaves_nothing_behind(self):
+        with BrokerProcess() as broker:
+            servers = broker.bootstrap_servers
+
+            def values():
+                yield b"a"
+                raise ZeroDivisionError
+
+            with pytest.raises(ZeroDivisionError):
+                self.write(servers, values())
+            assert self.write(servers, [b"b"]) == 1

@@ -140,6 +140,36 @@ class TestRedundant:
         assert groups.kept(remaining, after) == 12
         assert sorted(counts(after).values()) == [5, 5, 6]
 
+    def test_who_comes_back_has_its_copies_again(self):
+        topics = groups.named(groups.topic("a", 12))
+        members = groups.members_of(dict.fromkeys(["m1", "m2", "m3"], "a"))
+        before = Redundant(2).assign(members, topics)
+        members = groups.owning(members, before)
+        remaining = left(members, "m3")
+        remaining = groups.owning(remaining, Redundant(2).assign(remaining, topics))
+        assert all(len(member.owned["a"]) == 12 for member in remaining)
+        had = {"a": before["m3"]["a"], "gone": [1]}
+        said = Redundant(2, copies=lambda: had).user_data(("a",), {}, -1)
+        back = Member(member_id="m3-again", topics=("a",), user_data=said)
+        after = Redundant(2).assign([*remaining, back], topics)
+        assert sorted(after["m3-again"]["a"]) == sorted(before["m3"]["a"])
+        assert sorted(counts(after).values()) == [8, 8, 8]
+
+    def test_copies_of_who_owns_nothing_are_filled_up_first(self):
+        topics = groups.named(groups.topic("a", 4))
+        members = [
+            Member(member_id="m1", topics=("a",), user_data=b'{"a":[2,3]}'),
+            Member(member_id="m2", topics=("a",), user_data=b'{"a":[0,1]}'),
+        ]
+        assert Redundant(1).assign(members, topics) == {"m1": {"a": [2, 3]}, "m2": {"a": [0, 1]}}
+
+    @pytest.mark.parametrize("data", [b"", b"?", b'{"a":"x"}', b'{"a":[99,-1],"b":[0]}', b"\xff"])
+    def test_copies_that_make_no_sense(self, data):
+        topics = groups.named(groups.topic("a", 4), groups.topic("b", 1))
+        members = [Member(member_id=f"m{n}", topics=("a",), user_data=data) for n in (1, 2, 3)]
+        given_out = Redundant(2).assign(members, topics)
+        check_assignment(members, topics, given_out, replicas=2)
+
     def test_no_replicas(self):
         with pytest.raises(ValueError, match="at least one member"):
             Redundant(0)

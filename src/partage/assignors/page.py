@@ -109,7 +109,8 @@ refused (`NotCoPartitioned`).""",
         text="""\
 `Redundant(replicas=2)`: each partition to several members, for copies that survive the loss of
 one. Only replicas of lost members are given anew, and of each member's to all others. Nothing is
-held back: a copy too many for a moment is no harm.""",
+held back: a copy too many for a moment is no harm. With `copies`, a function, members say what they
+have copies of anyway, as after a restart, and get those first.""",
         topics=_SEVEN,
         make=lambda _: Redundant(2),
     ),

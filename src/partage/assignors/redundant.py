@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import ClassVar
+
+import msgspec
 
 from partage.assignors.base import Assignment, Assignor, Member, RebalanceProtocol, Topic
 
@@ -17,6 +19,9 @@ class Redundant(Assignor):
     """``replicas`` members for each partition, or all subscribers if they are fewer.
 
     Nothing is held back: that a new replica begins while an old one still reads is as it should be.
+    ``copies`` gives what this member has copies of, by topic, whether it owns the partitions or
+    not: after a restart, or after some were moved away, it gets those first. It is called from the
+    client's thread, each time the member joins.
     """
 
     name: ClassVar[str] = "redundant"
@@ -25,18 +30,38 @@ class Redundant(Assignor):
         RebalanceProtocol.EAGER,
     )
 
-    def __init__(self, replicas: int = 2) -> None:
+    def __init__(
+        self, replicas: int = 2, copies: Callable[[], Mapping[str, Collection[int]]] | None = None
+    ) -> None:
         if replicas < 1:
             raise ValueError(f"each partition needs at least one member, not {replicas}")
         self.replicas = replicas
+        self._copies = copies
+
+    def user_data(
+        self, topics: Iterable[str], owned: Mapping[str, Sequence[int]], generation: int
+    ) -> bytes | None:
+        if self._copies is None:
+            return None
+        wanted = {topic: sorted(its) for topic, its in self._copies().items() if topic in topics}
+        return msgspec.json.encode(wanted)
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
         ordered = sorted(members, key=lambda member: member.order)
         placement = _Placement(ordered, topics, self.replicas)
         placement.keep()
+        placement.give_back()
         placement.fill()
         placement.level()
         return placement.shares()
+
+
+def copies_of(member: Member) -> dict[str, list[int]]:
+    """What a member says it has copies of; nothing if it says nothing sensible."""
+    try:
+        return msgspec.json.decode(member.user_data, type=dict[str, list[int]])
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return {}
 
 
 class _Placement:
@@ -72,6 +97,30 @@ class _Placement:
                 most = max(its, key=lambda position: (self.loads[position], position))
                 its.remove(most)
                 self.loads[most] -= 1
+
+    def give_back(self) -> None:
+        """Let members have what they have copies of already, where that does not burden them.
+
+        Where a replica is lacking, or one of its holders has more than the member would have.
+        """
+        for position, member in enumerate(self.members):
+            for name, partitions in copies_of(member).items():
+                of_topic = self.holders.get(name, []) if name in member.topics else []
+                for partition in dict.fromkeys(partitions):
+                    if 0 <= partition < len(of_topic) and position not in of_topic[partition]:
+                        self._give_back(name, partition, position)
+
+    def _give_back(self, name: str, partition: int, position: int) -> None:
+        its = self.holders[name][partition]
+        if len(its) >= self.wanted[name]:
+            most = max(its, key=self.loads.__getitem__)
+            if self.loads[most] <= self.loads[position] + 1:
+                return
+            its.remove(most)
+            self.loads[most] -= 1
+        its.append(position)
+        self.owned.add((name, partition, position))
+        self.loads[position] += 1
 
     def fill(self) -> None:
         """Give each partition the replicas that it lacks, to those who have least.

@@ -2,7 +2,8 @@
 
 `LeaderElection` has exactly one of several processes active, `WorkerPool` spreads units of work
 over processes and moves no more than must move; both on `partage.Membership`. `Processor` joins
-topics partition by partition, on `partage.Consumer`. `partage.recipes.blocking` has what there is
+topics partition by partition, `RedundantIndexer` keeps replicas of a search index; both on
+`partage.Consumer`. `partage.recipes.blocking` has what there is
 for code without asyncio.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from partage.assignors import NotCoPartitioned
 from partage.recipes.election import Leader, LeaderElection, Term
+from partage.recipes.indexer import RedundantIndexer
 from partage.recipes.pool import WorkerPool
 from partage.recipes.processor import Processor
 from partage.recipes.tasks import Task, TaskId
@@ -19,6 +21,7 @@ __all__ = [
     "LeaderElection",
     "NotCoPartitioned",
     "Processor",
+    "RedundantIndexer",
     "Task",
     "TaskId",
     "Term",

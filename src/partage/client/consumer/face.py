@@ -102,6 +102,10 @@ class Face:
         """The partitions that are paused."""
         return set(self._engine.paused())
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offsets after the last records handed out, where they are known by now."""
+        return self._engine.positions()
+
     # From where on.
 
     def seek(self, partition: Partition, offset: int) -> None:

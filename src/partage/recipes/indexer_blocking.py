@@ -1,0 +1,371 @@
+"""`partage.recipes.RedundantIndexer` for code without asyncio; the other runs it in a thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from partage.assignors import Redundant
+from partage.client.cluster import Cluster
+from partage.client.consumer import (
+    Batch,
+    OffsetAndMetadata,
+    RebalanceListener,
+    Record,
+    Records,
+    TooSlow,
+)
+from partage.client.consumer.blocking import Consumer
+from partage.client.consumer.options import parse_options
+from partage.client.errors import ClientError
+from partage.client.loop_thread import LoopThread
+from partage.client.topics import TopicPartition
+from partage.recipes.indexes import Document, Index, Indexes, text_of
+from partage.recipes.replicas import merged, read, write
+from partage.wire.types import ZERO_UUID
+
+log = logging.getLogger(__name__)
+
+_POLL_MS: Final = 200
+_RECORDS_MAX: Final = 10_000
+#: So many commits of the others may be waited for after a rebalance before they count as gone.
+_PATIENCE: Final = 3
+
+_OURS: Final = {
+    "group_id": "it is an argument by itself",
+    "enable_auto_commit": "positions are kept in the indexes",
+    "auto_offset_reset": "what an index lacks is read from the earliest offset on",
+    "partition_assignment_strategy": "it has an assignor of its own",
+}
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """What an indexer has done since it began, and what it has.
+
+    ``positions`` are the offsets of the next records, by partition; ``rebuilt`` are partitions
+    whose indexes were of no use any more.
+    """
+
+    records: int = 0
+    documents: int = 0
+    bytes: int = 0
+    rebalances: int = 0
+    rebuilt: int = 0
+    positions: Mapping[TopicPartition, int] = {}
+
+
+class RedundantIndexer:
+    """The same as `partage.recipes.RedundantIndexer`, which see, blocking::
+
+    with RedundantIndexer(servers, "search", ["flights"], "indexes/a") as indexer:
+        indexer.run()
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        topics: Iterable[str],
+        indexes: Indexes | Path | str,
+        *,
+        replicas: int = 2,
+        text: Callable[[Record], str | None] = text_of,
+        commit_interval_ms: int = 5_000,
+        state_cleanup_delay_ms: int = 600_000,
+        **options: Any,
+    ) -> None:
+        for name, why in _OURS.items():
+            if name in options:
+                raise TypeError(f"an indexer takes no {name}: {why}")
+        if commit_interval_ms < 1 or state_cleanup_delay_ms < 0:
+            raise ValueError("commit_interval_ms is 1 or more, state_cleanup_delay_ms 0 or more")
+        self._topics = _listed(topics)
+        self._text = text
+        self._every_s = commit_interval_ms / 1000
+        self._cleanup_delay_ms = state_cleanup_delay_ms
+        self._servers, self._client = bootstrap_servers, parse_options(options)[1]
+        self._generation = -1
+        self._rebalanced_at_s = self._commit_at_s = time.monotonic()
+        self._held: dict[TopicPartition, Index] = {}
+        self._progress = Progress()
+        self._is_placed = self._stops = self._is_closing = False
+        self._indexes = _opened(indexes)
+        try:
+            assignor = _Replicated(replicas, self._indexes.copies, self._placed)
+            settled = {"max_poll_records": _RECORDS_MAX, "auto_offset_reset": "earliest", **options}
+            settled |= {"group_id": group_id, "enable_auto_commit": False}
+            settled |= {"partition_assignment_strategy": [assignor]}
+            self._consumer = Consumer(bootstrap_servers, **settled)
+        except BaseException:
+            self._indexes.close()
+            raise
+
+    # What is so.
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer underneath."""
+        return self._consumer
+
+    @property
+    def progress(self) -> Progress:
+        """What was done so far; may be asked for from any thread."""
+        return self._progress
+
+    def stop(self) -> None:
+        """Have `run` return when what it has in hand is indexed; may be called from anywhere."""
+        self._stops = True
+
+    # Running.
+
+    def start(self) -> None:
+        """Subscribe; joining begins with `run`. Raises `UnknownTopic` for one that is not there."""
+        for topic in self._topics:
+            self._consumer.partitions_of(topic)
+        self._consumer.subscribe(self._topics, _Listener(self))
+
+    def run(
+        self, *, to_end: bool = False, on_progress: Callable[[Progress], None] | None = None
+    ) -> None:
+        """Index until `stop`; with ``to_end`` up to what there is now, of what becomes our share.
+
+        Raises:
+            SearchIndexError: an index could not be written.
+            ClientError: as `partage.Consumer.poll`.
+        """
+        self._stops = False
+        ends = self._ends() if to_end else None
+        while not self._stops:
+            records = self._poll()
+            for batch in records.batches:
+                self._add(batch)
+            if not records:
+                self._pass_over()
+            self._look_after()
+            if on_progress is not None:
+                on_progress(self._progress)
+            if ends is not None and not records and self._has_reached(ends):
+                break
+        self._show()
+
+    def close(self) -> None:
+        """Leave, and let go of the indexes; they stay to be searched."""
+        self._is_closing = True
+        try:
+            self._consumer.close()
+        finally:
+            self._indexes.close()
+            self._held.clear()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Records.
+
+    def _poll(self) -> Records:
+        try:
+            return self._consumer.poll(_POLL_MS)
+        except TooSlow as error:
+            log.warning("an indexer begins anew: %s", error)
+            return Records()
+
+    def _add(self, batch: Batch) -> None:
+        partition = batch.topic_partition
+        index = self._held[partition]
+        if index.position is not None and batch.from_offset < index.position:
+            index = self._rebuilt(partition)
+        records = batch.records()
+        documents = list(self._documents(records))
+        index.add(documents, batch.next_offset)
+        done = self._progress
+        self._progress = msgspec.structs.replace(
+            done,
+            records=done.records + len(records),
+            documents=done.documents + len(documents),
+            bytes=done.bytes + sum(len(record.value or b"") for record in records),
+            positions={**done.positions, partition: batch.next_offset},
+        )
+
+    def _documents(self, records: Iterable[Record]) -> Iterator[Document]:
+        for record in records:
+            try:
+                text = self._text(record)
+            except Exception as error:
+                error.add_note(f"for {record.topic}-{record.partition} at {record.offset}")
+                raise
+            if text is not None:
+                yield Document(record.offset, record.timestamp, record.key, text)
+
+    def _rebuilt(self, partition: TopicPartition) -> Index:
+        """The log is another one than the index was made from: it has been read anew."""
+        log.warning("%s was cut off or made anew: its index is built anew too", partition)
+        self._indexes.remove(partition)
+        self._held[partition] = self._indexes.open(partition, self._topic_ids()[partition.topic])
+        self._note(rebuilt=self._progress.rebuilt + 1)
+        return self._held[partition]
+
+    def _pass_over(self) -> None:
+        """Go past what has no records: compacted away, or of transactions."""
+        positions = self._consumer.positions()
+        for partition, index in self._held.items():
+            position = positions.get(partition, 0)
+            if position > (index.position or 0):
+                index.add((), position)
+                self._note(positions={**self._progress.positions, partition: position})
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        partitions = [p for topic in self._topics for p in self._consumer.partitions_of(topic)]
+        return self._consumer.end_offsets(partitions)
+
+    def _has_reached(self, ends: Mapping[TopicPartition, int]) -> bool:
+        return self._is_placed and all(
+            (index.position or 0) >= ends.get(partition, 0)
+            for partition, index in self._held.items()
+        )
+
+    # What is held.
+
+    def begin(self, partitions: Collection[TopicPartition]) -> None:
+        """These are here now: each goes on where its index is."""
+        ids = self._topic_ids() if partitions else {}
+        for partition in sorted(partitions):
+            index = self._indexes.open(partition, ids[partition.topic])
+            self._held[partition] = index
+            if index.position is None:
+                self._consumer.seek_to_beginning(partition)
+            else:
+                self._consumer.seek(partition, index.position)
+        self._is_placed = True
+        self._note(rebalances=self._progress.rebalances + 1, positions=self._positions())
+
+    def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Others keep these now; what is here stays for a while, in case they come back."""
+        for partition in partitions:
+            if self._held.pop(partition, None) is not None and not self._is_closing:
+                self._indexes.retire(partition)
+        self._note(positions=self._positions())
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {partition: index.position or 0 for partition, index in self._held.items()}
+
+    def _note(self, **changes: Any) -> None:
+        self._progress = msgspec.structs.replace(self._progress, **changes)
+
+    def _topic_ids(self) -> dict[str, str]:
+        """The topics' ids: one that was made anew has another."""
+        thread = LoopThread("partage-indexer")
+        try:
+            return thread.call(_topic_ids(self._servers, self._client, self._topics))
+        finally:
+            thread.stop()
+
+    # What is due now and then.
+
+    def _placed(self, generation: int) -> None:
+        """In the consumer's thread: a rebalance is over."""
+        self._generation = generation
+        self._rebalanced_at_s = time.monotonic()
+
+    def _look_after(self) -> None:
+        if time.monotonic() < self._commit_at_s:
+            return
+        self._commit_at_s = time.monotonic() + self._every_s
+        self._show()
+        for partition in self._indexes.remove_retired(self._cleanup_delay_ms):
+            log.info("the index of %s is removed: others keep it", partition)
+
+    def _show(self) -> None:
+        """Commit the least position of each partition's replicas; nobody depends on it."""
+        if not self._held:
+            return
+        since_s = time.monotonic() - self._rebalanced_at_s
+        try:
+            before = self._consumer.committed(self._held)
+            offsets: dict[TopicPartition | tuple[str, int], OffsetAndMetadata] = {}
+            for partition, index in self._held.items():
+                last = before[partition]
+                said = merged(
+                    {} if last is None else read(last.metadata),
+                    self._indexes.name,
+                    self._generation,
+                    index.position or 0,
+                    hears_others=since_s < _PATIENCE * self._every_s,
+                )
+                offsets[partition] = OffsetAndMetadata(*write(said))
+            self._consumer.commit(offsets)
+        except ClientError as error:  # a rebalance, mostly
+            log.info("an indexer's offsets: %s", error)
+
+
+class _Replicated(Redundant):
+    """Redundant, with what is on the disk, and word of each generation."""
+
+    def __init__(
+        self,
+        replicas: int,
+        copies: Callable[[], Mapping[str, Collection[int]]],
+        placed: Callable[[int], None],
+    ) -> None:
+        super().__init__(replicas, copies)
+        self._placed = placed
+
+    def on_assignment(self, assignment: Mapping[str, Sequence[int]], generation: int) -> None:
+        self._placed(generation)
+
+
+class _Listener(RebalanceListener):
+    """What the group tells an indexer."""
+
+    def __init__(self, indexer: RedundantIndexer) -> None:
+        self._indexer = indexer
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._indexer.give_up(partitions)
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._indexer.begin(partitions)
+
+
+def _opened(indexes: Indexes | Path | str) -> Indexes:
+    if isinstance(indexes, Indexes):
+        return indexes
+    from partage.recipes.sqlite_indexes import SqliteIndexes  # not every Python has SQLite
+
+    return SqliteIndexes(indexes)
+
+
+def _listed(topics: Iterable[str]) -> list[str]:
+    if isinstance(topics, str):
+        raise ValueError(f"topics are a list: [{topics!r}]")
+    found = list(dict.fromkeys(topics))
+    if not found:
+        raise ValueError("an indexer needs one topic at least")
+    return found
+
+
+async def _topic_ids(servers: str, options: Any, topics: Sequence[str]) -> dict[str, str]:
+    async with Cluster(servers, options) as cluster:
+        found = await cluster.topics(topics)
+        return {
+            name: "" if topic.topic_id == ZERO_UUID else topic.topic_id.hex()
+            for name, topic in found.items()
+        }

@@ -1,0 +1,193 @@
+"""Searching what `partage.recipes.sqlite_indexes` keeps, also while it is written."""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from partage.client.topics import TopicPartition
+from partage.recipes.indexes import SearchIndexError
+from partage.recipes.sqlite_indexes import (
+    SUFFIX,
+    IndexFailed,
+    check_format,
+    check_fts5,
+    failing,
+    partition_of,
+)
+
+_SEARCH: Final = """
+SELECT d."offset", d.timestamp, d.key, d.text, -bm25(words)
+FROM words JOIN documents d ON d."offset" = words.rowid
+WHERE words MATCH ? ORDER BY rank, d."offset" LIMIT ?
+"""
+
+
+class NothingToSearch(SearchIndexError):  # noqa: N818 - named after what is, as all of these
+    """A directory without indexes, or without any of the topics asked for."""
+
+
+class BadQuery(SearchIndexError, ValueError):  # noqa: N818
+    """A query that FTS5 does not understand."""
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that was found. ``score`` is higher the better it fits (BM25, by partition)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: str | None
+    text: str
+    score: float
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is of one partition: ``position`` is the next record's offset, 0 at first."""
+
+    topic: str
+    partition: int
+    documents: int
+    position: int
+    path: str
+
+
+def search(
+    directory: Path | str,
+    query: str,
+    *,
+    limit: int = 10,
+    topics: Collection[str] | None = None,
+    is_fts5: bool = False,
+) -> list[Hit]:
+    """The best ``limit`` records, of one member's directory or of several in it.
+
+    All words of the query have to be there; those between double quotes one after the other, and
+    one that ends with ``*`` as the beginning of a word. With ``is_fts5`` the query is in FTS5's own
+    language (AND, OR, NOT, NEAR).
+
+    Raises:
+        NothingToSearch, BadQuery, NoFullTextSearch, IndexFailed.
+    """
+    if limit < 1:
+        raise BadQuery(f"a search is for one record at least, not {limit}")
+    wanted = query if is_fts5 else words(query)
+    found: list[Hit] = []
+    for partition, path in _chosen(Path(directory), topics):
+        with _reading(path) as connection:
+            try:
+                rows = connection.execute(_SEARCH, (wanted, limit)).fetchall()
+            except sqlite3.OperationalError as error:
+                raise _bad(query, error) or error from None
+        found += [_hit(partition, row) for row in rows]
+    return heapq.nsmallest(limit, found, key=_rank)
+
+
+def _rank(hit: Hit) -> tuple[float, str, int, int]:
+    return -hit.score, hit.topic, hit.partition, hit.offset
+
+
+def held(directory: Path | str, topics: Collection[str] | None = None) -> list[Held]:
+    """What a search looks through, partition by partition; raises as `search`."""
+    return [_held(partition, path) for partition, path in _chosen(Path(directory), topics)]
+
+
+def words(query: str) -> str:
+    """A query of plain words in FTS5's language: each quoted, so that nothing else is meant by it.
+
+    Raises:
+        BadQuery: there are none, or a quote is not ended.
+    """
+    parts = query.split('"')
+    if len(parts) % 2 == 0:
+        raise BadQuery(f"the query {query!r} has a quote that does not end")
+    terms: list[str] = []
+    for number, part in enumerate(parts):
+        pieces = [part] if number % 2 else part.split()
+        terms += [piece for piece in pieces if any(map(str.isalnum, piece))]
+    if not terms:
+        raise BadQuery(f"the query {query!r} has no words to look for")
+    return " ".join(f'"{term.removesuffix("*")}"{"*" * term.endswith("*")}' for term in terms)
+
+
+def _chosen(directory: Path, topics: Collection[str] | None) -> list[tuple[TopicPartition, Path]]:
+    """One index of each partition; where several members have it, the one that is furthest."""
+    check_fts5()
+    if not directory.is_dir():
+        raise NothingToSearch(f"there is no directory {directory}")
+    best: dict[TopicPartition, tuple[int, Path]] = {}
+    for path in sorted(directory.rglob(f"*{SUFFIX}")):
+        partition = partition_of(path)
+        if partition is None or (topics is not None and partition.topic not in topics):
+            continue
+        try:
+            with _reading(path) as connection:
+                position, retired = connection.execute(
+                    "SELECT coalesce(position, 0), retired_at_ms FROM state"
+                ).fetchone()
+        except IndexFailed:
+            if not path.exists():
+                continue  # it was removed meanwhile
+            raise
+        if retired is None and position > best.get(partition, (-1, path))[0]:
+            best[partition] = position, path
+    if not best:
+        named = f" of {', '.join(sorted(topics))}" if topics else ""
+        raise NothingToSearch(
+            f"there is no index{named} in {directory}; partage pipeline index makes them"
+        )
+    return [(partition, best[partition][1]) for partition in sorted(best)]
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    with failing(path):
+        # Not read-only for SQLite: after a crash, whoever comes first has to bring its
+        # write-ahead log in order. Where that is impossible there is nobody who writes.
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
+        try:
+            connection.execute("PRAGMA query_only = ON")
+            check_format(connection, path)
+            yield connection
+        finally:
+            connection.close()
+
+
+def _bad(query: str, error: sqlite3.OperationalError) -> BadQuery | None:
+    said = str(error)
+    if said.startswith(("fts5:", "no such column", "unterminated", "unknown special query")):
+        return BadQuery(f"the query {query!r} is not in FTS5's language: {said}")
+    return None
+
+
+def _hit(partition: TopicPartition, row: tuple[int, int, bytes | None, str, float]) -> Hit:
+    offset, timestamp, key, text, score = row
+    return Hit(
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=offset,
+        timestamp=timestamp,
+        key=None if key is None else key.decode(errors="replace"),
+        text=text,
+        score=score,
+    )
+
+
+def _held(partition: TopicPartition, path: Path) -> Held:
+    with _reading(path) as connection:
+        (documents,) = connection.execute("SELECT count(*) FROM documents").fetchone()
+        (position,) = connection.execute("SELECT coalesce(position, 0) FROM state").fetchone()
+    return Held(
+        topic=partition.topic,
+        partition=partition.partition,
+        documents=documents,
+        position=position,
+        path=str(path),
+    )

@@ -1,0 +1,330 @@
+"""Search indexes with replicas: all of it in each, kept through losses, and found."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from client.peer import create_topic, delete_records, delete_topic, produce
+from partage.client import UnknownTopic
+from partage.client.consumer import UnknownOption
+from partage.client.topics import TopicPartition
+from partage.recipes import RedundantIndexer
+from partage.recipes.blocking import RedundantIndexer as BlockingIndexer
+from partage.recipes.searching import search
+from partage.recipes.sqlite_indexes import DirectoryInUse, IndexFailed
+from partage.sync import Consumer
+
+from .rounds import QUICK, run
+
+pytestmark = pytest.mark.timeout(180)
+PARTITIONS = 6
+EVERYTHING = [TopicPartition("t", n) for n in range(PARTITIONS)]
+
+
+@pytest.fixture
+def servers(partage_broker):
+    create_topic(partage_broker.bootstrap_servers, "t", PARTITIONS)
+    return partage_broker.bootstrap_servers
+
+
+def fill(servers, begin, end, topic="t", partitions=PARTITIONS):
+    for partition in range(partitions):
+        rows = [{"value": b"word%d" % n, "partition": partition} for n in range(begin, end)]
+        produce(servers, topic, rows)
+
+
+def texts(directory, partition, topic="t"):
+    """What an index holds, read from the file itself: its documents by offset, its position."""
+    path = directory / f"{topic}-{partition}.index"
+    with sqlite3.connect(path) as connection:
+        rows = dict(connection.execute('SELECT "offset", text FROM documents').fetchall())
+        (position,) = connection.execute("SELECT position FROM state").fetchone()
+        (words,) = connection.execute("SELECT count(*) FROM words WHERE words MATCH 'word*'")
+    connection.close()
+    assert words == (len(rows),)
+    return rows, position
+
+
+def is_whole(directory, partition, count):
+    """Whether an index is the truth; its documents are always as its position says."""
+    rows, position = texts(directory, partition)
+    assert rows == {n: f"word{n}" for n in range(position or 0)}
+    return position == count
+
+
+class Keeper:
+    """An indexer that runs in a thread until it is stopped."""
+
+    def __init__(self, servers, directory, **options):
+        self.directory = directory
+        settled = {
+            **QUICK,
+            "fetch_max_wait_ms": 50,
+            "commit_interval_ms": 100,
+            "max_poll_records": 50,
+            **options,
+        }
+        self.indexer = BlockingIndexer(servers, "search", ["t"], directory, **settled)
+        self.error = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            with self.indexer:
+                self.indexer.run()
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def positions(self):
+        return {p.partition: at for p, at in self.indexer.progress.positions.items()}
+
+    def is_done(self, count):
+        return all(at == count for at in self.positions.values())
+
+    def stop(self):
+        self.indexer.stop()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        return self.error
+
+    def ended(self):
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        return self.error
+
+
+@pytest.fixture
+def keeper_of(servers, tmp_path):
+    keepers = []
+
+    def make(name, **options):
+        keepers.append(Keeper(servers, tmp_path / name, **options))
+        return keepers[-1]
+
+    yield make
+    for keeper in keepers:
+        keeper.stop()
+
+
+def until(holds, *keepers, within_s=45.0):
+    give_up = time.monotonic() + within_s
+    while not holds():
+        for keeper in keepers:
+            assert keeper.error is None, keeper.error
+        assert time.monotonic() < give_up, [keeper.positions for keeper in keepers]
+        time.sleep(0.02)
+
+
+def replicated(times, count, *keepers):
+    """Whether each partition is with so many members, and with each of them all of it."""
+    having = [number for keeper in keepers for number in keeper.positions]
+    return sorted(having) == sorted([*range(PARTITIONS)] * times) and all(
+        keeper.is_done(count) for keeper in keepers
+    )
+
+
+def committed(servers):
+    with Consumer(servers, group_id="search") as consumer:
+        found = consumer.committed(EVERYTHING)
+    return [None if each is None else each.offset for each in found.values()]
+
+
+def test_up_to_the_end_and_then_it_is_searched(servers, tmp_path):
+    fill(servers, 0, 40)
+    seen = []
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+        indexer.run(to_end=True, on_progress=seen.append)
+        assert indexer.progress.documents == 40 * PARTITIONS
+        assert seen[-1] == indexer.progress
+    hits = search(tmp_path, "word7")
+    assert sorted((hit.partition, hit.offset) for hit in hits) == [(n, 7) for n in range(6)]
+    assert all(is_whole(tmp_path / "a", n, 40) for n in range(PARTITIONS))
+    assert committed(servers) == [40] * PARTITIONS
+
+
+def test_it_goes_on_where_the_index_is_whatever_the_group_says(servers, tmp_path):
+    fill(servers, 0, 20)
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+        indexer.run(to_end=True)
+    fill(servers, 20, 30)
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+        indexer.run(to_end=True)
+        assert indexer.progress.records == 10 * PARTITIONS
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "b", **QUICK) as indexer:
+        indexer.run(to_end=True)  # a replica without local state builds it all
+        assert indexer.progress.records == 30 * PARTITIONS
+    for name in "ab":
+        assert all(is_whole(tmp_path / name, n, 30) for n in range(PARTITIONS))
+
+
+def test_replicas_are_kept_through_a_loss_and_a_return(keeper_of, servers):
+    fill(servers, 0, 50)
+    one, two, three = (keeper_of(name) for name in ("one", "two", "three"))
+    until(lambda: replicated(2, 50, one, two, three), one, two, three)
+    assert all(len(each.positions) == 4 for each in (one, two, three))
+    its = set(three.positions)
+    assert three.stop() is None
+    fill(servers, 50, 60)
+    until(lambda: replicated(2, 60, one, two), one, two)
+    again = keeper_of("three")
+    until(lambda: len(again.positions) == 4, one, two, again)
+    until(lambda: replicated(2, 60, one, two, again), one, two, again)
+    assert set(again.positions) == its  # what it has copies of
+    assert again.indexer.progress.records == 10 * len(its)
+    for keeper in (one, two, again):
+        assert keeper.stop() is None
+        assert all(is_whole(keeper.directory, number, 60) for number in keeper.positions)
+
+
+def test_a_member_whose_session_ends_has_its_indexes_back(keeper_of, servers, partage_broker):
+    fill(servers, 0, 30)
+    one, two = keeper_of("one", client_id="one"), keeper_of("two")
+    until(lambda: replicated(2, 30, one, two), one, two)
+    before = one.indexer.progress.rebalances
+    partage_broker.faults.expire("search", client_id="one")
+    until(lambda: one.indexer.progress.rebalances > before, one, two)
+    fill(servers, 30, 40)
+    until(lambda: replicated(2, 40, one, two), one, two)
+    assert one.indexer.progress.records == 40 * PARTITIONS
+
+
+class Slow:
+    """Lets a replica come no further than so many documents."""
+
+    def __init__(self):
+        self.gate = threading.Event()
+
+    def __call__(self, record):
+        if record.offset >= 20:
+            self.gate.wait(60)
+        return record.value.decode()
+
+
+def test_the_groups_offset_is_the_least_of_the_replicas(keeper_of, servers):
+    fill(servers, 0, 20)
+    slow = Slow()
+    one, two = keeper_of("one"), keeper_of("two", text=slow)
+    until(lambda: replicated(2, 20, one, two), one, two)
+    until(lambda: committed(servers) == [20] * PARTITIONS, one, two)
+    fill(servers, 20, 40)
+    until(lambda: one.is_done(40), one)
+    time.sleep(0.3)  # one commits at least once more
+    assert committed(servers) == [20] * PARTITIONS
+    slow.gate.set()
+    until(lambda: committed(servers) == [40] * PARTITIONS, one, two)
+    assert two.stop() is None
+    fill(servers, 40, 50)
+    until(lambda: committed(servers) == [50] * PARTITIONS, one)  # who is gone does not count
+
+
+def test_a_topic_that_is_made_anew_is_indexed_anew(keeper_of, servers, tmp_path):
+    fill(servers, 0, 30)
+    one = keeper_of("one", metadata_max_age_ms=200, unknown_topic_wait_ms=30_000)
+    until(lambda: len(one.positions) == PARTITIONS and one.is_done(30), one)
+    delete_topic(servers, "t")
+    create_topic(servers, "t", PARTITIONS)
+    fill(servers, 0, 10)
+    until(lambda: one.positions == dict.fromkeys(range(PARTITIONS), 10), one)
+    assert one.stop() is None
+    assert all(is_whole(tmp_path / "one", n, 10) for n in range(PARTITIONS))
+    delete_topic(servers, "t")
+    create_topic(servers, "t", PARTITIONS)  # this time nobody looks
+    fill(servers, 0, 50)
+    again = keeper_of("one")
+    until(lambda: again.positions == dict.fromkeys(range(PARTITIONS), 50), again)
+    assert again.stop() is None
+    assert all(is_whole(tmp_path / "one", n, 50) for n in range(PARTITIONS))
+
+
+def test_records_that_are_gone_leave_a_gap(servers, tmp_path):
+    fill(servers, 0, 10)
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+        indexer.run(to_end=True)
+    fill(servers, 10, 30)
+    delete_records(servers, "t", 20)
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+        indexer.run(to_end=True)
+        assert indexer.progress.rebuilt == 0
+    rows, position = texts(tmp_path, 0)
+    assert sorted(rows) == [*range(10), *range(20, 30)]
+    assert position == 30
+    assert is_whole(tmp_path, 1, 30)
+
+
+def test_what_is_left_out_and_what_cannot_be_read(servers, tmp_path):
+    produce(servers, "t", [{"value": v, "partition": 0} for v in (b"word0", None, b"\xffword2")])
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+        indexer.run(to_end=True)
+        assert (indexer.progress.records, indexer.progress.documents) == (3, 2)
+    assert texts(tmp_path / "a", 0) == ({0: "word0", 2: "�word2"}, 3)
+
+    def text(record):
+        return record.value.decode()
+
+    with BlockingIndexer(servers, "x", ["t"], tmp_path / "b", text=text, **QUICK) as indexer:
+        with pytest.raises(AttributeError) as raised:
+            indexer.run(to_end=True)
+        assert raised.value.__notes__ == ["for t-0 at 1"]
+    assert texts(tmp_path / "b", 0) == ({}, None)  # nothing half-done
+
+
+def test_an_index_that_cannot_be_written_ends_it(servers, tmp_path):
+    fill(servers, 0, 5)
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+        indexer.run(to_end=True)
+        with sqlite3.connect(tmp_path / "t-3.index") as connection:
+            connection.execute("DROP TABLE documents")
+        connection.close()
+        fill(servers, 5, 6)
+        with pytest.raises(IndexFailed, match=r"t-3.index: no such table"):
+            indexer.run(to_end=True)
+
+
+def test_on_asyncio_it_runs_until_it_is_stopped_or_cancelled(servers, tmp_path):
+    async def main():
+        fill(servers, 0, 10)
+        async with RedundantIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+            await indexer.run(to_end=True)
+            assert indexer.progress.documents == 10 * PARTITIONS
+            running = asyncio.create_task(indexer.run())
+            await asyncio.to_thread(fill, servers, 10, 20)
+            while indexer.progress.documents < 20 * PARTITIONS:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            indexer.stop()
+            await running
+            running = asyncio.create_task(indexer.run())
+            await asyncio.sleep(0.01)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+
+    run(main())
+    assert all(is_whole(tmp_path, n, 20) for n in range(PARTITIONS))
+
+
+@pytest.mark.parametrize("face", [RedundantIndexer, BlockingIndexer])
+def test_what_it_does_not_take(servers, tmp_path, face):
+    with pytest.raises(TypeError, match="takes no auto_offset_reset: what an index lacks"):
+        face(servers, "g", ["t"], tmp_path, auto_offset_reset="latest")
+    with pytest.raises(UnknownOption, match="session_timeout_ms"):
+        face(servers, "g", ["t"], tmp_path, session_timeout=1)
+    with pytest.raises(ValueError, match="at least one member"):
+        face(servers, "g", ["t"], tmp_path, replicas=0)
+    with pytest.raises(ValueError, match=r"topics are a list: \['t'\]"):
+        face(servers, "g", "t", tmp_path)
+    with pytest.raises(ValueError, match="one topic at least"):
+        face(servers, "g", [], tmp_path)
+    with pytest.raises(ValueError, match="commit_interval_ms"):
+        face(servers, "g", ["t"], tmp_path, commit_interval_ms=0)
+    with BlockingIndexer(servers, "g", ["t"], tmp_path), pytest.raises(DirectoryInUse):
+        face(servers, "g", ["t"], tmp_path)
+    with pytest.raises(UnknownTopic), BlockingIndexer(servers, "g", ["tt"], tmp_path):
+        pass
+    BlockingIndexer(servers, "g", ["t"], tmp_path).close()

@@ -1,0 +1,67 @@
+"""The offset that a group shows is the least of the replicas', whoever commits."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partage.recipes.replicas import merged, read, write
+
+
+class Shown:
+    """A partition's committed offset, as several members commit it."""
+
+    def __init__(self):
+        self.offset, self.metadata = 0, ""
+
+    def by(self, name, generation, position, hears_others=True):
+        said = merged(read(self.metadata), name, generation, position, hears_others=hears_others)
+        self.offset, self.metadata = write(said)
+        return self.offset
+
+
+def test_the_least_counts():
+    shown = Shown()
+    assert shown.by("a", 1, 10) == 10
+    assert shown.by("b", 1, 4) == 4
+    assert shown.by("a", 1, 20) == 4
+    assert shown.by("b", 1, 30) == 20
+
+
+def test_who_is_gone_counts_until_the_others_have_had_time_to_speak_up():
+    shown = Shown()
+    shown.by("a", 1, 10)
+    shown.by("b", 1, 4)
+    assert shown.by("a", 2, 12) == 4
+    assert shown.by("a", 2, 15, hears_others=False) == 15
+    assert shown.by("c", 2, 0) == 0
+    assert shown.by("a", 2, 15, hears_others=False) == 0
+
+
+def test_a_member_that_lags_behind_a_rebalance_forgets_nobody():
+    shown = Shown()
+    shown.by("b", 3, 7)
+    assert shown.by("a", 2, 9, hears_others=False) == 7
+
+
+def test_metadata_of_others_is_no_position():
+    for metadata in ("", "note", "[1]", '{"a":1}', '{"a":[1]}', "\ud800"):
+        assert read(metadata) == {}
+
+
+def test_metadata_stays_within_kafkas_bound():
+    shown = Shown()
+    for number in range(200):
+        shown.by(f"{number:08x}", 2**31 - 1, 2**62 - number)
+    assert len(shown.metadata) <= 4096
+    assert shown.offset == 2**62 - 199
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3), st.integers(0, 100)), min_size=1)
+)
+def test_while_all_are_heard_it_is_the_minimum_of_what_each_said_last(steps):
+    shown, last = Shown(), {}
+    for name, generation, position in steps:
+        last[name] = position
+        assert shown.by(name, generation, position) == min(last.values())

@@ -1,0 +1,270 @@
+"""Search indexes in SQLite: what is in them, who may have them, what is found."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from partage.client.topics import TopicPartition
+from partage.recipes import sqlite_indexes
+from partage.recipes.indexes import Document, SearchIndexError
+from partage.recipes.searching import (
+    BadQuery,
+    NothingToSearch,
+    held,
+    search,
+    words,
+)
+from partage.recipes.sqlite_indexes import (
+    DirectoryInUse,
+    IndexFailed,
+    NoFullTextSearch,
+    SqliteIndexes,
+    check_fts5,
+)
+
+ZERO, ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)
+BIRDS = TopicPartition("birds-of-prey", 12)
+
+
+@pytest.fixture
+def indexes(tmp_path):
+    indexes = SqliteIndexes(tmp_path / "a")
+    yield indexes
+    indexes.close()
+
+
+def documents(*texts, begin=0):
+    return [Document(begin + n, 1000 + n, b"k%d" % n, text) for n, text in enumerate(texts)]
+
+
+def found(directory, query, **options):
+    hits = search(directory, query, **options)
+    return [(hit.topic, hit.partition, hit.offset) for hit in hits]
+
+
+def test_documents_and_position_together(indexes, tmp_path):
+    index = indexes.open(ZERO, "id")
+    assert index.position is None
+    index.add(documents("one", "two"), 3)
+    assert index.position == 3
+    with pytest.raises(IndexFailed, match="UNIQUE"):
+        index.add(documents("three", begin=3) + documents("again"), 5)
+    assert index.position == 3
+    index.add((), 7)
+    indexes.close()
+    again = SqliteIndexes(tmp_path / "a")
+    assert again.open(ZERO, "id").position == 7
+    assert [each.documents for each in held(tmp_path)] == [2]
+    assert again.name == indexes.name
+    again.close()
+
+
+def test_an_index_of_another_topic_of_the_same_name_is_made_anew(indexes, tmp_path):
+    indexes.open(ZERO, "id").add(documents("one"), 1)
+    indexes.close()
+    again = SqliteIndexes(tmp_path / "a")
+    assert again.open(ZERO, "").position == 1  # nobody knows
+    again.close()
+    again = SqliteIndexes(tmp_path / "a")
+    assert again.open(ZERO, "other").position is None
+    assert held(tmp_path)[0].documents == 0
+    again.close()
+
+
+def test_retired_indexes_are_kept_for_a_while_and_not_searched(indexes, tmp_path):
+    for partition in (ZERO, ONE):
+        indexes.open(partition, "").add(documents("one"), 1)
+    indexes.retire(ONE)
+    assert indexes.copies() == {"flights": [0, 1]}
+    assert found(tmp_path, "one") == [("flights", 0, 0)]
+    assert indexes.remove_retired(60_000) == []
+    indexes.close()
+    indexes = SqliteIndexes(tmp_path / "a")
+    assert indexes.open(ONE, "").position == 1  # it is back
+    assert indexes.remove_retired(0) == []
+    indexes.retire(ONE)
+    assert indexes.remove_retired(0) == [ONE]
+    assert indexes.copies() == {"flights": [0]}
+    assert sorted(path.name for path in (tmp_path / "a").glob("flights-1*")) == []
+    indexes.close()
+
+
+def test_one_process_at_a_time(indexes, tmp_path):
+    with pytest.raises(DirectoryInUse, match="another process keeps indexes in"):
+        SqliteIndexes(tmp_path / "a")
+    indexes.close()
+    SqliteIndexes(tmp_path / "a").close()
+
+
+def test_a_process_that_was_killed_leaves_what_it_had_added(tmp_path):
+    code = f"""
+import sys, time
+from partage.recipes.sqlite_indexes import SqliteIndexes
+from partage.recipes.indexes import Document
+from partage.client.topics import TopicPartition
+indexes = SqliteIndexes({str(tmp_path / "a")!r})
+index = indexes.open(TopicPartition("flights", 0), "id")
+for n in range(50):
+    index.add([Document(n, 0, None, "word%d" % n)], n + 1)
+print("ready", flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            with pytest.raises(DirectoryInUse):
+                SqliteIndexes(tmp_path / "a")
+            assert found(tmp_path, "word7") == [("flights", 0, 7)]  # while it is written
+        finally:
+            process.kill()
+    assert found(tmp_path, "word49") == [("flights", 0, 49)]
+    indexes = SqliteIndexes(tmp_path / "a")
+    assert indexes.open(ZERO, "id").position == 50
+    indexes.close()
+
+
+def test_a_first_transaction_that_was_cut_short_left_nothing(tmp_path):
+    """Killed after the file was made a database, before anything was in it."""
+    (tmp_path / "a").mkdir()
+    connection = sqlite3.connect(tmp_path / "a" / "flights-0.index")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    indexes = SqliteIndexes(tmp_path / "a")
+    assert indexes.open(ZERO, "id").position is None
+    indexes.close()
+
+
+def test_what_is_no_index_is_left_alone(tmp_path):
+    (tmp_path / "flights-0.index").write_text("shopping list\n" * 100)
+    with pytest.raises(IndexFailed, match=r"flights-0.index: file is not a database; if it is"):
+        SqliteIndexes(tmp_path)
+    with pytest.raises(IndexFailed, match="not a database"):
+        search(tmp_path, "x")
+    (tmp_path / "flights-0.index").unlink()
+    connection = sqlite3.connect(tmp_path / "flights-0.index")
+    connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    with pytest.raises(IndexFailed, match="not written by partage"):
+        SqliteIndexes(tmp_path)
+    (tmp_path / "flights-0.index").unlink()
+    SqliteIndexes(tmp_path).close()
+    with pytest.raises(SearchIndexError, match="cannot be a directory"):
+        SqliteIndexes(tmp_path / "member.sqlite")
+
+
+def test_an_index_of_a_later_format_is_refused(indexes, tmp_path):
+    indexes.open(ZERO, "")
+    indexes.close()
+    connection = sqlite3.connect(tmp_path / "a" / "flights-0.index")
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(IndexFailed, match="its format is 2, and this version reads 1"):
+        SqliteIndexes(tmp_path / "a")
+
+
+def test_a_python_without_fts5_is_told(tmp_path, monkeypatch):
+    check_fts5()
+
+    class Old:
+        OperationalError = sqlite3.OperationalError
+        sqlite_version = "3.8.0"
+
+        def connect(self, _):
+            return self
+
+        def execute(self, _):
+            raise sqlite3.OperationalError("no such module: fts5")
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(sqlite_indexes, "sqlite3", Old())
+    with pytest.raises(NoFullTextSearch, match=r"SQLite 3.8.0 of this Python has no FTS5"):
+        SqliteIndexes(tmp_path)
+
+
+class TestSearch:
+    @pytest.fixture(autouse=True)
+    def filled(self, indexes):
+        indexes.open(ZERO, "").add(
+            documents('{"dest":"IAH","tail":"N14228"}', '{"dest":"MIA","tail":"N24211"}'), 2
+        )
+        indexes.open(ONE, "").add(
+            documents("IAH to dest", "on 2013-01-08 an Überflug", "IAH IAH IAH"), 3
+        )
+        indexes.open(BIRDS, "").add(documents("the kite", "the red kite"), 2)
+
+    @pytest.mark.parametrize(
+        ("query", "offsets"),
+        [
+            ("N14228", {(0, 0)}),
+            ("n14228", {(0, 0)}),
+            ("dest iah", {(0, 0), (1, 0)}),
+            ('"dest iah"', {(0, 0)}),
+            ("N1* dest", {(0, 0)}),
+            ("2013-01-08", {(1, 1)}),
+            ("überflug", {(1, 1)}),
+            ("uberflug", {(1, 1)}),
+            ("nobody", set()),
+            ("dest: (IAH) AND", set()),
+        ],
+    )
+    def test_words(self, tmp_path, query, offsets):
+        hits = search(tmp_path, query, topics=["flights"])
+        assert {(hit.partition, hit.offset) for hit in hits} == offsets
+
+    def test_the_best_first_and_no_more_than_wanted(self, tmp_path):
+        assert found(tmp_path, "iah", limit=1) == [("flights", 1, 2)]
+        scores = [hit.score for hit in search(tmp_path, "kite")]
+        assert scores == sorted(scores, reverse=True)
+
+    def test_topics(self, tmp_path):
+        assert found(tmp_path, "kite")[0][:2] == BIRDS
+        assert found(tmp_path, "kite", topics=["flights"]) == []
+        with pytest.raises(NothingToSearch, match="no index of birds in"):
+            search(tmp_path, "kite", topics=["birds"])
+
+    def test_its_own_language(self, tmp_path):
+        assert found(tmp_path, "kite NOT red", is_fts5=True) == [(*BIRDS, 0)]
+        for query in ("kite AND", "mine:kite", '"kite', "*kite"):
+            with pytest.raises(BadQuery, match="not in FTS5's language"):
+                search(tmp_path, query, is_fts5=True)
+
+    def test_everything_of_a_hit(self, tmp_path):
+        (hit,) = search(tmp_path, "N14228")
+        assert (hit.timestamp, hit.key) == (1000, "k0")
+        assert hit.text == '{"dest":"IAH","tail":"N14228"}'
+        assert hit.score > 0
+
+    def test_of_several_members_the_one_that_is_furthest(self, tmp_path):
+        other = SqliteIndexes(tmp_path / "b")
+        other.open(ZERO, "").add(documents("IAH", "IAH", "new"), 3)
+        other.open(ONE, "").add(documents("old"), 1)
+        assert found(tmp_path, "new") == [("flights", 0, 2)]
+        assert found(tmp_path, "old") == []
+        assert found(tmp_path / "b", "old") == [("flights", 1, 0)]
+        furthest = {(each.topic, each.partition): each.position for each in held(tmp_path)}
+        assert furthest == {BIRDS: 2, ZERO: 3, ONE: 3}
+        other.close()
+
+    @pytest.mark.parametrize("query", ["", " ", "-", '""', '"dest', '" "'])
+    def test_queries_without_words(self, tmp_path, query):
+        with pytest.raises(BadQuery):
+            search(tmp_path, query)
+
+    def test_what_cannot_be(self, tmp_path):
+        with pytest.raises(BadQuery, match="one record at least"):
+            search(tmp_path, "x", limit=0)
+        with pytest.raises(NothingToSearch, match="no directory"):
+            search(tmp_path / "nowhere", "x")
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(NothingToSearch, match=r"no index in .*empty"):
+            search(tmp_path / "empty", "x")
+
+
+def test_words_are_quoted():
+    assert words('a "b c" d*  x:y -') == '"a" "b c" "d"* "x:y"'

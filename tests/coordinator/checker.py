@@ -99,7 +99,7 @@ class Checker:
         self._acknowledged: dict[Partition, int] = {}
         self._assigned: dict[tuple[str, int, str], bytes] = {}
         self._holders: dict[tuple[str, str], str] = {}
-        self._versions: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+        self._versions: dict[str, dict[str, int]] = defaultdict(dict)  # of the last generation
         self._fenced: dict[tuple[str, str], int] = {}  # (group, member) -> since when
 
     def feed(self, entries: Iterable[Entry]) -> None:
@@ -189,6 +189,8 @@ class Checker:
             assert saved.protocol is None
         if before is not None and not starts and not before.awaiting_sync:
             self._judge_succession(before, saved)
+        if starts:
+            self._versions.pop(saved.group_id, None)
         self._current[saved.group_id] = saved
         self._saved[saved.group_id].append(saved)
 
@@ -267,7 +269,7 @@ class Checker:
     def _judge_versions(self, asked: Join, reply: JoinReply, saved: GroupSaved) -> None:
         if asked.instance_id is not None and not asked.member_id:
             return  # a static member may come back to a generation, having changed
-        versions = self._versions[asked.group_id, saved.generation]
+        versions = self._versions[asked.group_id]
         versions[reply.member_id] = next(
             p.version for p in asked.protocols if p.name == saved.protocol
         )

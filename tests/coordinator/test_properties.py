@@ -177,7 +177,9 @@ class Anything(RuleBasedStateMachine):
         """Some do as they should for a while, so that there are generations to disturb."""
         self.heal()
         for who in some:
-            self.actors[who].protocols = tuple(Protocol(name, b"t") for name in EVERYTHING)
+            self.actors[who].protocols = tuple(
+                Protocol(name, b"t", who % 3 - 1) for name in EVERYTHING
+            )
         for _ in range(rounds):
             for who in sorted(some):
                 actor = self.actors[who]

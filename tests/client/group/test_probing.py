@@ -1,0 +1,103 @@
+"""All versions of an assignor under one name: members of several are in one group (KIP-429).
+
+On our broker the newest leads and reads them all. On Apache Kafka, which knows nothing of versions
+(``interop/test_own_members.py`` runs this there), an older leader stays, and newer members write
+what it reads until it is gone.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.assignors import CooperativeSticky
+
+from .conftest import PARTITIONS
+from .test_members import Told, read, shared, until
+
+
+def probing(used, *speaks):
+    """Cooperative-sticky of these versions; ``used`` notes who assigns, and what it reads."""
+
+    class Probing(CooperativeSticky):
+        name = "mine"
+        versions = speaks
+        probing = True
+
+        def user_data(self, topics, owned, generation):
+            return b"of %d" % self.version
+
+        def assign(self, members, topics):
+            assert all(m.user_data == b"of %d" % m.version for m in members)
+            used.append((self.version, tuple(sorted(m.version for m in members))))
+            return super().assign(members, topics)
+
+    return Probing()
+
+
+@pytest.fixture
+def used():
+    return []
+
+
+@pytest.fixture
+def joined(member_of, topic, used):
+    """Makes members of these versions."""
+
+    def make(*speaks, listener=None):
+        member = member_of(partition_assignment_strategy=[probing(used, *speaks)])
+        member.subscribe([topic], listener)
+        return member
+
+    return make
+
+
+def test_a_rolling_upgrade(joined, used):
+    """Whoever leads when: all have their share, nothing is lost, and nothing is read twice."""
+    heard = Told()
+    first, second = joined(0, listener=heard), joined(0)
+    records = until(lambda: shared(first, second), first, second)
+    third = joined(1, 0)
+    records += until(lambda: shared(first, second, third), first, second, third)
+    assert sum(len(p) for name, p in heard.calls if name == "revoked") <= PARTITIONS - 2
+    first.close()
+    records += until(lambda: shared(second, third), second, third)
+    fourth = joined(1, 0)
+    second.close()
+    records += until(lambda: shared(third, fourth), third, fourth)
+    records += until(lambda: used[-1] == (1, (1, 1)), third, fourth)
+    records += until(lambda: shared(third, fourth), third, fourth)
+    records += read(10 * PARTITIONS - len(records), third, fourth)
+    places = [(r.partition, r.offset) for r in records]
+    assert len(places) == len(set(places)), "nothing is read twice"
+
+
+def test_the_newest_leads(joined, used, partage_broker):
+    """At once, and never has to write anything older."""
+    old = joined(0)
+    until(lambda: shared(old), old)
+    new = joined(1, 0)
+    until(lambda: shared(old, new), old, new)
+    assert set(used[1:]) == {(1, (0, 1))}
+    newest = joined(2, 1, 0)
+    until(lambda: shared(old, new, newest), old, new, newest)
+    assert used[-1] == (2, (0, 1, 2))
+
+
+def test_without_a_version_in_common_one_is_told(joined, used):
+    from partage.client.consumer import AssignmentFailed
+
+    old = joined(0)
+    until(lambda: shared(old), old)
+    told = []
+    new = joined(1)
+
+    def is_told():
+        for member in (old, new):
+            try:
+                member.poll(20)
+            except AssignmentFailed as error:
+                told.append(str(error))
+        return told
+
+    until(is_told)
+    assert "have it speak one of the leader's too" in told[0]

@@ -44,6 +44,18 @@ group needs the class. What else there is, is there if you want it:
   protocol of its own, `name`, `name-v1` and so on; members offer all of theirs, newest first, and
   the group goes over to the newest once the last member has it, with no stop. `self.version` says
   which one is being spoken.
+- **Probing** (KIP-429): with `probing = True` all versions share the one name, and members of all
+  of them one group. The newest leads: our coordinator sees to it, for members state their version
+  in JoinGroup. It finds in `Member.version` who wrote what, and has to read all versions that it
+  lists. Apache Kafka knows nothing of versions: there an older leader may find newer members, says
+  so, and they join again at once, writing what it reads; once a newer one leads they write the
+  newest again. Who has no version in common with the leader gets nothing and is told why, in
+  `AssignmentFailed`. Everybody has to be `probing` for that: go over to it under a new name.
+
+A consumer works with shallow copies of the object that it is given, one for each version
+(`Assignor.at`). What an attribute refers to, a list or a lock, is shared with the original;
+an attribute that is set later is not. So look at what your assignor notes in a list of its own, not
+in a number.
 
 Here one member gets everything and the others stand by. In version 1 members have priorities.
 

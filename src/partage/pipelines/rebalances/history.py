@@ -1,0 +1,388 @@
+"""The history of one group, from its events: the analysis itself, without I/O.
+
+`History` takes the events of ``__group_events`` in their order and keeps what follows from them as
+rows of `rows`. What stands still is seen from the coordinator, with these rules:
+
+- A member that rejoins reads on what its JoinGroup states to own, and nothing else: an eager
+  consumer has given everything up by then. What it gave up stands still from its JoinGroup on.
+- What an assignment takes from a member that goes on reading it (cooperative rebalancing) stands
+  still from that assignment on.
+- What a member had that left stands still from then on; one whose session expired is taken for
+  dead since its last sign of life, a session before.
+- A partition is read again from when its new owner was given its assignment.
+- While a group has no members nothing stands still: nobody wants it read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from partage.coordinator.outcome import Cause, Happening
+from partage.pipelines.rebalances.places import Places, Stop
+from partage.pipelines.rebalances.rows import (
+    CauseRow,
+    GroupRow,
+    LagRow,
+    MemberRow,
+    MoveRow,
+    OwnershipRow,
+    RebalanceRow,
+    RefusedRow,
+    StandstillRow,
+)
+from partage.store.group_events import LAG, EventMember, GroupEvent
+
+#: The cause of a rebalance whose beginning is not in the history.
+UNKNOWN: Final = "unknown"
+
+
+class Standing:
+    """A member, as of the last event."""
+
+    def __init__(self, row: MemberRow) -> None:
+        self.row = row
+        self.has_partitions = False  # by its last assignment
+        self.waiting_since: int | None = None
+        self.still_since: int | None = None
+
+    def gets(self, at: int) -> None:
+        """It has its assignment, or is gone: it waits no longer."""
+        if self.waiting_since is not None:
+            self.row.waited_ms += at - self.waiting_since
+        if self.still_since is not None:
+            self.row.stood_still_ms += at - self.still_since
+        self.waiting_since = self.still_since = None
+
+
+class History:
+    """One group. `take` its events in order, then read the lists of rows."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.rebalances: list[RebalanceRow] = []
+        self.members: list[MemberRow] = []
+        self.lag: list[LagRow] = []
+        self.refused: list[RefusedRow] = []
+        self._group = GroupRow(group_id=group_id, first_at=0, last_at=0)
+        self._places = Places(group_id)
+        self._standing: dict[str, Standing] = {}  # those who are in the group, by name
+        self._names: dict[str, str] = {}  # by member id
+        self._rows: dict[str, MemberRow] = {}  # of all there ever were, by name
+        self._open: RebalanceRow | None = None
+        self._changes: Counter[str] = Counter()  # joined, left, expired since the last rebalance
+        self._not_rejoined: list[MemberRow] = []
+        self._parts: list[EventMember] = []
+        self._began_empty = True
+
+    @property
+    def group(self) -> GroupRow:
+        """The history as a whole."""
+        return self._group
+
+    @property
+    def standstills(self) -> list[StandstillRow]:
+        """What stood still, and what does so at the end."""
+        return self._places.standstills
+
+    @property
+    def moves(self) -> list[MoveRow]:
+        """What another member has got."""
+        return self._places.moves
+
+    @property
+    def ownership(self) -> list[OwnershipRow]:
+        """Who read what, and when."""
+        return self._places.ownership
+
+    def take(self, event: GroupEvent) -> None:
+        """Go on with the next event of the group; kinds that are not known are passed over."""
+        group = self._group
+        if not group.events:
+            group.first_at = event.at_ms
+            group.is_complete = event.generation <= 0
+        group.events += 1
+        group.last_at = max(group.last_at, event.at_ms)
+        group.generation = max(group.generation, event.generation)
+        match event.event:
+            case Happening.JOINED:
+                self._joined(event)
+            case Happening.LEFT | Happening.EXPIRED:
+                self._gone(event)
+            case Happening.FENCED:
+                self._fenced(event)
+            case Happening.REBALANCE_STARTED:
+                self._rebalance(event)
+            case Happening.GENERATION_STARTED | Happening.ASSIGNED | Happening.LOADED:
+                self._gathered(event)
+            case Happening.SYNCED:
+                self._synced(event)
+            case Happening.EMPTIED | Happening.REMOVED:
+                self._emptied(event)
+            case Happening.COMMIT_REFUSED:
+                self._commit_refused(event)
+            case kind if kind == LAG:
+                self.lag += [
+                    LagRow(
+                        group_id=self.group_id,
+                        seen_at=event.at_ms,
+                        topic=topic,
+                        partition=partition,
+                        lag=lag,
+                    )
+                    for topic, partitions in (event.lag or {}).items()
+                    for partition, lag in partitions.items()
+                ]
+
+    # Members.
+
+    def _member(self, of: EventMember | GroupEvent, member_id: str, at: int) -> Standing:
+        """The member, taken in if it is not known."""
+        name = of.instance_id or member_id
+        self._names[member_id] = name
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows[name] = MemberRow(
+                group_id=self.group_id,
+                member=name,
+                member_id=member_id,
+                client_id=of.client_id,
+                client_host=of.client_host,
+                first_at=at,
+            )
+            self.members.append(row)
+        standing = self._standing.get(name)
+        if standing is None:
+            standing = self._standing[name] = Standing(row)
+            self._group.members_max = max(self._group.members_max, len(self._standing))
+        row.member_id = member_id
+        row.gone_at = row.gone_by = None
+        self._group.members = len(self._standing)
+        return standing
+
+    def _joined(self, event: GroupEvent) -> None:
+        self._began_empty = self._began_empty or not self._standing
+        self._member(event, event.member_id or "", event.at_ms)
+        self._count("joined")
+
+    def _gone(self, event: GroupEvent) -> None:
+        name = self._name(event)
+        standing = self._standing.pop(name, None)
+        self._group.members = len(self._standing)
+        self._count(event.event)
+        at = event.at_ms
+        if event.cause == Cause.SESSION_EXPIRED and event.session_timeout_ms is not None:
+            at -= event.session_timeout_ms
+        if standing is not None:
+            standing.gets(event.at_ms)
+            standing.row.gone_at, standing.row.gone_by = event.at_ms, event.event
+            if event.cause == Cause.NOT_REJOINED:
+                self._not_rejoined.append(standing.row)
+        self._places.leave(name, at, self._open)
+
+    def _fenced(self, event: GroupEvent) -> None:
+        """A static member is there under another id; it is still the same."""
+        if event.instance_id is None:
+            self._gone(event)
+
+    def _name(self, event: GroupEvent) -> str:
+        member_id = event.member_id or ""
+        return event.instance_id or self._names.get(member_id, member_id)
+
+    def _count(self, change: str) -> None:
+        if self._open is None:
+            self._changes[change] += 1
+        else:
+            setattr(self._open, change, getattr(self._open, change) + 1)
+
+    # Rebalances.
+
+    def _rebalance(self, event: GroupEvent) -> None:
+        self._end(event.at_ms, "abandoned")
+        name = None if event.member_id is None else self._name(event)
+        followed = None
+        if event.cause == Cause.MEMBER_REJOINED and name is not None:
+            followed = self._places.taken_from(name)
+        self._begin(event.at_ms, event.cause or UNKNOWN, followed)
+        assert self._open is not None
+        self._open.member, self._open.reason = name, event.reason
+
+    def _begin(self, at: int, cause: str, followed: Stop | None = None) -> RebalanceRow:
+        episode = len(self.rebalances) + 1
+        row = RebalanceRow(
+            group_id=self.group_id,
+            episode=episode if followed is None else followed.row.episode,
+            started_at=at,
+            cause=cause,
+            is_follow_up=followed is not None,
+            joined=self._changes["joined"],
+            left=self._changes["left"],
+            expired=self._changes["expired"],
+        )
+        self._changes.clear()
+        self.rebalances.append(row)
+        self._group.rebalances += 1
+        self._places.explain(row)
+        self._open = row
+        return row
+
+    def _end(self, at: int, outcome: str) -> None:
+        row, self._open = self._open, None
+        if row is not None:
+            row.ended_at, row.outcome, row.took_ms = at, outcome, at - row.started_at
+        self._not_rejoined.clear()
+
+    def _gathered(self, event: GroupEvent) -> None:
+        """A generation, once all its parts have come."""
+        if event.part == 1:
+            self._group.is_complete &= not self._parts  # of the one before some were missing
+            self._parts = []
+        self._parts += event.members or []
+        if event.part < event.parts:
+            return
+        members, self._parts = self._parts, []
+        if any(member.partition_count is not None for member in members):
+            self._group.is_complete = False
+        if event.event == Happening.GENERATION_STARTED:
+            self._generation(event, members)
+        elif event.event == Happening.ASSIGNED:
+            self._assigned(event, members)
+        else:
+            self._loaded(event, members)
+
+    def _generation(self, event: GroupEvent, members: list[EventMember]) -> None:
+        row = self._open
+        if row is None:
+            self._group.is_complete = False
+            row = self._begin(event.at_ms, UNKNOWN)
+        row.generation, row.joined_at = event.generation, event.at_ms
+        row.join_ms = event.at_ms - row.started_at
+        row.protocol, row.members = event.protocol, len(members)
+        arrived: list[tuple[int, str]] = []
+        for member in members:
+            standing = self._member(member, member.member_id, event.at_ms)
+            name = standing.row.member
+            standing.row.generations += 1
+            if member.member_id == event.leader:
+                row.leader = name
+            if member.joined_ms is None:
+                continue
+            arrived.append((member.joined_ms, name))
+            if member.owned is not None:
+                self._places.keep_only(name, member.owned, member.joined_ms, row)
+            if standing.waiting_since is None:
+                standing.waiting_since = member.joined_ms
+            is_still = standing.has_partitions and not self._places.is_reading(name)
+            if is_still and standing.still_since is None:
+                standing.still_since = member.joined_ms
+        if not self._began_empty:
+            self._held_up(row, sorted(arrived))
+
+    def _held_up(self, row: RebalanceRow, arrived: list[tuple[int, str]]) -> None:
+        """For whom the others waited: who joined last, and who never did."""
+        if len(arrived) > 1:
+            last, name = arrived[-1]
+            row.last_to_join = name
+            self._rows[name].held_up_ms += last - arrived[-2][0]
+        if arrived and row.joined_at is not None:
+            for absent in self._not_rejoined:
+                absent.held_up_ms += row.joined_at - arrived[-1][0]
+
+    def _assigned(self, event: GroupEvent, members: list[EventMember]) -> None:
+        row = self._open
+        if row is None:
+            self._group.is_complete = False
+            row = self._begin(event.at_ms, UNKNOWN)
+        row.generation, row.protocol = event.generation, event.protocol
+        row.members = len(members)
+        if row.joined_at is not None:
+            row.sync_ms = event.at_ms - row.joined_at
+        self._end(event.at_ms, "assigned")
+        self._began_empty = False
+        self._give(event, members, row)
+
+    def _give(
+        self, event: GroupEvent, members: list[EventMember], row: RebalanceRow | None
+    ) -> None:
+        given: dict[str, tuple[dict[str, list[int]], int | None]] = {}
+        for member in members:
+            standing = self._member(member, member.member_id, event.at_ms)
+            at = event.at_ms if row is None else member.assigned_ms
+            assigned = member.assigned or {}
+            standing.has_partitions = bool(assigned)
+            given[standing.row.member] = (assigned, at)
+            if at is not None:
+                standing.gets(at)
+        self._places.assign(given, event.at_ms, event.generation, row)
+
+    def _synced(self, event: GroupEvent) -> None:
+        name = self._name(event)
+        if name in self._standing:
+            self._standing[name].gets(event.at_ms)
+        self._places.synced(name, event.at_ms)
+
+    def _loaded(self, event: GroupEvent, members: list[EventMember]) -> None:
+        """A coordinator has taken the group over; usually nothing has changed."""
+        self._group.loads += 1
+        if event.reason != "Stable":
+            return
+        is_known = self._places.generation == event.generation
+        self._end(event.at_ms, "abandoned")
+        if is_known:
+            return
+        self._group.is_complete = False
+        self._standing.clear()
+        self._places.forget(event.at_ms)
+        self._began_empty = False
+        self._give(event, members, None)
+
+    def _emptied(self, event: GroupEvent) -> None:
+        for standing in self._standing.values():
+            standing.gets(event.at_ms)
+        self._standing.clear()
+        self._group.members = 0
+        self._end(event.at_ms, "emptied")
+        self._places.forget(event.at_ms)
+        self._began_empty = True
+
+    # Commits.
+
+    def _commit_refused(self, event: GroupEvent) -> None:
+        self._group.refused_commits += event.count
+        row = self._rows.get(self._name(event))
+        if row is not None:
+            row.refused_commits += event.count
+        self.refused.append(
+            RefusedRow(
+                group_id=self.group_id,
+                refused_at=event.at_ms,
+                generation=event.generation,
+                member_id=event.member_id or "",
+                error=event.reason,
+                topics=",".join(event.topics or []),
+                commits=event.count,
+            )
+        )
+
+    # Sums.
+
+    def finish(self) -> list[CauseRow]:
+        """Add up what has happened, by cause; call it once, after the last event."""
+        causes: dict[str, CauseRow] = {}
+        cause_of = {row.episode: row.cause for row in self.rebalances if not row.is_follow_up}
+        for row in self.rebalances:
+            cause = cause_of.get(row.episode, UNKNOWN)
+            total = causes.setdefault(cause, CauseRow(group_id=self.group_id, cause=cause))
+            total.episodes += not row.is_follow_up
+            total.rebalances += 1
+            total.took_ms += row.took_ms or 0
+            total.moved += row.moved
+            self._group.moved += row.moved
+        for still in self.standstills:
+            still_ms = still.still_ms or 0
+            self._group.stood_still_ms += still_ms
+            if still.cause in causes:
+                causes[still.cause].stood_still_ms += still_ms
+            if still.from_member in self._rows:
+                self._rows[still.from_member].partitions_still_ms += still_ms
+        return list(causes.values())

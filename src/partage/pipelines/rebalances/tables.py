@@ -1,0 +1,134 @@
+"""The analysis on Arrow: records of ``__group_events`` in, tables out."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Union, get_args, get_origin
+
+import msgspec
+import pyarrow as pa
+
+from partage.pipelines.rebalances.history import History
+from partage.pipelines.rebalances.rows import (
+    CauseRow,
+    GroupRow,
+    LagRow,
+    MemberRow,
+    MoveRow,
+    OwnershipRow,
+    RebalanceRow,
+    RefusedRow,
+    Row,
+    StandstillRow,
+)
+from partage.store.group_events import DROPPED, decode_event
+from partage.wire.primitives import Malformed
+
+#: Every table, and what its rows are.
+TABLES: Final[Mapping[str, type[Row]]] = {
+    "groups": GroupRow,
+    "rebalances": RebalanceRow,
+    "causes": CauseRow,
+    "members": MemberRow,
+    "standstills": StandstillRow,
+    "moves": MoveRow,
+    "ownership": OwnershipRow,
+    "lag": LagRow,
+    "refused_commits": RefusedRow,
+}
+
+_MOMENT: Final = pa.timestamp("us", "UTC")
+_TYPES: Final = {int: pa.int64(), str: pa.string(), bool: pa.bool_()}
+
+
+def _field(field: msgspec.structs.FieldInfo) -> pa.Field:
+    kind = field.type
+    if get_origin(kind) in (Union, types.UnionType):  # of something and None
+        (kind,) = (each for each in get_args(kind) if each is not type(None))
+    if field.name.endswith("_at"):
+        return pa.field(field.name, _MOMENT)
+    if field.name == "partition":
+        return pa.field(field.name, pa.int32())
+    return pa.field(field.name, _TYPES[kind])
+
+
+#: The schema of each table.
+SCHEMAS: Final[Mapping[str, pa.Schema]] = {
+    name: pa.schema([_field(field) for field in msgspec.structs.fields(row)])
+    for name, row in TABLES.items()
+}
+#: All tables of a group, a list each: what Spark is given.
+NESTED: Final = pa.struct([(name, pa.list_(pa.struct(list(SCHEMAS[name])))) for name in TABLES])
+
+
+def table_of(name: str, rows: Iterable[Row]) -> pa.Table:
+    """The rows as the table of this name."""
+    schema = SCHEMAS[name]
+    columns: list[list[Any]] = [[] for _ in schema.names]
+    for row in rows:
+        for column, field in zip(columns, schema.names, strict=True):
+            column.append(getattr(row, field))
+    arrays = [_array(column, field) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: list[Any], field: pa.Field) -> pa.Array:
+    if field.type == _MOMENT:
+        values = [None if value is None else value * 1000 for value in values]
+    return pa.array(values, field.type)
+
+
+class Analysis:
+    """The histories of groups, from records in the order of their offsets."""
+
+    def __init__(self) -> None:
+        self._histories: dict[str, History] = {}
+        self._of_no_group = GroupRow(group_id="", first_at=0, last_at=0)
+
+    def take(self, group_id: str, value: bytes | None) -> None:
+        """Go on with the next record; what is no event is counted and passed over."""
+        history = self._histories.get(group_id)
+        of = self._of_no_group if history is None else history.group
+        try:
+            event = decode_event(value or b"")
+        except Malformed:
+            of.unreadable += 1
+            return
+        if event.event == DROPPED:
+            self._of_no_group.lost_events += event.count
+            return
+        if history is None:
+            history = self._histories[group_id] = History(group_id)
+        history.take(event)
+
+    def tables(self) -> dict[str, list[Row]]:
+        """The rows of each table; call it once, at the end."""
+        rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+        for history in self._histories.values():
+            rows["causes"] += history.finish()
+            rows["groups"].append(history.group)
+            rows["rebalances"] += history.rebalances
+            rows["members"] += history.members
+            rows["standstills"] += history.standstills
+            rows["moves"] += history.moves
+            rows["ownership"] += history.ownership
+            rows["lag"] += history.lag
+            rows["refused_commits"] += history.refused
+        if self._of_no_group.lost_events or self._of_no_group.unreadable:
+            rows["groups"].append(self._of_no_group)
+        return rows
+
+
+def nested(keys: pa.Array, records: pa.Array) -> pa.Array:
+    """All tables of each group, from its key and its records in order: ``value`` of each."""
+    rows = []
+    for key, of_group in zip(keys, records, strict=True):
+        analysis = Analysis()
+        group_id = (key.as_py() or b"").decode(errors="replace")
+        for value in of_group.values.field("value"):
+            analysis.take(group_id, value.as_py())
+        rows.append(
+            {name: table_of(name, of).to_pylist() for name, of in analysis.tables().items()}
+        )
+    return pa.array(rows, NESTED)

@@ -1,0 +1,126 @@
+"""A group's events in few words: a script that a history is made of.
+
+A line is a time in seconds, an event and its words. Members have short names; partitions are of
+topic ``t``. After the times the words are ``NAME[OWNED]`` for who joined when in a generation, and
+``NAME[GIVEN]`` in an assignment::
+
+    0.0  joined a
+    0.0  rebalance "member joined" a
+    3.0  generation 1 a@0.0[]
+    3.1  assigned 1 a[0-3]
+
+``a@-`` is a member that did not join, ``a?[0]`` one that has not asked for its assignment.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+from partage.pipelines.rebalances.history import History
+from partage.store.group_events import VERSION, EventMember, GroupEvent
+
+_MEMBER = re.compile(r"(?P<name>\w+)(?P<late>\?)?(?:@(?P<at>[\d.]+|-))?(?:\[(?P<of>[\d,-]*)\])?")
+
+
+def partitions(text: str) -> dict[str, list[int]]:
+    numbers: list[int] = []
+    for part in text.split(",") if text else []:
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return {"t": numbers} if numbers else {}
+
+
+def ms(text: str) -> int:
+    return round(float(text) * 1000)
+
+
+def member(text: str, at: int, *, starts: bool) -> EventMember:
+    found = _MEMBER.fullmatch(text)
+    assert found is not None, text
+    joined = found["at"]
+    instance = found["name"] if found["name"].startswith("static") else None
+    return EventMember(
+        member_id=found["name"],
+        instance_id=instance,
+        client_id="client",
+        joined_ms=ms(joined) if starts and joined not in (None, "-") else None,
+        owned=partitions(found["of"]) if starts and found["of"] is not None else None,
+        assigned_ms=None if starts or found["late"] else at,
+        assigned=None if starts or found["of"] is None else partitions(found["of"]),
+    )
+
+
+def event(line: str, generation: int = 0, group_id: str = "g") -> GroupEvent:
+    time, kind, *words = shlex.split(line)
+    at = ms(time)
+    common = {"version": VERSION, "at_ms": at, "group_id": group_id}
+    match kind:
+        case "joined" | "left" | "synced":
+            return GroupEvent(event=kind, generation=generation, member_id=words[0], **common)
+        case "expired":
+            cause = words[1]
+            return GroupEvent(
+                event=kind,
+                generation=generation,
+                member_id=words[0],
+                cause=cause,
+                session_timeout_ms=10_000,
+                **common,
+            )
+        case "rebalance":
+            who = words[1] if len(words) > 1 else None
+            return GroupEvent(
+                event="rebalance started",
+                generation=generation,
+                cause=words[0],
+                member_id=who,
+                **common,
+            )
+        case "generation" | "assigned" | "loaded":
+            number = int(words.pop(0))
+            name = "generation started" if kind == "generation" else kind
+            starts = kind == "generation"
+            members = [member(word, at, starts=starts) for word in words]
+            return GroupEvent(
+                event=name,
+                generation=number,
+                reason="Stable" if kind == "loaded" else "",
+                protocol_type="consumer",
+                protocol="range",
+                leader=members[0].member_id,
+                members=members,
+                **common,
+            )
+        case "refused":
+            return GroupEvent(
+                event="commit refused",
+                generation=generation,
+                member_id=words[0],
+                reason="ILLEGAL_GENERATION",
+                topics=["t"],
+                count=int(words[1]),
+                **common,
+            )
+        case "lag":
+            lags = dict(word.split(":") for word in words)
+            lag = {"t": {int(number): int(lag) for number, lag in lags.items()}}
+            return GroupEvent(event=kind, generation=generation, lag=lag, **common)
+    return GroupEvent(event=kind, generation=generation, **common)
+
+
+def events(script: str, group_id: str = "g") -> Iterator[GroupEvent]:
+    generation = 0
+    for line in script.strip().splitlines():
+        if line.strip():
+            one = event(line, generation, group_id)
+            generation = one.generation
+            yield one
+
+
+def history(script: str) -> History:
+    told = History("g")
+    for one in events(script):
+        told.take(one)
+    return told

@@ -39,7 +39,7 @@ def test_whatever_needs_a_thread_does_not_wait_for_the_shards(
         assert offsets is not None
         commit = OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=1)
         (batch,) = encode_records([commit], at_ms=1)
-        for partition in offsets.partitions:
+        for partition in offsets.partitions.values():
             told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
             partition.append(batch, told.set_result, at_ms=1, from_client=False)
             assert await told is ErrorCode.NONE

@@ -6,7 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from partage.bridge.exchange import Surroundings
 from partage.broker.apis import cluster, configs, metadata, offsets, producers, topics
@@ -14,6 +16,8 @@ from partage.broker.apis.fetch import Fetching
 from partage.broker.apis.groups import group_handlers
 from partage.broker.apis.produce import Producing
 from partage.broker.clock import Clock
+from partage.broker.cluster.address import StateAddress
+from partage.broker.cluster.joining import changes_of, enter_cluster, join_cluster
 from partage.broker.coordinator import Coordinator, log_notice
 from partage.broker.data_directory import cluster_id_of
 from partage.broker.disk import RealDisk
@@ -22,12 +26,14 @@ from partage.broker.hosted import Hosted
 from partage.broker.housekeeping import Housekeeping
 from partage.broker.inbound import Handler, Inbound
 from partage.broker.lag import LagSampling
+from partage.broker.neighbours import Alone, Neighbours
 from partage.broker.node import Node
 from partage.broker.producer_ids import ProducerIds
 from partage.broker.reads import Reads
 from partage.broker.server import Server
 from partage.broker.shard_host import ShardHost
-from partage.broker.shard_store import ShardStore
+from partage.broker.shard_store import ShardStore, StateStore
+from partage.broker.topic_changes import LocalChanges, TopicChanges
 from partage.broker.writer import Writer
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
@@ -48,6 +54,9 @@ from partage.wire.apis.metadata import METADATA
 from partage.wire.apis.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from partage.wire.apis.produce import PRODUCE
 
+if TYPE_CHECKING:
+    from partage.broker.cluster.cluster import Cluster
+
 log = logging.getLogger(__name__)
 
 _LOADED_AT_A_TIME: Final = 4
@@ -66,15 +75,28 @@ class Broker:
     connected, ``coordinator`` who has the groups, ``group_events`` who writes what happens in them.
     """
 
-    def __init__(self, disk: Disk, settings: BrokerSettings) -> None:
+    def __init__(
+        self, disk: Disk, settings: BrokerSettings, state: StateAddress | None = None
+    ) -> None:
+        if state is not None:  # each broker would write the events of its own groups
+            settings = msgspec.structs.replace(settings, group_events=False)
         self.address = ("", 0)
+        self.cluster: Cluster | None = None
+        self._state = state
         self._disk = disk
         self._settings = settings
         self._clock = Clock()
         self._fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         in_memory = not isinstance(disk, RealDisk)
         self._writer = Writer(disk, sync=settings.syncs and not in_memory, inline=in_memory)
-        self.hosted = Hosted(disk, self._writer, self._clock, settings, self._is_fatal)
+        self.hosted = Hosted(
+            disk,
+            self._writer,
+            self._clock,
+            settings,
+            self._is_fatal,
+            keeps_offsets=state is None,
+        )
         self._housekeeping = Housekeeping(self.hosted, disk, self._clock)
         self.group_events = GroupEvents(self.hosted) if settings.group_events else None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,19 +113,25 @@ class Broker:
         host: str,
         port: int,
         advertised: tuple[str, int] | None = None,
+        state: StateAddress | None = None,
     ) -> Broker:
         """Open the data, then listen; clients are told the ``advertised`` address.
 
+        With ``state`` it is one of several brokers, whose groups and topics are agreed on there.
+
         Raises:
+            CannotJoin: it cannot be one of them; the message says why, and what to do.
             DamagedFile, DamagedLog: acknowledged bytes are missing or changed.
             CannotListen: the address is in use, or not this machine's.
             OSError: the disk fails.
         """
-        broker = cls(disk, settings)
+        broker = cls(disk, settings, state)
         try:
             await broker._open()
             await broker._listen(host, port, advertised)
         except BaseException:
+            if broker.cluster is not None:
+                await broker.cluster.leave()
             broker.hosted.give_up()
             broker._loaders.shutdown(wait=False, cancel_futures=True)
             await broker._writer.close()
@@ -111,21 +139,47 @@ class Broker:
         return broker
 
     async def _open(self) -> None:
+        if self._state is None:
+            await self._open_alone()
+        else:
+            await self._open_in_cluster(self._state)
+
+    async def _open_in_cluster(self, state: StateAddress) -> None:
+        cluster = await join_cluster(state, self._disk, self._settings, self._is_fatal)
+        self.cluster = cluster
+        self._cluster_id = cluster.cluster_id
+        self._producer_ids = ProducerIds.counted_from(await cluster.reserve_producer_ids())
+        await self.hosted.open()
+        self.coordinator = Coordinator(
+            [self._host(f"shard {n}", store) for n, store in enumerate(cluster.stores)]
+        )
+        self._changes: TopicChanges = changes_of(cluster, self.hosted)
+        self._lag = LagSampling(self.coordinator.hosts, self.hosted, self._clock, 0)
+
+    async def _open_alone(self) -> None:
         self._cluster_id = await asyncio.to_thread(cluster_id_of, self._disk)
         self._producer_ids = await asyncio.to_thread(ProducerIds, self._disk)
         await self.hosted.open()
         offsets_topic = self.hosted.topic(OFFSETS_TOPIC)
         assert offsets_topic is not None
         topics = frozenset(topic.name for topic in self.hosted.topics())
-        hosts = [self._host_shard(n, topics) for n in range(len(offsets_topic.partitions))]
+        hosts = [self._host_shard(n, topics) for n in range(offsets_topic.partition_count)]
         self.coordinator = Coordinator(hosts)
+        self._changes = LocalChanges(self.hosted)
         interval_ms = self._settings.group_lag_interval_ms if self.group_events else 0
         self._lag = LagSampling(hosts, self.hosted, self._clock, interval_ms)
 
     def _host_shard(self, index: int, topics: frozenset[str]) -> ShardHost:
         store = ShardStore(self.hosted, self._disk, index)
-        name = f"{OFFSETS_TOPIC}-{index}"
-        host = ShardHost(
+        host = self._host(f"{OFFSETS_TOPIC}-{index}", store)
+        if store.is_empty:
+            host.start_empty()
+        else:
+            host.load(topics)
+        return host
+
+    def _host(self, name: str, store: StateStore) -> ShardHost:
+        return ShardHost(
             name,
             store,
             self._settings.groups,
@@ -134,11 +188,6 @@ class Broker:
             self._loaders,
             None if self.group_events is None else self.group_events.publish,
         )
-        if store.is_empty:
-            host.start_empty()
-        else:
-            host.load(topics)
-        return host
 
     async def _listen(self, host: str, port: int, advertised: tuple[str, int] | None) -> None:
         self.server = Server(self._settings.limits, self._clock)
@@ -154,7 +203,12 @@ class Broker:
             cluster_id=self._cluster_id,
             rack=self._settings.rack,
         )
-        self.server.serve(self._handlers(self.node))
+        neighbours: Neighbours = Alone(self.node)
+        if self.cluster is not None:
+            neighbours = self.cluster
+            hosts = self.coordinator.hosts
+            await enter_cluster(self.cluster, self.node, self.hosted, hosts, self._forget_all)
+        self.server.serve(self._handlers(neighbours))
         self._housekeeping.start()
         self._lag.start()
 
@@ -172,6 +226,8 @@ class Broker:
 
     async def stop(self) -> None:
         """End cleanly: what was acknowledged is on disk, and the next start scans nothing."""
+        if self.cluster is not None:  # first: others take its groups over meanwhile
+            await self.cluster.leave()
         await self.server.close()
         await self._housekeeping.close()
         for task in list(self._tasks):
@@ -188,8 +244,8 @@ class Broker:
 
     # Handlers.
 
-    def _handlers(self, node: Node) -> dict[int, Handler]:
-        hosted = self.hosted
+    def _handlers(self, neighbours: Neighbours) -> dict[int, Handler]:
+        hosted, changes = self.hosted, self._changes
         reads = Reads(self._disk)
         surroundings = Surroundings(
             shard_count=self.coordinator.shard_count, has_partition=hosted.has_partition
@@ -198,16 +254,22 @@ class Broker:
             PRODUCE.key: lambda inbound: Producing(inbound, hosted).run(),
             FETCH.key: lambda inbound: Fetching(inbound, hosted, reads).run(),
             LIST_OFFSETS.key: self._spawning(lambda i: offsets.list_offsets(i, hosted, reads)),
-            METADATA.key: self._spawning(lambda i: metadata.metadata(i, hosted, node)),
-            FIND_COORDINATOR.key: lambda inbound: cluster.find_coordinator(inbound, node),
+            METADATA.key: self._spawning(
+                lambda i: metadata.metadata(i, hosted, neighbours, changes)
+            ),
+            FIND_COORDINATOR.key: lambda inbound: cluster.find_coordinator(inbound, neighbours),
             API_VERSIONS.key: lambda inbound: cluster.api_versions(
                 inbound, self.server.apis.values()
             ),
-            CREATE_TOPICS.key: self._spawning(lambda i: topics.create_topics(i, hosted)),
-            DELETE_TOPICS.key: self._spawning(
-                lambda i: topics.delete_topics(i, hosted, self._forget, self._forgotten)
+            CREATE_TOPICS.key: self._spawning(
+                lambda i: topics.create_topics(i, hosted, neighbours, changes)
             ),
-            CREATE_PARTITIONS.key: self._spawning(lambda i: topics.create_partitions(i, hosted)),
+            DELETE_TOPICS.key: self._spawning(
+                lambda i: topics.delete_topics(i, hosted, changes, self._forget, self._forgotten)
+            ),
+            CREATE_PARTITIONS.key: self._spawning(
+                lambda i: topics.create_partitions(i, hosted, neighbours, changes)
+            ),
             DELETE_RECORDS.key: lambda inbound: offsets.delete_records(inbound, hosted),
             INIT_PRODUCER_ID.key: lambda inbound: producers.init_producer_id(
                 inbound, self._producer_ids
@@ -215,15 +277,18 @@ class Broker:
             OFFSET_FOR_LEADER_EPOCH.key: lambda inbound: offsets.offset_for_leader_epoch(
                 inbound, hosted
             ),
-            DESCRIBE_CONFIGS.key: lambda inbound: configs.describe(inbound, hosted, node),
-            INCREMENTAL_ALTER_CONFIGS.key: self._spawning(lambda i: configs.alter(i, hosted)),
-            DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, node),
+            DESCRIBE_CONFIGS.key: lambda inbound: configs.describe(inbound, hosted, self.node),
+            INCREMENTAL_ALTER_CONFIGS.key: self._spawning(lambda i: configs.alter(i, changes)),
+            DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, neighbours),
         }
         return handlers | group_handlers(self.coordinator, surroundings)
 
     def _forget(self, topic: str) -> None:
         """Have the groups forget what they committed of a topic that is gone."""
-        self.coordinator.topics_deleted(frozenset({topic}), self._clock.now_ms())
+        self._forget_all(frozenset({topic}))
+
+    def _forget_all(self, topics: frozenset[str]) -> None:
+        self.coordinator.topics_deleted(topics, self._clock.now_ms())
 
     async def _forgotten(self) -> None:
         """Return once no crash can bring back what was forgotten."""

@@ -55,8 +55,12 @@ class DirectoryLock:
         os.close(self._fd)
 
 
-class _Meta(msgspec.Struct):
+class Meta(msgspec.Struct, frozen=True):
+    """Whose data it is. Of several brokers, which one's; and an id of the directory itself."""
+
     cluster_id: str
+    broker_id: int | msgspec.UnsetType = msgspec.UNSET
+    directory_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def cluster_id_of(disk: Disk) -> str:
@@ -65,11 +69,26 @@ def cluster_id_of(disk: Disk) -> str:
     Raises:
         DamagedFile: it cannot be read.
     """
-    meta = read_small(disk, _META, _Meta, "remove it, and the cluster gets another id")
+    meta = read_meta(disk)
     if meta is None:
-        meta = _Meta(fresh_cluster_id())
-        replace_file(disk, _META, msgspec.json.encode(meta))
+        meta = Meta(fresh_cluster_id())
+        write_meta(disk, meta)
+    elif meta.broker_id is not msgspec.UNSET:
+        raise DamagedFile(
+            f"this is the data of broker {meta.broker_id} of a cluster of several; start it with "
+            "the --state and --broker-id that it had"
+        )
     return meta.cluster_id
+
+
+def read_meta(disk: Disk) -> Meta | None:
+    """Whose data it is; None in a new directory. Raises `DamagedFile`."""
+    return read_small(disk, _META, Meta, "remove it, and the cluster gets another id")
+
+
+def write_meta(disk: Disk, meta: Meta) -> None:
+    """Let the data be theirs; returns once that is durable."""
+    replace_file(disk, _META, msgspec.json.encode(meta))
 
 
 def read_small(disk: Disk, path: str, kind: type[T], otherwise: str) -> T | None:

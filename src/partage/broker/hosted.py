@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from weakref import WeakValueDictionary
 
 from partage.broker.clock import Clock
@@ -44,9 +44,9 @@ _OFFSETS_CONFIGS = {
 
 
 class HostedTopic:
-    """A topic and its partitions."""
+    """A topic, and those of its partitions that this broker holds, by their numbers."""
 
-    def __init__(self, topic: Topic, partitions: list[Partition]) -> None:
+    def __init__(self, topic: Topic, partitions: dict[int, Partition]) -> None:
         self.topic = topic
         self.partitions = partitions
 
@@ -54,6 +54,11 @@ class HostedTopic:
     def name(self) -> str:
         """What clients call it."""
         return self.topic.name
+
+    @property
+    def partition_count(self) -> int:
+        """How many there are in all, wherever they are."""
+        return self.topic.partition_count
 
 
 class Hosted:
@@ -66,8 +71,11 @@ class Hosted:
         clock: Clock,
         settings: BrokerSettings,
         on_fatal: Callable[[BaseException], None],
+        *,
+        keeps_offsets: bool = True,
     ) -> None:
         self.settings = settings
+        self._keeps_offsets = keeps_offsets
         #: Called with topic and number of a partition whose writing failed.
         self.when_failed: Callable[[str, int], None] = lambda topic, index: None
         self._disk = disk
@@ -85,14 +93,14 @@ class Hosted:
     # Start-up and shutdown.
 
     async def open(self) -> None:
-        """Open everything there is, and make the coordinator's topic if it is missing.
+        """Open everything there is, and make the coordinator's topic if it is missing and wanted.
 
         Raises:
             DamagedFile, DamagedLog: acknowledged bytes are missing or changed.
             OSError: the disk fails.
         """
         await asyncio.to_thread(self._load)
-        if OFFSETS_TOPIC not in self._topics:
+        if self._keeps_offsets and OFFSETS_TOPIC not in self._topics:
             created = await self.create(
                 OFFSETS_TOPIC, self.settings.offsets_partitions, _OFFSETS_CONFIGS
             )
@@ -104,26 +112,24 @@ class Hosted:
         self._is_given_up = True
 
     def _load(self) -> None:
-        self._catalogue = Topics.load(self._disk)
+        me = self.settings.node_id
+        self._catalogue = Topics.load(self._disk, me)
         partitions = [
-            (topic.topic_id, index)
-            for topic in self._catalogue
-            for index in range(topic.partition_count)
+            (topic.topic_id, index) for topic in self._catalogue for index in topic.held_by(me)
         ]
         self._markers = Markers.load(self._disk, partitions)
         for topic in self._catalogue:
-            self._topics[topic.name] = HostedTopic(
-                topic, self._open_partitions(topic, range(topic.partition_count))
-            )
+            opened = self._open_partitions(topic, topic.held_by(me))
+            self._topics[topic.name] = HostedTopic(topic, opened)
 
-    def _open_partitions(self, topic: Topic, indexes: Iterable[int]) -> list[Partition]:
+    def _open_partitions(self, topic: Topic, indexes: Iterable[int]) -> dict[int, Partition]:
         """Open partitions; in a thread."""
         config, there = self._config(topic), set(self._disk.names(""))
-        opened = list[Partition]()
+        opened = dict[int, Partition]()
         for index in indexes:
             if self._is_given_up:
                 raise OSError("the broker ends")
-            opened.append(self._open_partition(topic, index, config, there))
+            opened[index] = self._open_partition(topic, index, config, there)
         return opened
 
     def _open_partition(
@@ -158,7 +164,7 @@ class Hosted:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        partitions = [one for hosted in self._topics.values() for one in hosted.partitions]
+        partitions = [one for hosted in self._topics.values() for one in hosted.partitions.values()]
         steps = [one.log.close() for one in partitions if one.failure is None]
         perform_step(self._disk, *steps)
 
@@ -180,17 +186,22 @@ class Hosted:
     def partition(self, name: str, index: int) -> Partition | None:
         """The partition, if there is such a one."""
         hosted = self._topics.get(name)
-        if hosted is None or not 0 <= index < len(hosted.partitions):
-            return None
-        return hosted.partitions[index]
+        return None if hosted is None else hosted.partitions.get(index)
+
+    def missing(self, name: str, index: int) -> ErrorCode:
+        """What to say of a partition that is not here: there is none, or another broker has it."""
+        if self.has_partition(name, index):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def wall_ms(self) -> int:
         """The time that records are held to."""
         return self._clock.wall_ms()
 
     def has_partition(self, name: str, index: int) -> bool:
-        """Whether there is such a partition."""
-        return self.partition(name, index) is not None
+        """Whether there is such a partition, here or on another broker."""
+        hosted = self._topics.get(name)
+        return hosted is not None and 0 <= index < hosted.topic.partition_count
 
     @staticmethod
     def is_internal(name: str) -> bool:
@@ -200,14 +211,22 @@ class Hosted:
     # Changing.
 
     async def create(
-        self, name: str, partition_count: int, configs: Mapping[str, str]
+        self,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        *,
+        topic_id: bytes | None = None,
+        brokers: Sequence[int] = (),
     ) -> HostedTopic | Refusal:
-        """Create a topic."""
+        """Create a topic; id and brokers are given where a cluster has agreed on them."""
         async with self._changing:
-            change = self._catalogue.create(name, fresh_topic_id(), partition_count, configs)
+            change = self._catalogue.create(
+                name, topic_id or fresh_topic_id(), partition_count, configs, brokers
+            )
             if isinstance(change, Refusal):
                 return change
-            partitions = await self._apply(change, range(partition_count))
+            partitions = await self._apply(change, change.topic.held_by(self.settings.node_id))
             if isinstance(partitions, Refusal):
                 return partitions
             hosted = self._topics[name] = HostedTopic(change.topic, partitions)
@@ -248,25 +267,28 @@ class Hosted:
             if isinstance(change, Refusal):
                 return change
             hosted = self._topics.pop(name)
-            await asyncio.gather(*[partition.retire() for partition in hosted.partitions])
+            await asyncio.gather(*[partition.retire() for partition in hosted.partitions.values()])
             await self._apply(change, ())
-            for index in range(change.topic.partition_count):
+            for index in change.topic.held_by(self.settings.node_id):
                 self._markers.release(change.topic.topic_id, index)
             await asyncio.to_thread(self._remove, change.removals)
             return hosted
 
-    async def add_partitions(self, name: str, partition_count: int) -> HostedTopic | Refusal:
+    async def add_partitions(
+        self, name: str, partition_count: int, brokers: Sequence[int] = ()
+    ) -> HostedTopic | Refusal:
         """Let a topic have so many partitions in all."""
         async with self._changing:
-            change = self._catalogue.add_partitions(name, partition_count)
+            change = self._catalogue.add_partitions(name, partition_count, brokers)
             if isinstance(change, Refusal):
                 return change
             hosted = self._topics[name]
-            added = await self._apply(change, range(len(hosted.partitions), partition_count))
+            held = change.topic.held_by(self.settings.node_id)
+            added = await self._apply(change, [i for i in held if i not in hosted.partitions])
             if isinstance(added, Refusal):
                 return added
             hosted.topic = change.topic
-            hosted.partitions += added
+            hosted.partitions |= added
             return hosted
 
     def check_partitions(self, name: str, partition_count: int) -> Refusal | None:
@@ -292,18 +314,18 @@ class Hosted:
             if isinstance(applied, Refusal):
                 return applied
             hosted.topic = change.topic
-            for partition in hosted.partitions:
+            for partition in hosted.partitions.values():
                 partition.log.config = self._config(change.topic)
             return None
 
     async def _apply(
         self, change: Change, new_partitions: Iterable[int]
-    ) -> list[Partition] | Refusal:
+    ) -> dict[int, Partition] | Refusal:
         """Make a change durable, then open the partitions that came with it. Refused with
         KAFKA_STORAGE_ERROR where the disk takes no more, and all is as it was before.
         """
 
-        def apply() -> list[Partition]:
+        def apply() -> dict[int, Partition]:
             apply_change(self._disk, change)
             return self._open_partitions(change.topic, new_partitions)
 
@@ -322,7 +344,7 @@ class Hosted:
         if change.renames:
             return False  # of a topic that nobody can write to any more
         try:
-            catalogue = await asyncio.to_thread(Topics.load, self._disk)
+            catalogue = await asyncio.to_thread(Topics.load, self._disk, self.settings.node_id)
         except (OSError, DamagedFile):
             return False
         if catalogue.get(change.topic.name) == change.topic:
@@ -346,9 +368,8 @@ class Hosted:
 
     async def _reopen(self, hosted: HostedTopic, index: int) -> Partition:
         await hosted.partitions[index].retire(ErrorCode.KAFKA_STORAGE_ERROR, "opened again")
-        (partition,) = await asyncio.to_thread(self._open_partitions, hosted.topic, [index])
-        hosted.partitions[index] = partition
-        return partition
+        hosted.partitions |= await asyncio.to_thread(self._open_partitions, hosted.topic, [index])
+        return hosted.partitions[index]
 
     # The disk.
 

@@ -69,7 +69,7 @@ class Housekeeping:
     async def go_round(self) -> None:
         """One round; what fails is logged and tried again in the next."""
         for topic in self._hosted.topics():
-            for partition in topic.partitions:
+            for partition in list(topic.partitions.values()):
                 async with partition.upkeep:
                     await self._see_to(partition)
 

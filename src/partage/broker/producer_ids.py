@@ -33,6 +33,13 @@ class ProducerIds:
         self._next = file.next if file else 0
         replace_file(disk, _PATH, msgspec.json.encode(_File(self._next + _BLOCK)))
 
+    @classmethod
+    def counted_from(cls, first: int) -> ProducerIds:
+        """Ids of a block that was reserved elsewhere, beginning with ``first``."""
+        ids = cls.__new__(cls)
+        ids._next = first
+        return ids
+
     def next_id(self) -> int:
         """A producer id, 0 or above."""
         self._next += 1

@@ -11,20 +11,18 @@ from typing import Final, Protocol, cast
 from partage.bridge.exchange import deliver
 from partage.broker.clock import Clock
 from partage.broker.inbound import Inbound
-from partage.broker.shard_store import ShardStore
+from partage.broker.shard_store import Reading, StateStore, Stored
 from partage.coordinator.events import Event, TimerFired, TopicsDeleted
 from partage.coordinator.outcome import Happening, Notice
-from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import SessionTimer
 from partage.log.damage import DamagedLog
-from partage.log.outcomes import Refusal, Slice
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
 from partage.runtime.resting import Rest
 from partage.store.group_events import Lag
-from partage.store.shard_log import encode_records, replay, subscribed_topics
+from partage.store.shard_log import replay, subscribed_topics
 from partage.wire.primitives import Malformed
 
 log = logging.getLogger(__name__)
@@ -58,7 +56,7 @@ class ShardHost:
     def __init__(
         self,
         name: str,
-        store: ShardStore,
+        store: StateStore,
         settings: GroupSettings,
         clock: Clock,
         listener: Listener,
@@ -82,6 +80,8 @@ class ShardHost:
         self._wake: asyncio.TimerHandle | None = None
         self._wake_ms = 0  # the deadline that it is for
         self._rest = Rest()
+        self._has_failed = False  # since its store was opened
+        self._is_resigned = False
         self._is_closed = False
 
     # Life.
@@ -92,7 +92,24 @@ class ShardHost:
         At a start ``topics`` are those that there are: one may have been deleted by a broker that
         died before the groups forgot it.
         """
+        self._is_resigned = False
+        self._driver.expect()
         self._loading = self._loop.create_task(self._load(topics))
+
+    def resign(self) -> None:
+        """The shard is somebody else's, until `load`: drop what is loaded, and say so."""
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
+        self._drop()
+        self._has_failed = False  # who takes the shard over again opens a store of its own
+        self._driver.resign()
+        self._is_resigned = True
+        self._settle()
+
+    def settle(self) -> None:
+        """Go on, after something on which replies depend has changed."""
+        self._settle()
 
     def start_empty(self) -> None:
         """There is nothing to load."""
@@ -103,10 +120,10 @@ class ShardHost:
         delay_s = _RELOAD_AFTER_S
         while not self._is_closed:
             try:
-                if self._life:
+                if self._has_failed:
                     await self._store.open_again()
-                slices = self._store.slices()
-                loading = self._loop.run_in_executor(self._loaders, self._replay, slices, topics)
+                read = await self._store.locate()
+                loading = self._loop.run_in_executor(self._loaders, self._replay, read, topics)
                 shard, gone = await loading
                 now_ms = self._clock.now_ms()
                 self._driver.activate(shard, now_ms)
@@ -124,11 +141,9 @@ class ShardHost:
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, _RELOAD_AFTER_MAX_S)
 
-    def _replay(
-        self, slices: list[Slice], topics: frozenset[str] | None
-    ) -> tuple[Shard, frozenset[str]]:
+    def _replay(self, read: Reading, topics: frozenset[str] | None) -> tuple[Shard, frozenset[str]]:
         """The shard, and the topics that it has offsets of and that there are no more."""
-        shard = replay(self._store.read(slices), self._settings)
+        shard = replay(read(), self._settings)
         if topics is None:
             return shard, frozenset()
         known = {topic for offsets in shard.offsets.values() for topic, _ in offsets}
@@ -155,6 +170,7 @@ class ShardHost:
 
     def _drop(self) -> None:
         self._life += 1
+        self._has_failed = True
         self._is_flushing = False
         self._unpublished.clear()
         self._driver.failed()
@@ -242,7 +258,13 @@ class ShardHost:
     # Replies.
 
     def _release(self) -> None:
-        """Send replies in order; a reply may bring its connection's next request, and so more."""
+        """Send replies in order; a reply may bring its connection's next request, and so more.
+
+        None while somebody else may have the shard: they wait until it is known.
+        """
+        if not (self._is_resigned or self._store.may_answer()):
+            self._is_releasing = False
+            return
         self._is_releasing = True
         left = _RELEASED_A_TURN
         while left and self._driver.ready:
@@ -267,15 +289,15 @@ class ShardHost:
         if not records:
             return
         try:
-            self._append(records, mark, life)
+            self._store.append(records, self._clock.now_ms(), self._stored(mark, life))
         except OSError as error:
             self._fail(error)
         except Exception as error:  # a fault of ours, such as a record that cannot be encoded
             log.exception("%s failed to store", self._name)
             self._fail(error)
 
-    def _append(self, records: list[Record], mark: int, life: int) -> None:
-        def done(error: ErrorCode) -> None:
+    def _stored(self, mark: int, life: int) -> Stored:
+        def stored(error: ErrorCode) -> None:
             if life != self._life or self._is_closed:
                 return
             if error:
@@ -285,16 +307,7 @@ class ShardHost:
                 self._publish_durable(mark)
                 self._settle()
 
-        now_ms = self._clock.now_ms()
-        partition = self._store.partition()
-        batches = encode_records(records, now_ms)
-        for position, batch in enumerate(batches, start=1):
-            is_last = position == len(batches)
-            outcome = partition.append(
-                batch, done if is_last else _ignore, at_ms=now_ms, from_client=False
-            )
-            if isinstance(outcome, Refusal):
-                raise OSError(f"its log refused a record: {outcome.message}")
+        return stored
 
     # Timers.
 
@@ -327,7 +340,3 @@ def _respond(inbound: Inbound) -> None:
     except Exception:  # a fault of ours: this client alone loses its connection
         log.exception("answering %r failed", inbound.api)
         inbound.connection.close()
-
-
-def _ignore(error: ErrorCode) -> None:
-    """A batch whose successor's outcome says all."""

@@ -1,19 +1,44 @@
-"""A shard's log among the partitions that the broker holds."""
+"""Where a shard's records go: the interface, and a log among the partitions of this broker."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from partage.broker.hosted import Hosted
 from partage.broker.partition import Partition
+from partage.coordinator.records import Record
 from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
 from partage.log.outcomes import Refusal, Slice
 from partage.log.scanning import first_fault
-from partage.store.shard_log import TOPIC
+from partage.model.errors import ErrorCode
+from partage.store.shard_log import TOPIC, encode_records
 from partage.wire.types import Buffer
 
 _EVERYTHING: Final = 1 << 62
+
+
+#: Called once the records are durable, or with the error that kept them from it.
+Stored = Callable[[ErrorCode], None]
+#: Gives the content, as record batches; called in a thread.
+Reading = Callable[[], Sequence[Buffer]]
+
+
+class StateStore(Protocol):
+    """What a shard's host needs of where the shard's state lives."""
+
+    def append(self, records: list[Record], at_ms: int, stored: Stored) -> None:
+        """Append records, all or none. Raises `OSError`; then ``stored`` is not called."""
+
+    async def locate(self) -> Reading:
+        """Find the content; reading it raises `OSError`, `DamagedLog` and `Malformed`, as this."""
+
+    async def open_again(self) -> None:
+        """Begin anew after a failure. Raises `OSError` and `DamagedLog`."""
+
+    def may_answer(self) -> bool:
+        """Whether nobody else can have the shard by now."""
 
 
 class ShardStore:
@@ -34,6 +59,28 @@ class ShardStore:
         partition = self._hosted.partition(TOPIC, self._index)
         assert partition is not None
         return partition
+
+    def append(self, records: list[Record], at_ms: int, stored: Stored) -> None:
+        """Append the records as batches; they are durable when the last one is."""
+        batches = encode_records(records, at_ms)
+        partition = self.partition()
+        for position, batch in enumerate(batches, start=1):
+            is_last = position == len(batches)
+            outcome = partition.append(
+                batch, stored if is_last else _ignore, at_ms=at_ms, from_client=False
+            )
+            if isinstance(outcome, Refusal):
+                raise OSError(f"its log refused a record: {outcome.message}")
+
+    @staticmethod
+    def may_answer() -> bool:
+        """Nobody else can have it: the directory is locked."""
+        return True
+
+    async def locate(self) -> Reading:
+        """Find the whole content; on the loop."""
+        slices = self.slices()
+        return lambda: self.read(slices)
 
     def slices(self) -> list[Slice]:
         """Where the whole content is; on the loop."""
@@ -57,3 +104,7 @@ class ShardStore:
     async def open_again(self) -> None:
         """Open the partition anew after a failure. Raises `OSError` and `DamagedLog`."""
         await self._hosted.reopen(TOPIC, self._index)
+
+
+def _ignore(error: ErrorCode) -> None:
+    """A batch whose successor's outcome says all."""

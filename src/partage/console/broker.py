@@ -16,6 +16,8 @@ import msgspec
 import typer
 
 from partage.broker.broker import Broker, CannotListen
+from partage.broker.cluster.address import BadState, StateAddress, parse_state
+from partage.broker.cluster.joining import CannotJoin
 from partage.broker.data_directory import DirectoryHeld, DirectoryLock
 from partage.broker.disk import RealDisk
 from partage.broker.overrides import BadOverride, with_overrides
@@ -25,7 +27,7 @@ from partage.console.options import pairs
 from partage.log.damage import DamagedFile, DamagedLog
 from partage.log.disk import Disk
 from partage.log.memory import MemoryDisk
-from partage.model.settings import BrokerSettings
+from partage.model.settings import INT32_MAX, BrokerSettings
 from partage.wire.records.decode import DECODER
 
 log = logging.getLogger("partage")
@@ -67,6 +69,17 @@ def run(
         str | None,
         typer.Option(metavar="HOST:PORT", help="The address that clients are told to use."),
     ] = None,
+    broker_id: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="This broker's id, among several with one ZooKeeper."),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            metavar="zookeeper://HOST:PORT/PATH",
+            help="Be one of several brokers: topics and groups are agreed on here.",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every detail.")] = False,
 ) -> None:
     """Run a broker that any Kafka client can use. Ctrl-C or SIGTERM ends it cleanly."""
@@ -81,7 +94,8 @@ def run(
         settings = with_overrides(BrokerSettings(), pairs(override or [], "--override"))
         settings = msgspec.structs.replace(settings, syncs=sync is SyncMode.DISK)
         reachable = _reachable(host, advertised)
-    except (BadAddress, BadOverride) as error:
+        settings, state_address = _placed(settings, broker_id, state)
+    except (BadAddress, BadOverride, BadState) as error:
         raise misused(str(error)) from None
     lock: DirectoryLock | None = None
     disk: Disk
@@ -97,7 +111,9 @@ def run(
         disk = RealDisk(data_dir)
     _calm_collector()
     try:
-        _run_loop(serve(disk, settings, host, port, reachable))
+        _run_loop(serve(disk, settings, host, port, reachable, state_address))
+    except CannotJoin as error:
+        raise Failure(str(error)) from None
     except DamagedFile as error:
         raise Failure(f"in {data_dir}: {error}") from None
     except DamagedLog as error:  # ends with a command, which has to find the directory
@@ -126,6 +142,21 @@ def _reachable(host: str, advertised: str | None) -> tuple[str, int] | None:
     return address
 
 
+def _placed(
+    settings: BrokerSettings, broker_id: int | None, state: str | None
+) -> tuple[BrokerSettings, StateAddress | None]:
+    """The settings with the broker's id, and where the state of its cluster is."""
+    if broker_id is not None:
+        if not 0 <= broker_id <= INT32_MAX:
+            raise BadState(f"--broker-id {broker_id}: must be from 0 to {INT32_MAX}")
+        settings = msgspec.structs.replace(settings, node_id=broker_id)
+    if state is None:
+        return settings, None
+    if broker_id is None:
+        raise BadState("with --state each broker needs an id of its own: add --broker-id N")
+    return settings, parse_state(state)
+
+
 def _calm_collector() -> None:
     """Look for garbage seldom: what a broker makes by the thousand are trees, freed by counting."""
     gc.freeze()
@@ -142,7 +173,12 @@ def _run_loop(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def serve(
-    disk: Disk, settings: BrokerSettings, host: str, port: int, advertised: tuple[str, int] | None
+    disk: Disk,
+    settings: BrokerSettings,
+    host: str,
+    port: int,
+    advertised: tuple[str, int] | None,
+    state: StateAddress | None = None,
 ) -> None:
     """Start a broker, print its address, and run it until a signal comes or it fails."""
     loop = asyncio.get_running_loop()
@@ -151,7 +187,7 @@ async def serve(
         loop.add_signal_handler(number, stopping.set)
     stopped = loop.create_task(stopping.wait())
     starting = loop.create_task(
-        Broker.start(disk, settings, host=host, port=port, advertised=advertised)
+        Broker.start(disk, settings, host=host, port=port, advertised=advertised, state=state)
     )
     await asyncio.wait({stopped, starting}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():

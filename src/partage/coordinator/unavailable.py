@@ -64,3 +64,18 @@ def unavailable(event: Asked, error: ErrorCode) -> Reply:
         case DeleteOffsets():
             return DeleteOffsetsReply(error=error)
     raise AssertionError(f"no reply for {type(event).__name__}")
+
+
+def instead_of(reply: Reply, error: ErrorCode) -> Reply:
+    """The reply that says ``error`` to the same request, for one that was not sent in time."""
+    match reply:
+        case JoinReply():
+            return JoinReply(error=error, member_id=reply.member_id)
+        case CommitReply():
+            return CommitReply(errors=(error,) * len(reply.errors))
+        case DescribeReply():
+            return DescribeReply(error=error, group_id=reply.group_id)
+        case HeartbeatReply() | DeleteReply():
+            return type(reply)(error=error)
+        case SyncReply() | LeaveReply() | OffsetsReply() | ListReply() | DeleteOffsetsReply():
+            return type(reply)(error=error)

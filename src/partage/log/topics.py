@@ -34,12 +34,23 @@ _VERSION: Final = 1
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic: its own configs only, as text; ``topic_id`` is 16 bytes."""
+    """A topic: its own configs only, as text; ``topic_id`` is 16 bytes.
+
+    In a cluster of several, ``brokers`` are the ids of those that hold each partition; empty where
+    one broker holds all.
+    """
 
     name: str
     topic_id: bytes
     partition_count: int
     configs: Mapping[str, str]
+    brokers: tuple[int, ...] = ()
+
+    def held_by(self, broker_id: int) -> list[int]:
+        """The partitions that a broker holds."""
+        if not self.brokers:
+            return list(range(self.partition_count))
+        return [index for index, holder in enumerate(self.brokers) if holder == broker_id]
 
     @property
     def is_internal(self) -> bool:
@@ -71,6 +82,7 @@ class _Entry(msgspec.Struct, frozen=True):
     id: str
     partitions: int
     configs: dict[str, str] = {}
+    brokers: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Catalogue(msgspec.Struct, frozen=True):
@@ -85,15 +97,22 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class Topics:
-    """All topics, in the order of their creation."""
+    """All topics, in the order of their creation, as broker ``broker_id`` keeps them."""
 
-    def __init__(self, topics: Sequence[Topic] = (), deleting: Sequence[Topic] = ()) -> None:
+    def __init__(
+        self,
+        topics: Sequence[Topic] = (),
+        deleting: Sequence[Topic] = (),
+        *,
+        broker_id: int = 0,
+    ) -> None:
+        self._broker_id = broker_id
         self._topics = {topic.name: topic for topic in topics}
         self._names = {topic.topic_id: topic.name for topic in topics}
         self._deleting = list(deleting)
 
     @classmethod
-    def load(cls, disk: Disk) -> Topics:
+    def load(cls, disk: Disk, broker_id: int = 0) -> Topics:
         """The catalogue in the data directory; empty in a new one.
 
         Finishes what a crash left of deletions. Raises `DamagedFile`.
@@ -108,6 +127,7 @@ class Topics:
         topics = cls(
             [_topic(entry) for entry in catalogue.topics],
             [_topic(entry) for entry in catalogue.deleting],
+            broker_id=broker_id,
         )
         topics._finish_deletions(disk)
         return topics
@@ -149,7 +169,12 @@ class Topics:
         return _check_partition_count(partition_count) or check_configs(configs)
 
     def create(
-        self, name: str, topic_id: bytes, partition_count: int, configs: Mapping[str, str]
+        self,
+        name: str,
+        topic_id: bytes,
+        partition_count: int,
+        configs: Mapping[str, str],
+        brokers: Sequence[int] = (),
     ) -> Change | Refusal:
         """Add a topic under a fresh id; refused as `check_create` says."""
         if refusal := self.check_create(name, partition_count, configs):
@@ -159,6 +184,7 @@ class Topics:
             topic_id=topic_id,
             partition_count=partition_count,
             configs=dict(configs),
+            brokers=tuple(brokers),
         )
         return self._put(topic, new_partitions=range(partition_count))
 
@@ -187,13 +213,18 @@ class Topics:
             )
         return _check_partition_count(partition_count - topic.partition_count)
 
-    def add_partitions(self, name: str, partition_count: int) -> Change | Refusal:
-        """Let a topic have so many partitions in all; refused as `check_partitions` says."""
+    def add_partitions(
+        self, name: str, partition_count: int, brokers: Sequence[int] = ()
+    ) -> Change | Refusal:
+        """Let a topic have so many partitions in all, on ``brokers`` in a cluster of several;
+        refused as `check_partitions` says.
+        """
         if refusal := self.check_partitions(name, partition_count):
             return refusal
         topic = self._topics[name]
         added = range(topic.partition_count, partition_count)
-        return self._put(replace(topic, partition_count=partition_count), new_partitions=added)
+        grown = replace(topic, partition_count=partition_count, brokers=tuple(brokers))
+        return self._put(grown, new_partitions=added)
 
     def set_configs(self, name: str, configs: Mapping[str, str]) -> Change | Refusal:
         """Give a topic these configs of its own and no others; refused with
@@ -208,7 +239,8 @@ class Topics:
     def _put(self, topic: Topic, new_partitions: Iterable[int] = ()) -> Change:
         self._topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
-        made = [partition_directory(topic.name, partition) for partition in new_partitions]
+        held = set(topic.held_by(self._broker_id))
+        made = [partition_directory(topic.name, each) for each in new_partitions if each in held]
         return Change(topic=topic, content=self._encode(), directories=made)
 
     def _encode(self) -> bytes:
@@ -283,11 +315,18 @@ def _topic(entry: _Entry) -> Topic:
         topic_id=bytes.fromhex(entry.id),
         partition_count=entry.partitions,
         configs=entry.configs,
+        brokers=() if isinstance(entry.brokers, msgspec.UnsetType) else entry.brokers,
     )
 
 
 def _entry(topic: Topic) -> _Entry:
-    return _Entry(topic.name, topic.topic_id.hex(), topic.partition_count, dict(topic.configs))
+    return _Entry(
+        topic.name,
+        topic.topic_id.hex(),
+        topic.partition_count,
+        dict(topic.configs),
+        topic.brokers or msgspec.UNSET,
+    )
 
 
 def _check_partition_count(added: int) -> Refusal | None:

@@ -57,6 +57,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_partitions: int = 50
     syncs: bool = True
     retention_check_interval_ms: int = 5 * MINUTE_MS
+    #: Of several brokers: after so long without a sign of one, others take its groups over.
+    zookeeper_session_timeout_ms: int = 6_000
     #: Whether what happens in groups is told in the topic ``__group_events``.
     group_events: bool = True
     #: How often their lag is told there, if it has changed; 0 for never.
@@ -78,6 +80,7 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "fetch.max.bytes": (None, "fetch_bytes_max"),
     "offsets.topic.num.partitions": (None, "offsets_partitions"),
     "log.retention.check.interval.ms": (None, "retention_check_interval_ms"),
+    "zookeeper.session.timeout.ms": (None, "zookeeper_session_timeout_ms"),
     "group.min.session.timeout.ms": ("groups", "session_timeout_min_ms"),
     "group.max.session.timeout.ms": ("groups", "session_timeout_max_ms"),
     "group.initial.rebalance.delay.ms": ("groups", "initial_rebalance_delay_ms"),
@@ -109,4 +112,5 @@ RANGES: dict[str, tuple[int, int]] = {
     "socket.request.max.bytes": (1024, INT32_MAX),
     "queued.max.request.bytes": (1, 2**53),
     "connections.max.idle.ms": (1, 2**53),
+    "zookeeper.session.timeout.ms": (500, INT32_MAX),
 }

@@ -16,7 +16,7 @@ from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import TimerKey
-from partage.coordinator.unavailable import unavailable
+from partage.coordinator.unavailable import instead_of, unavailable
 from partage.model.errors import ErrorCode
 from partage.runtime.timers import Timers
 
@@ -24,12 +24,14 @@ from partage.runtime.timers import Timers
 class Driver:
     """One shard, its timers, and the replies that wait for its log.
 
-    Without a shard the driver is loading, and says so to whoever asks. A shell looks whether there
-    is something in ``unsent``, ``ready`` and ``notices``, and takes it with the methods so named.
+    Without a shard the driver is loading, and says so to whoever asks; or, after `resign`, the
+    shard is somebody else's. A shell looks whether there is something in ``unsent``, ``ready`` and
+    ``notices``, and takes it with the methods so named.
     """
 
     def __init__(self) -> None:
         self.shard: Shard | None = None
+        self._absence = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self.timers: Timers[TimerKey] = Timers()
         self._open: dict[Ticket, Asked] = {}  # requests that were not answered at once
         self.ready: list[tuple[Ticket, Reply]] = []
@@ -53,12 +55,28 @@ class Driver:
             self.handle(self._postponed[0])
             self._postponed.popleft()
 
-    def failed(self) -> None:
+    def resign(self) -> None:
+        """The shard is somebody else's, until `expect`: who asks, and who was to be answered and
+        has not been, is told to look for the coordinator.
+
+        What was ready may have been true when it was decided, and be so no more.
+        """
+        error = ErrorCode.NOT_COORDINATOR
+        self.ready = [(ticket, instead_of(reply, error)) for ticket, reply in self.ready]
+        self.failed(error)
+        self._postponed.clear()
+        self._absence = error
+
+    def expect(self) -> None:
+        """A shard is going to be loaded."""
+        self._absence = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def failed(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
         """An append failed: what was applied since may not be in the log.
 
-        The core is dropped, every open request told that the coordinator is not available, and
-        the driver waits for a shard that is loaded anew. What happened without being asked for
-        will not happen again, so that shard is told.
+        The core is dropped, every open request told ``error``, and the driver waits for a shard
+        that is loaded anew. What happened without being asked for will not happen again, so that
+        shard is told.
         """
         self.shard = None
         self._postponed.extendleft(event for _, event in reversed(self._unsettled))
@@ -67,7 +85,6 @@ class Driver:
         self._held.clear()
         self.unsent.clear()
         self._sent = self._durable = self._applied
-        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         answered = {ticket for ticket, _ in self.ready}
         for ticket, event in self._open.items():
             if ticket not in answered:
@@ -95,11 +112,10 @@ class Driver:
             self._unsettled.append((self._applied, event))
 
     def _put_off(self, event: Event) -> None:
-        """While loading: a request is told so, anything else waits."""
+        """While loading: a request is told so, anything else waits, unless others see to it."""
         if isinstance(event, Asked):
-            error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            self.ready.append((event.reply_to, unavailable(event, error)))
-        else:
+            self.ready.append((event.reply_to, unavailable(event, self._absence)))
+        elif self._absence is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._postponed.append(event)
 
     def _is_answered(self, event: Asked, outcome: Outcome) -> bool:

@@ -34,8 +34,13 @@ def shard_of(group_id: str, shard_count: int) -> int:
     return magnitude % shard_count
 
 
-def encode_records(records: Iterable[Record], at_ms: int) -> list[bytes]:
-    """The records as batches, in order; a shard's log appends them as they are."""
+def encode_records(
+    records: Iterable[Record], at_ms: int, batch_bytes: int = _BATCH_BYTES
+) -> list[bytes]:
+    """The records as batches, in order; a shard's log appends them as they are.
+
+    A batch ends when it has reached ``batch_bytes``, which one large record may exceed.
+    """
     batches: list[bytes] = []
     gathered: list[StoredRecord] = []
     size = 0
@@ -43,7 +48,7 @@ def encode_records(records: Iterable[Record], at_ms: int) -> list[bytes]:
         key, value = encode_record(record)
         gathered.append(StoredRecord(key, value, timestamp_ms=at_ms))
         size += len(key) + len(value or b"")
-        if size >= _BATCH_BYTES:
+        if size >= batch_bytes:
             batches.append(encode_batch(gathered))
             gathered, size = [], 0
     if gathered:
@@ -69,6 +74,30 @@ def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
         if record is not None:
             shard.apply(record)
     return shard
+
+
+def merge(blobs: Sequence[Buffer], *, keeps_removals: bool) -> list[bytes]:
+    """Batches with the last value of each key in these; its removal only where something older,
+    that is not among them, may hold it.
+
+    Raises:
+        Malformed: a batch is not what it claims to be.
+    """
+    last = {key: value for key, value in decode_pairs(blobs) if key is not None}
+    batches: list[bytes] = []
+    gathered: list[StoredRecord] = []
+    size = 0
+    for key, value in last.items():
+        if value is None and not keeps_removals:
+            continue
+        gathered.append(StoredRecord(key, value, timestamp_ms=0))
+        size += len(key) + len(value or b"")
+        if size >= _BATCH_BYTES:
+            batches.append(encode_batch(gathered))
+            gathered, size = [], 0
+    if gathered:
+        batches.append(encode_batch(gathered))
+    return batches
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:

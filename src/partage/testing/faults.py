@@ -205,7 +205,7 @@ class Faults:
     def stale_metadata(self, *, client_id: str | None = None) -> Iterator[None]:
         """Hide the topics and partitions that come from now on."""
         then = self._run(
-            lambda: {each.name: len(each.partitions) for each in self._broker.hosted.topics()}
+            lambda: {each.name: each.partition_count for each in self._broker.hosted.topics()}
         )
         rule = Rule(
             METADATA.key, client_id, rewriting(lambda asked, told: _as_of(asked, told, then))

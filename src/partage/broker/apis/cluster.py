@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from partage.broker.inbound import Inbound
-from partage.broker.node import Node
+from partage.broker.neighbours import Neighbours
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi
 from partage.wire.apis.api_versions import ApiVersionRange, ApiVersionsResponse
@@ -18,6 +18,7 @@ from partage.wire.apis.find_coordinator import (
     FindCoordinatorResult,
 )
 
+_BETWEEN = "no broker has this group at the moment; another one takes it over"
 _NOT_HERE = "this broker coordinates consumer groups, and nothing else"
 
 
@@ -37,27 +38,28 @@ def api_versions(inbound: Inbound, apis: Iterable[AnyApi]) -> None:
     )
 
 
-def describe_cluster(inbound: Inbound, node: Node) -> None:
-    """One broker, which is the controller too."""
+def describe_cluster(inbound: Inbound, neighbours: Neighbours) -> None:
+    """The brokers that are up; the controller is one of them."""
     inbound.respond(
         DescribeClusterResponse(
             error_code=ErrorCode.NONE,
-            cluster_id=node.cluster_id,
-            controller_id=node.node_id,
+            cluster_id=neighbours.node.cluster_id,
+            controller_id=neighbours.controller_id(),
             brokers=[
                 DescribeClusterBroker(
                     broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack
                 )
+                for node in neighbours.brokers()
             ],
         )
     )
 
 
-def find_coordinator(inbound: Inbound, node: Node) -> None:
-    """This broker coordinates every group; nobody coordinates transactions or share groups."""
+def find_coordinator(inbound: Inbound, neighbours: Neighbours) -> None:
+    """Every group has its broker; nobody coordinates transactions or share groups."""
     request: FindCoordinatorRequest = inbound.message
     keys = request.coordinator_keys if inbound.version >= 4 else [request.key]
-    results = [_coordinator(key, request.key_type, node) for key in keys]
+    results = [_coordinator(key, request.key_type, neighbours) for key in keys]
     if inbound.version >= 4:
         inbound.respond(FindCoordinatorResponse(coordinators=results))
         return
@@ -73,21 +75,18 @@ def find_coordinator(inbound: Inbound, node: Node) -> None:
     )
 
 
-def _coordinator(key: str, key_type: int, node: Node) -> FindCoordinatorResult:
+def _coordinator(key: str, key_type: int, neighbours: Neighbours) -> FindCoordinatorResult:
     if key_type != GROUP:
         # Of all errors this is the one at which transactional producers of all clients give up
         # at once; others they take for a passing trouble and try again without end.
         is_transaction = key_type == TRANSACTION
-        return FindCoordinatorResult(
-            key=key,
-            node_id=-1,
-            host="",
-            port=-1,
-            error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            if is_transaction
-            else ErrorCode.INVALID_REQUEST,
-            error_message=_NOT_HERE,
-        )
+        error = ErrorCode.INVALID_REQUEST
+        if is_transaction:
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return _nobody(key, error, _NOT_HERE)
+    node = neighbours.coordinator(key)
+    if node is None:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, _BETWEEN)
     return FindCoordinatorResult(
         key=key,
         node_id=node.node_id,
@@ -95,4 +94,10 @@ def _coordinator(key: str, key_type: int, node: Node) -> FindCoordinatorResult:
         port=node.port,
         error_code=ErrorCode.NONE,
         error_message=None,
+    )
+
+
+def _nobody(key: str, error: ErrorCode, message: str) -> FindCoordinatorResult:
+    return FindCoordinatorResult(
+        key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message
     )

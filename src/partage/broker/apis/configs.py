@@ -8,6 +8,7 @@ from partage.broker.hosted import Hosted
 from partage.broker.inbound import Inbound
 from partage.broker.node import Node
 from partage.broker.overrides import current_values
+from partage.broker.topic_changes import TopicChanges
 from partage.log.config import ConfigEntry, ConfigSource, describe_configs
 from partage.log.config_keys import CONFIG_KEYS, ConfigType
 from partage.log.names import NAME_MAX
@@ -135,12 +136,12 @@ def _broker_entry(name: str, value: str) -> DescribeConfigsEntry:
     )
 
 
-async def alter(inbound: Inbound, hosted: Hosted) -> None:
+async def alter(inbound: Inbound, changes: TopicChanges) -> None:
     """Change single configs of topics; a broker's are set when it starts."""
     request: IncrementalAlterConfigsRequest = inbound.message
     results = []
     for resource in request.resources:
-        refusal = await _alter(resource, hosted, request.validate_only)
+        refusal = await _alter(resource, changes, request.validate_only)
         results.append(
             AlterConfigsResult(
                 error_code=ErrorCode.NONE if refusal is None else refusal.code,
@@ -153,7 +154,7 @@ async def alter(inbound: Inbound, hosted: Hosted) -> None:
 
 
 async def _alter(
-    asked: AlterConfigsResource, hosted: Hosted, validate_only: bool
+    asked: AlterConfigsResource, changes: TopicChanges, validate_only: bool
 ) -> Refusal | None:
     if asked.resource_type != _TOPIC:
         return Refusal(
@@ -165,7 +166,7 @@ async def _alter(
         refusals = (_apply(change, configs) for change in asked.configs)
         return next((refusal for refusal in refusals if refusal is not None), None)
 
-    return await hosted.alter_configs(asked.resource_name, edit, validate_only=validate_only)
+    return await changes.alter_configs(asked.resource_name, edit, validate_only=validate_only)
 
 
 def _apply(change: AlterableConfig, configs: dict[str, str]) -> Refusal | None:

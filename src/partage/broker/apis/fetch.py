@@ -106,9 +106,11 @@ class Fetching:
             name = known.name
         for asked in topic.partitions:
             partition = hosted.partition(name, asked.partition)
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            missing = Refusal(code, f"there is no partition {name}-{asked.partition}")
-            yield _Wanted(asked, missing if partition is None else partition)
+            if partition is not None:
+                yield _Wanted(asked, partition)
+                continue
+            code = hosted.missing(name, asked.partition)
+            yield _Wanted(asked, Refusal(code, f"there is no {name}-{asked.partition} here"))
 
     def _partitions(self) -> Iterator[Partition]:
         for _, wanted in self._topics:

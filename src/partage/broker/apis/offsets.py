@@ -75,8 +75,10 @@ async def list_offsets(inbound: Inbound, hosted: Hosted, reads: Reads) -> None:
         if asked.timestamp_ms < 0 and inbound.version < _SINCE.get(asked.timestamp_ms, _NEVER):
             return _listed(asked, ErrorCode.UNSUPPORTED_VERSION)
         partition = hosted.partition(topic, asked.partition_index)
+        if partition is None:
+            return _listed(asked, hosted.missing(topic, asked.partition_index))
         error = _error(partition, asked.current_leader_epoch)
-        if partition is None or error:
+        if error:
             return _listed(asked, error)
         end = _end(partition, asked.timestamp_ms)
         result = _listed(asked, ErrorCode.NONE, -1 if end is None else end)
@@ -137,9 +139,7 @@ def _end(partition: Partition, timestamp_ms: int) -> int | None:
     return None
 
 
-def _error(partition: Partition | None, claimed_epoch: int) -> ErrorCode:
-    if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _error(partition: Partition, claimed_epoch: int) -> ErrorCode:
     return partition.error or epoch_error(claimed_epoch)
 
 
@@ -151,10 +151,7 @@ def offset_for_leader_epoch(inbound: Inbound, hosted: Hosted) -> None:
             topics=[
                 OffsetForLeaderTopicResult(
                     topic=topic.topic,
-                    partitions=[
-                        _epoch_end(hosted.partition(topic.topic, p.partition), p)
-                        for p in topic.partitions
-                    ],
+                    partitions=[_epoch_end(topic.topic, p, hosted) for p in topic.partitions],
                 )
                 for topic in request.topics
             ]
@@ -163,9 +160,13 @@ def offset_for_leader_epoch(inbound: Inbound, hosted: Hosted) -> None:
 
 
 def _epoch_end(
-    partition: Partition | None, asked: OffsetForLeaderPartition
+    topic: str, asked: OffsetForLeaderPartition, hosted: Hosted
 ) -> OffsetForLeaderPartitionResult:
-    error = _error(partition, asked.current_leader_epoch)
+    partition = hosted.partition(topic, asked.partition)
+    if partition is None:
+        error = hosted.missing(topic, asked.partition)
+    else:
+        error = _error(partition, asked.current_leader_epoch)
     result = OffsetForLeaderPartitionResult(error_code=error, partition=asked.partition)
     if partition is not None and not error:
         end = partition.log.end_offset_for_epoch(asked.leader_epoch)
@@ -208,7 +209,10 @@ class _Deleting:
             partition_index=asked.partition_index, low_watermark=-1, error_code=ErrorCode.NONE
         )
         partition = self._hosted.partition(topic, asked.partition_index)
-        result.error_code = _error(partition, -1)
+        if partition is None:
+            result.error_code = self._hosted.missing(topic, asked.partition_index)
+        else:
+            result.error_code = _error(partition, -1)
         if self._hosted.is_internal(topic):
             result.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
         if partition is None or result.error_code:

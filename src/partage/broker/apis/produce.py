@@ -87,7 +87,7 @@ class Producing:
         partition = self._hosted.partition(topic, index)
         if partition is None:
             name = f"{topic[:NAME_MAX]}-{index}"
-            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}")
+            return Refusal(self._hosted.missing(topic, index), f"there is no partition {name} here")
         return partition
 
     def _fail(self, result: ProducePartitionResult, refusal: Refusal) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.inbound import Inbound
+from partage.broker.neighbours import Neighbours
+from partage.broker.topic_changes import TopicChanges
 from partage.log.config import ConfigEntry, describe_configs
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
@@ -40,7 +42,9 @@ _REPLICAS = 1
 _TWICE = Refusal(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
 
 
-async def create_topics(inbound: Inbound, hosted: Hosted) -> None:
+async def create_topics(
+    inbound: Inbound, hosted: Hosted, neighbours: Neighbours, changes: TopicChanges
+) -> None:
     """Create topics, or see whether they could be."""
     request: CreateTopicsRequest = inbound.message
     repeated = _repeated(topic.name for topic in request.topics)
@@ -49,13 +53,16 @@ async def create_topics(inbound: Inbound, hosted: Hosted) -> None:
         if topic.name in repeated:
             results.append(_not_created(topic.name, _TWICE))
         else:
-            results.append(await _create(topic, hosted, request.validate_only))
+            may_change = None if request.validate_only else changes
+            results.append(await _create(topic, hosted, neighbours, may_change))
         await asyncio.sleep(0)  # a long list holds nobody else up
     inbound.respond(CreateTopicsResponse(topics=results))
 
 
-async def _create(asked: CreatableTopic, hosted: Hosted, validate_only: bool) -> CreateTopicsResult:
-    refusal = _refusal(asked, hosted.settings.node_id)
+async def _create(
+    asked: CreatableTopic, hosted: Hosted, neighbours: Neighbours, changes: TopicChanges | None
+) -> CreateTopicsResult:
+    refusal = _refusal(asked, neighbours)
     if refusal is not None:
         return _not_created(asked.name, refusal)
     count = asked.num_partitions
@@ -68,7 +75,7 @@ async def _create(asked: CreatableTopic, hosted: Hosted, validate_only: bool) ->
     if refusal is not None:
         return _not_created(asked.name, refusal)
     own = {name: value for name, value in configs.items() if value is not None}
-    if validate_only:
+    if changes is None:
         return CreateTopicsResult(
             name=asked.name,
             error_code=ErrorCode.NONE,
@@ -76,14 +83,16 @@ async def _create(asked: CreatableTopic, hosted: Hosted, validate_only: bool) ->
             replication_factor=_REPLICAS,
             configs=_configs(own, hosted),
         )
-    created = await hosted.create(asked.name, count, own)
+    assigned = sorted(asked.assignments, key=lambda a: a.partition_index)
+    brokers = [broker for each in assigned for broker in each.broker_ids]
+    created = await changes.create(asked.name, count, own, brokers)
     if isinstance(created, Refusal):
         return _not_created(asked.name, created)
     return _created(created, hosted)
 
 
-def _refusal(asked: CreatableTopic, node_id: int) -> Refusal | None:
-    """What a cluster of one cannot do: replicas anywhere else."""
+def _refusal(asked: CreatableTopic, neighbours: Neighbours) -> Refusal | None:
+    """What no broker here does: replicas beside the one that holds a partition."""
     if asked.assignments:
         if asked.num_partitions != _THE_BROKERS_OWN or (
             asked.replication_factor != _THE_BROKERS_OWN
@@ -93,19 +102,23 @@ def _refusal(asked: CreatableTopic, node_id: int) -> Refusal | None:
             )
         numbers = sorted(a.partition_index for a in asked.assignments)
         if numbers != list(range(len(numbers))) or any(
-            a.broker_ids != [node_id] for a in asked.assignments
+            not _is_one_broker(a.broker_ids, neighbours) for a in asked.assignments
         ):
             return Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "partitions count from 0, and each has this one broker for its replicas",
+                "partitions count from 0, and each has one broker that is up for its replicas",
             )
     elif asked.replication_factor not in (_THE_BROKERS_OWN, _REPLICAS):
         return Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {asked.replication_factor} is larger than the one broker that "
-            "there is",
+            f"replication factor {asked.replication_factor}: partitions are not replicated here, "
+            "each is held by one broker",
         )
     return None
+
+
+def _is_one_broker(broker_ids: list[int], neighbours: Neighbours) -> bool:
+    return len(broker_ids) == 1 and neighbours.is_up(broker_ids[0])
 
 
 def _not_created(name: str, refusal: Refusal) -> CreateTopicsResult:
@@ -117,7 +130,7 @@ def _created(made: HostedTopic, hosted: Hosted) -> CreateTopicsResult:
         name=made.name,
         topic_id=made.topic.topic_id,
         error_code=ErrorCode.NONE,
-        num_partitions=len(made.partitions),
+        num_partitions=made.partition_count,
         replication_factor=_REPLICAS,
         configs=_configs(made.topic.configs, hosted),
     )
@@ -138,7 +151,7 @@ def _config(entry: ConfigEntry) -> CreatedTopicConfig:
 
 
 async def delete_topics(
-    inbound: Inbound, hosted: Hosted, forget: Forget, forgotten: Forgotten
+    inbound: Inbound, hosted: Hosted, changes: TopicChanges, forget: Forget, forgotten: Forgotten
 ) -> None:
     """Delete topics, and have the groups forget those that are gone before it is answered.
 
@@ -149,7 +162,7 @@ async def delete_topics(
     asked = request.topics if inbound.version >= 6 else _by_name(request.topic_names)
     results = []
     for topic in asked:
-        result = await _delete(topic, hosted)
+        result = await _delete(topic, hosted, changes)
         results.append(result)
         if not result.error_code and result.name is not None:
             forget(result.name)
@@ -161,7 +174,9 @@ def _by_name(names: list[str]) -> list[DeleteTopicsTopic]:
     return [DeleteTopicsTopic(name=name) for name in names]
 
 
-async def _delete(asked: DeleteTopicsTopic, hosted: Hosted) -> DeleteTopicsResult:
+async def _delete(
+    asked: DeleteTopicsTopic, hosted: Hosted, changes: TopicChanges
+) -> DeleteTopicsResult:
     name = asked.name
     if name is None:
         known = hosted.topic_by_id(asked.topic_id)
@@ -170,13 +185,15 @@ async def _delete(asked: DeleteTopicsTopic, hosted: Hosted) -> DeleteTopicsResul
                 name=None, topic_id=asked.topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
             )
         name = known.name
-    deleted = await hosted.delete(name)
+    deleted = await changes.delete(name)
     if isinstance(deleted, Refusal):
         return DeleteTopicsResult(name=name, error_code=deleted.code, error_message=deleted.message)
     return DeleteTopicsResult(name=name, topic_id=deleted.topic.topic_id, error_code=ErrorCode.NONE)
 
 
-async def create_partitions(inbound: Inbound, hosted: Hosted) -> None:
+async def create_partitions(
+    inbound: Inbound, hosted: Hosted, neighbours: Neighbours, changes: TopicChanges
+) -> None:
     """Give topics more partitions, or see whether they could have them."""
     request: CreatePartitionsRequest = inbound.message
     repeated = _repeated(topic.name for topic in request.topics)
@@ -185,12 +202,16 @@ async def create_partitions(inbound: Inbound, hosted: Hosted) -> None:
         if topic.name in repeated:
             results.append(_not_grown(topic.name, _TWICE))
         else:
-            results.append(await _grow(topic, hosted, request.validate_only))
+            may_change = None if request.validate_only else changes
+            results.append(await _grow(topic, hosted, neighbours, may_change))
     inbound.respond(CreatePartitionsResponse(results=results))
 
 
 async def _grow(
-    asked: CreatePartitionsTopic, hosted: Hosted, validate_only: bool
+    asked: CreatePartitionsTopic,
+    hosted: Hosted,
+    neighbours: Neighbours,
+    changes: TopicChanges | None,
 ) -> CreatePartitionsResult:
     refusal = hosted.check_partitions(asked.name, asked.count)
     if refusal is None and hosted.is_internal(asked.name):
@@ -199,25 +220,28 @@ async def _grow(
             f"{asked.name} keeps its partitions: they say where each group is",
         )
     if refusal is None and asked.assignments is not None:
-        refusal = _refused_assignments(asked, hosted)
-    if refusal is None and not validate_only:
-        grown = await hosted.add_partitions(asked.name, asked.count)
+        refusal = _refused_assignments(asked, hosted, neighbours)
+    if refusal is None and changes is not None:
+        brokers = [broker for each in asked.assignments or () for broker in each.broker_ids]
+        grown = await changes.add_partitions(asked.name, asked.count, brokers)
         refusal = grown if isinstance(grown, Refusal) else None
     if refusal is not None:
         return _not_grown(asked.name, refusal)
     return CreatePartitionsResult(name=asked.name, error_code=ErrorCode.NONE)
 
 
-def _refused_assignments(asked: CreatePartitionsTopic, hosted: Hosted) -> Refusal | None:
+def _refused_assignments(
+    asked: CreatePartitionsTopic, hosted: Hosted, neighbours: Neighbours
+) -> Refusal | None:
     topic, assignments = hosted.topic(asked.name), asked.assignments or []
-    added = asked.count - (len(topic.partitions) if topic else 0)
+    added = asked.count - (topic.partition_count if topic else 0)
     if len(assignments) == added and all(
-        a.broker_ids == [hosted.settings.node_id] for a in assignments
+        _is_one_broker(a.broker_ids, neighbours) for a in assignments
     ):
         return None
     return Refusal(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        f"{added} partitions are added, and each has this one broker for its replicas",
+        f"{added} partitions are added, and each has one broker that is up for its replicas",
     )
 
 

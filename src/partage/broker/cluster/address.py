@@ -1,0 +1,41 @@
+"""``zookeeper://HOST:PORT,.../PATH``: where a cluster's state is."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+_SCHEME: Final = "zookeeper://"
+_SERVERS: Final = re.compile(r"[^\s/,:]+:\d+(,[^\s/,:]+:\d+)*|\[[^\]]+\]:\d+")
+_PATH: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
+
+
+class BadState(ValueError):  # noqa: N818 - reads better where it is raised
+    """``--state`` is not an address of a cluster's state."""
+
+
+class StateAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """The servers of an ensemble, ``HOST:PORT,HOST:PORT``, and the path of a cluster on them."""
+
+    servers: str
+    path: str
+
+
+def parse_state(text: str) -> StateAddress:
+    """The address in an option. Raises `BadState`."""
+    wanted = f"{_SCHEME}HOST:PORT/PATH, several servers with commas between them"
+    if not text.startswith(_SCHEME):
+        raise BadState(f"--state {text}: expected {wanted}")
+    servers, slash, path = text.removeprefix(_SCHEME).partition("/")
+    path = slash + path.rstrip("/")
+    if not _SERVERS.fullmatch(servers):
+        raise BadState(f"--state {text}: {servers!r} is not HOST:PORT; expected {wanted}")
+    parts = path.split("/")
+    if not _PATH.fullmatch(path) or "." in parts or ".." in parts or parts[1] == "zookeeper":
+        raise BadState(
+            f"--state {text}: the cluster needs a path of its own, such as /partage; expected "
+            f"{wanted}"
+        )
+    return StateAddress(servers=servers, path=path)

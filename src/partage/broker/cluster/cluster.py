@@ -1,0 +1,481 @@
+"""This broker's place in a cluster: its session, who else is up, and the shards that it has."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from partage.broker.cluster.address import StateAddress
+from partage.broker.cluster.following import Following, Forget
+from partage.broker.cluster.identity import identify
+from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
+from partage.broker.cluster.shared_store import SharedStore
+from partage.broker.hosted import Hosted
+from partage.broker.node import Node
+from partage.broker.shard_host import ShardHost
+from partage.log.disk import Disk
+from partage.log.topics import Topic
+from partage.model.settings import BrokerSettings
+from partage.store.founding import find_cluster, reserve_producer_ids
+from partage.store.gathering import Gatherer, Written
+from partage.store.lease import Lease
+from partage.store.roster import IdTaken, Roster
+from partage.store.shard_log import shard_of
+from partage.store.shared_log import SharedLog
+from partage.store.shared_topics import SharedTopics
+from partage.store.tree import BrokerDoc, ClusterDoc, ForeignData, Tree
+from partage.store.zookeeper import InDoubt, Refused, SessionOver, StoreFault, surely
+
+log = logging.getLogger(__name__)
+
+_CONNECTED_WITHIN_S: Final = 15.0
+_TICK_S: Final = 0.005  # what comes within it shares a transaction
+_LOOKED_EVERY_S: Final = 2.0  # for what no watch has told
+_RENEWALS: Final = 4  # in one session timeout
+_PRODUCER_IDS: Final = 1 << 32
+_SKEW_MAX_MS: Final = 2_000
+_APPLIED_WITHIN_S: Final = 5.0
+_APPLIED_AFTER_S: Final = 0.01
+
+
+def boot_ms() -> int:
+    """A clock that counts while the process, or the machine, is suspended too."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock) // 1_000_000
+
+
+class Cluster:
+    """The place of one broker; made by `find`, taken by `enter`, given up by `leave`.
+
+    ``on_fatal`` is called where it cannot go on, as when another broker has taken its id.
+    """
+
+    def __init__(
+        self,
+        address: StateAddress,
+        settings: BrokerSettings,
+        session: KazooSession,
+        found: ClusterDoc,
+        directory_id: str,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self.cluster_id = found.cluster_id
+        self.shard_count = found.shards
+        self.stores = [SharedStore(self, shard) for shard in range(found.shards)]
+        self._address = address
+        self._settings = settings
+        self._directory_id = directory_id
+        self._on_fatal = on_fatal
+        self._tree = Tree(address.path)
+        self._hosts: Sequence[ShardHost] = ()
+        self._held: dict[int, SharedLog] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._life: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._deciding = asyncio.Lock()
+        self._is_leaving = False
+        self._begin(session)
+
+    def _begin(self, session: KazooSession) -> None:
+        """What is known goes with the session that it was read in."""
+        self._session = session
+        self._lease = Lease(session.timeout_ms)
+        self._gatherer = Gatherer(session)
+        self._roster = Roster(session, self._tree, self._settings.node_id, self.shard_count)
+        self._topics = SharedTopics(session, self._tree, self._settings.node_id)
+        session.on_suspended = self._suspended
+        session.on_connected = self._changed.set
+        session.on_over = self._over
+
+    @classmethod
+    async def find(
+        cls,
+        address: StateAddress,
+        disk: Disk,
+        settings: BrokerSettings,
+        on_fatal: Callable[[BaseException], None],
+    ) -> Cluster:
+        """Connect, and see that it is the right cluster; a new one is founded.
+
+        Raises `Unreachable`, `ForeignData` and `DamagedFile`.
+        """
+        timeout_ms = settings.zookeeper_session_timeout_ms
+        session = await KazooSession.begin(address.servers, timeout_ms, _CONNECTED_WITHIN_S)
+        try:
+            found, directory_id = await identify(
+                session, Tree(address.path), disk, settings.node_id, settings.offsets_partitions
+            )
+        except BaseException:
+            await session.end()
+            raise
+        return cls(address, settings, session, found, directory_id, on_fatal)
+
+    async def reserve_producer_ids(self) -> int:
+        """The first of a block of ids that no other broker hands out."""
+        return await reserve_producer_ids(self._session, self._tree, _PRODUCER_IDS)
+
+    # Life.
+
+    async def enter(
+        self, node: Node, hosted: Hosted, hosts: Sequence[ShardHost], forget: Forget
+    ) -> None:
+        """Be up from now on, and take a share of the shards; ``forget`` has the groups forget what
+        they committed of topics that are gone.
+
+        Raises `IdTaken` and `ForeignData`.
+        """
+        self.node = node
+        self._hosts = hosts
+        self._following = Following(hosted, self._settings.node_id, forget)
+        for host in hosts:
+            host.resign()
+        await self._arrive(is_first=True)
+        self._life = asyncio.get_running_loop().create_task(self._live())
+
+    async def _arrive(self, *, is_first: bool) -> None:
+        me = BrokerDoc(
+            host=self.node.host,
+            port=self.node.port,
+            rack=self.node.rack,
+            incarnation=uuid.uuid4().hex,
+            directory=self._directory_id,
+        )
+        while True:
+            try:
+                before_ms = time.time_ns() // 1_000_000
+                await self._register(me)
+                await self._compare_clocks(before_ms)
+                await self._follow(is_first=is_first)
+                await self._roster.refresh(self._changed.set)
+            except InDoubt:
+                await self._session.connected()
+            else:
+                return
+
+    async def _register(self, me: BrokerDoc) -> None:
+        """Be up; a broker that was killed is waited for until its session is over."""
+        deadline_ms = boot_ms() + self._session.timeout_ms + 2_000
+        while True:
+            try:
+                await self._roster.register(me)
+            except IdTaken:
+                if boot_ms() > deadline_ms:
+                    raise
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+    async def _compare_clocks(self, before_ms: int) -> None:
+        created_ms = await self._roster.created_ms()
+        after_ms = time.time_ns() // 1_000_000
+        if created_ms is None:
+            return
+        ahead_ms = before_ms - created_ms if created_ms < before_ms else after_ms - created_ms
+        if abs(ahead_ms) > _SKEW_MAX_MS and not before_ms <= created_ms <= after_ms:
+            log.warning(
+                "this machine's clock is %.1f s %s ZooKeeper's: retention and timestamps of "
+                "records will differ between brokers; set the clocks by NTP",
+                abs(ahead_ms) / 1000,
+                "ahead of" if ahead_ms > 0 else "behind",
+            )
+
+    async def _live(self) -> None:
+        """One session after the other, for as long as the broker runs."""
+        while True:
+            try:
+                await self._stay()
+            except SessionOver:
+                self._over()
+            except (IdTaken, ForeignData) as error:
+                self._over()
+                self._on_fatal(error)
+                return
+            except Exception as error:
+                log.exception("the broker's place in the cluster failed")
+                self._over()
+                self._on_fatal(error)
+                return
+            await self._return()
+
+    async def _stay(self) -> None:
+        """See to the shards, until the session is over."""
+        keeping = self._spawn(self._keep_lease())
+        try:
+            while True:
+                self._changed.clear()
+                try:
+                    await self._roster.refresh(self._changed.set)
+                    await self._see_to_shards()
+                    await self._follow()
+                except InDoubt:
+                    await self._session.connected()
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), _LOOKED_EVERY_S)
+        finally:
+            keeping.cancel()
+
+    async def _return(self) -> None:
+        """Begin another session after one that is over."""
+        while True:
+            await self._session.end()
+            try:
+                timeout_ms = self._settings.zookeeper_session_timeout_ms
+                session = await KazooSession.begin(
+                    self._address.servers, timeout_ms, _CONNECTED_WITHIN_S
+                )
+            except Unreachable as error:
+                log.error("%s", error)
+                continue
+            self._begin(session)
+            try:
+                found = await find_cluster(session, self._tree)
+                if found is None or found.cluster_id != self.cluster_id:
+                    raise ForeignData(f"{self._tree.root} in ZooKeeper is another cluster's now")
+                await self._arrive(is_first=False)
+            except SessionOver:
+                continue
+            except (IdTaken, ForeignData) as error:
+                self._on_fatal(error)
+                await asyncio.Event().wait()
+            log.info("broker %d is up again, in a new session", self.node.node_id)
+            return
+
+    async def leave(self) -> None:
+        """Be down at once: others need not wait until the session would be over."""
+        self._is_leaving = True
+        if self._life is not None:
+            self._life.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        self._resign_all()
+        await self._session.end()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # The session, and the right to answer.
+
+    def _suspended(self) -> None:
+        """Nothing is answered until a server has been reached again, in this very session."""
+        self._lease.suspend()
+        log.warning("the connection to ZooKeeper is lost: groups wait")
+
+    def _over(self) -> None:
+        """Somebody else may have the shards: forget them."""
+        self._lease.suspend()
+        if self._held:
+            log.error("the ZooKeeper session is over: %d shards are given up", len(self._held))
+        self._resign_all()
+        self._changed.set()
+
+    def _resign_all(self) -> None:
+        for shard in list(self._held):
+            self._resign(shard)
+
+    def _resign(self, shard: int) -> None:
+        self._held.pop(shard, None)
+        self.stores[shard].log = None
+        self._hosts[shard].resign()
+
+    async def _keep_lease(self) -> None:
+        session, lease = self._session, self._lease
+        while True:
+            sent_ms = boot_ms()
+            try:
+                await session.reach()
+            except InDoubt:
+                await session.connected()
+                continue
+            except SessionOver:
+                return
+            self._renew(lease, sent_ms)
+            await asyncio.sleep(session.timeout_ms / 1000 / _RENEWALS)
+
+    def _renew(self, lease: Lease, sent_ms: int) -> None:
+        held = lease.holds(boot_ms())
+        lease.renew(sent_ms)
+        if not held and lease.holds(boot_ms()):
+            for shard in self._held:
+                self._hosts[shard].settle()
+
+    def may_answer(self) -> bool:
+        """Whether nobody can have taken over what this broker has."""
+        return self._lease.holds(boot_ms())
+
+    # Shards.
+
+    async def _see_to_shards(self) -> None:
+        async with self._deciding:
+            await self._give_up_lost()
+            take, give = self._roster.wanted()
+            owned = self._roster.owned()
+            take += [s for s in owned if s not in self._held and s not in give]
+            if give:
+                for shard in give:
+                    self._resign(shard)
+                await self._roster.give(give)
+                log.info("%d shards are for others to take", len(give))
+            if take:
+                await self._take(take)
+
+    async def _give_up_lost(self) -> None:
+        for shard in list(self._held):
+            if self._roster.owner(shard) != self.node.node_id:
+                self._resign(shard)
+
+    async def _take(self, shards: Sequence[int]) -> None:
+        tenures = await self._roster.take(shards)
+        # Read after the take-over: what was committed before it is of topics that are among these.
+        names = await surely(self._session, lambda: self._session.children(self._tree.topics))
+        topics = frozenset(names)
+        for tenure in tenures:
+            shard = tenure.shard
+            self._hold(shard, self._log_of(shard, tenure.version, tenure.epoch))
+            self._hosts[shard].load(topics)
+        if tenures:
+            log.info("took %d shards over: %s", len(tenures), [t.shard for t in tenures])
+
+    def _log_of(self, shard: int, version: int, epoch: int) -> SharedLog:
+        return SharedLog(self._session, self._tree, shard, version, epoch)
+
+    def _hold(self, shard: int, taken: SharedLog) -> None:
+        self._held[shard] = taken
+        self.stores[shard].log = taken
+
+    async def retake(self, shard: int) -> SharedLog:
+        """Take a shard of this broker's over anew. Raises `OSError`."""
+        async with self._deciding:
+            if shard not in self._held:
+                raise OSError(f"shard {shard} is not this broker's any more")
+            try:
+                tenures = await self._roster.take([shard])
+            except StoreFault as error:
+                raise OSError(str(error)) from None
+            if not tenures:
+                self._changed.set()
+                raise OSError(f"another broker has taken shard {shard} over")
+            self._hold(shard, self._log_of(shard, tenures[0].version, tenures[0].epoch))
+            return self._held[shard]
+
+    def deposed(self, lost: SharedLog) -> None:
+        """Another broker has the shard of this log."""
+        if self._held.get(lost.shard) is lost:
+            log.warning("another broker has taken shard %d over", lost.shard)
+            self._resign(lost.shard)
+            self._changed.set()
+
+    # Writing.
+
+    def append(self, to: SharedLog, batch: bytes, written: Written) -> None:
+        """Have a batch appended, together with what else comes in these milliseconds."""
+
+        def appended(fault: StoreFault | None) -> None:
+            if fault is None and to.wants_merging:
+                self._spawn(self._merge(to))
+            written(fault)
+
+        self._gatherer.add(to, batch, appended)
+        if self._flushing is None:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        self._flushing = self._spawn(self._flush(self._gatherer))
+
+    async def _flush(self, gatherer: Gatherer) -> None:
+        try:
+            await asyncio.sleep(_TICK_S)
+            await gatherer.flush()
+        except SessionOver:
+            return
+        except Exception as error:
+            log.exception("writing to ZooKeeper failed")
+            self._on_fatal(error)
+            return
+        finally:
+            self._flushing = None
+            if not (self._is_leaving or self._gatherer.is_idle):  # those of a newer session
+                self._flush_soon()
+
+    async def _merge(self, held: SharedLog) -> None:
+        try:
+            await held.merge(asyncio.to_thread)
+        except SessionOver:
+            pass
+        except Refused as refused:
+            log.warning("merging the log of shard %d: %s", held.shard, refused)
+            self._changed.set()
+
+    # Topics.
+
+    def shared_topics(self) -> SharedTopics:
+        """The topics as of the session that is under way."""
+        return self._topics
+
+    def up(self) -> list[int]:
+        """The brokers that are up."""
+        return sorted({*self._roster.brokers, self.node.node_id})
+
+    async def _follow(self, *, is_first: bool = False) -> None:
+        await self._following.follow(self._topics, self._changed.set, is_first=is_first)
+
+    async def followed(self) -> None:
+        """Return once this broker and those that are up do as the topics say, or after a while."""
+        await self._follow()
+        version = self._topics.version
+        deadline_ms = boot_ms() + int(_APPLIED_WITHIN_S * 1000)
+        while boot_ms() < deadline_ms:
+            try:
+                if await self._topics.is_applied_by(list(self._roster.brokers), version):
+                    return
+            except InDoubt:
+                await self._session.connected()
+            await asyncio.sleep(_APPLIED_AFTER_S)
+
+    # What clients are told; see `partage.broker.neighbours.Neighbours`.
+
+    def brokers(self) -> list[Node]:
+        """All that are up, by id."""
+        return [self._node(broker_id) for broker_id in self.up()]
+
+    def _node(self, broker_id: int) -> Node:
+        doc = self._roster.brokers.get(broker_id)
+        if doc is None or broker_id == self.node.node_id:
+            return self.node
+        return Node(
+            node_id=broker_id,
+            host=doc.host,
+            port=doc.port,
+            cluster_id=self.cluster_id,
+            rack=doc.rack,
+        )
+
+    def coordinator(self, group_id: str) -> Node | None:
+        """Who has the shard of a group; None while nobody does."""
+        shard = shard_of(group_id, self.shard_count)
+        owner = self._roster.owner(shard)
+        if owner is None or (owner == self.node.node_id and shard not in self._held):
+            return None
+        return self._node(owner)
+
+    def controller_id(self) -> int:
+        """The lowest id that is up."""
+        return self.up()[0]
+
+    @staticmethod
+    def holder(topic: Topic, index: int) -> int:
+        """The broker that a partition was placed on."""
+        return topic.brokers[index]
+
+    def is_up(self, node_id: int) -> bool:
+        """Whether a broker is up."""
+        return node_id in self._roster.brokers or node_id == self.node.node_id

@@ -1,0 +1,108 @@
+"""Doing on this broker's disk as the topics of the cluster say."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from partage.broker.hosted import Hosted, HostedTopic
+from partage.log.outcomes import Refusal
+from partage.store.shared_topics import SharedTopics
+from partage.store.tree import ForeignData, TopicDoc
+
+log = logging.getLogger(__name__)
+
+Forget = Callable[[frozenset[str]], None]
+
+
+class Following:
+    """Brings the topics that this broker holds, and knows of, to what all have agreed on.
+
+    Every broker keeps the whole list; of the partitions only its own. ``forget`` is told which
+    topics are gone.
+    """
+
+    def __init__(self, hosted: Hosted, broker_id: int, forget: Forget) -> None:
+        self._hosted = hosted
+        self._broker_id = broker_id
+        self._forget = forget
+        self._one_at_a_time = asyncio.Lock()
+        self._applied: tuple[SharedTopics, int] | None = None
+        self._strays: set[str] = set()
+
+    async def follow(
+        self, topics: SharedTopics, changed: Callable[[], None], *, is_first: bool = False
+    ) -> None:
+        """Do as the topics say, as of now.
+
+        Raises `ForeignData` where, at the start, there are partitions that the cluster does not
+        know, and did not delete either.
+        """
+        async with self._one_at_a_time:
+            await topics.catch_up(changed)
+            if self._applied == (topics, topics.version):
+                return
+            await self._remove(topics, is_first=is_first)
+            for name, topic in topics.topics.items():
+                await self._put(name, topic)
+            await topics.tell_applied()
+            self._applied = topics, topics.version
+
+    async def _remove(self, topics: SharedTopics, *, is_first: bool) -> None:
+        deleted = set(await topics.tombstones())
+        gone: set[str] = set()
+        for hosted in self._hosted.topics():
+            topic_id = hosted.topic.topic_id.hex()
+            known = topics.topics.get(hosted.name)
+            if known is not None and known.id == topic_id:
+                continue
+            if hosted.partitions and topic_id not in deleted:
+                self._found_stray(hosted, is_first=is_first)
+            elif not isinstance(await self._hosted.delete(hosted.name), Refusal):
+                gone.add(hosted.name)
+        if gone:
+            self._forget(frozenset(gone))
+        for topic_id in deleted:
+            if self._hosted.topic_by_id(bytes.fromhex(topic_id)) is None:
+                await topics.bury(topic_id)
+
+    def _found_stray(self, hosted: HostedTopic, *, is_first: bool) -> None:
+        story = (
+            f"topic {hosted.name} is on this broker's disk, and the cluster neither has it nor has "
+            "deleted it: was ZooKeeper restored from an old copy? Restore a newer one, or start "
+            "the broker with an empty --data-dir"
+        )
+        if is_first:
+            raise ForeignData(story)
+        if hosted.name not in self._strays:
+            log.error("%s", story)
+            self._strays.add(hosted.name)
+
+    async def _put(self, name: str, topic: TopicDoc) -> None:
+        hosted = self._hosted.topic(name)
+        outcome: HostedTopic | Refusal | None = None
+        if hosted is None:
+            outcome = await self._hosted.create(
+                name,
+                len(topic.brokers),
+                topic.configs,
+                topic_id=bytes.fromhex(topic.id),
+                brokers=topic.brokers,
+            )
+        elif hosted.topic.topic_id.hex() != topic.id:
+            return  # a stray has the name
+        else:
+            if len(topic.brokers) > hosted.partition_count:
+                outcome = await self._hosted.add_partitions(name, len(topic.brokers), topic.brokers)
+            if not isinstance(outcome, Refusal) and topic.configs != hosted.topic.configs:
+                outcome = await self._configure(name, topic)
+        if isinstance(outcome, Refusal):
+            log.error("topic %s is not as the cluster has it: %s", name, outcome.message)
+
+    async def _configure(self, name: str, topic: TopicDoc) -> Refusal | None:
+        def edit(configs: dict[str, str]) -> None:
+            configs.clear()
+            configs.update(topic.configs)
+
+        return await self._hosted.alter_configs(name, edit, validate_only=False)

@@ -1,0 +1,55 @@
+"""Whether data directory and ZooKeeper belong together, before anything is written to either."""
+
+from __future__ import annotations
+
+import uuid
+
+import msgspec
+
+from partage.broker.data_directory import Meta, read_meta, write_meta
+from partage.broker.ids import fresh_cluster_id
+from partage.log.disk import Disk
+from partage.store.founding import find_cluster, found_cluster
+from partage.store.tree import ClusterDoc, ForeignData, Tree
+from partage.store.zookeeper import Session
+
+
+async def identify(
+    session: Session, tree: Tree, disk: Disk, broker_id: int, shard_count: int
+) -> tuple[ClusterDoc, str]:
+    """The cluster, and the id of the data directory.
+
+    A new directory joins the cluster that it finds, or founds one.
+
+    Raises:
+        ForeignData: one of them belongs to somebody else; the message says what to do.
+        DamagedFile: the directory does not say whose it is.
+    """
+    meta = read_meta(disk)
+    if meta is None:
+        cluster = await found_cluster(session, tree, fresh_cluster_id(), shard_count)
+        directory_id = uuid.uuid4().hex
+        write_meta(disk, Meta(cluster.cluster_id, broker_id, directory_id))
+        return cluster, directory_id
+    if isinstance(meta.broker_id, msgspec.UnsetType):
+        raise ForeignData(
+            "this is the data of a broker that was alone; give this one an empty directory with "
+            "--data-dir, or start it without --state"
+        )
+    found = await find_cluster(session, tree)
+    if found is None:
+        raise ForeignData(
+            f"this is the data of cluster {meta.cluster_id}, and {tree.root} in ZooKeeper is "
+            "empty; correct --state, restore ZooKeeper, or give the broker an empty directory"
+        )
+    if found.cluster_id != meta.cluster_id:
+        raise ForeignData(
+            f"this is the data of cluster {meta.cluster_id}, and {tree.root} in ZooKeeper holds "
+            f"cluster {found.cluster_id}; correct --state or --data-dir"
+        )
+    if meta.broker_id != broker_id:
+        raise ForeignData(
+            f"this is the data of broker {meta.broker_id}; correct --broker-id or --data-dir"
+        )
+    assert not isinstance(meta.directory_id, msgspec.UnsetType)
+    return found, meta.directory_id

@@ -1,0 +1,70 @@
+"""What a broker calls to be one of several; kazoo is imported only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from partage.broker.cluster.address import StateAddress
+from partage.broker.cluster.following import Forget
+from partage.broker.hosted import Hosted
+from partage.broker.node import Node
+from partage.broker.shard_host import ShardHost
+from partage.broker.topic_changes import TopicChanges
+from partage.log.disk import Disk
+from partage.model.settings import BrokerSettings
+from partage.store.roster import IdTaken
+from partage.store.tree import ForeignData
+from partage.store.zookeeper import StoreFault
+
+if TYPE_CHECKING:
+    from partage.broker.cluster.cluster import Cluster
+
+__all__ = ["CannotJoin", "StateAddress", "changes_of", "enter_cluster", "join_cluster"]
+
+
+class CannotJoin(Exception):  # noqa: N818 - named after what is wrong
+    """The broker cannot be part of the cluster; the message says why, and what to do."""
+
+
+async def join_cluster(
+    state: StateAddress,
+    disk: Disk,
+    settings: BrokerSettings,
+    on_fatal: Callable[[BaseException], None],
+) -> Cluster:
+    """Find the cluster, or found it. Raises `CannotJoin` and `DamagedFile`."""
+    try:
+        from partage.broker.cluster.cluster import Cluster
+        from partage.broker.cluster.kazoo_session import Unreachable
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("kazoo"):
+            raise
+        raise CannotJoin(
+            "--state needs kazoo, which is not installed: pip install 'partage[zookeeper]'"
+        ) from None
+
+    def failed(error: BaseException) -> None:
+        on_fatal(CannotJoin(str(error)) if isinstance(error, IdTaken | ForeignData) else error)
+
+    try:
+        return await Cluster.find(state, disk, settings, failed)
+    except (Unreachable, ForeignData, StoreFault) as error:
+        raise CannotJoin(str(error)) from None
+
+
+async def enter_cluster(
+    cluster: Cluster, node: Node, hosted: Hosted, hosts: Sequence[ShardHost], forget: Forget
+) -> None:
+    """Be up, and take a share of the groups. Raises `CannotJoin`."""
+    try:
+        await cluster.enter(node, hosted, hosts, forget)
+    except (IdTaken, ForeignData, StoreFault) as error:
+        raise CannotJoin(str(error)) from None
+
+
+def changes_of(cluster: Cluster, hosted: Hosted) -> TopicChanges:
+    """How topics are changed for the whole cluster."""
+    from partage.broker.cluster.shared_changes import SharedChanges
+
+    return SharedChanges(cluster, hosted)

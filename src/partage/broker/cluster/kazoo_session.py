@@ -1,0 +1,285 @@
+"""A ZooKeeper session over kazoo, for one loop.
+
+kazoo goes on by itself when a session has expired: with a new one, in which the same client object
+writes as if nothing had happened. Here a client is used for one session only. What it does in
+threads of its own arrives on the loop in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.protocol.serialization import Connect
+
+from partage.store.zookeeper import (
+    Changed,
+    Check,
+    Create,
+    Delete,
+    InDoubt,
+    Node,
+    Operation,
+    Refused,
+    SessionOver,
+    SetData,
+    StoreFault,
+    Why,
+)
+
+T = TypeVar("T")
+
+_RETRY: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.1}
+_WHY: Final = {
+    NodeExistsError: Why.EXISTS,
+    NoNodeError: Why.MISSING,
+    BadVersionError: Why.VERSION,
+    NotEmptyError: Why.CHILDREN,
+}
+_ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
+
+log = logging.getLogger(__name__)
+_quiet = logging.getLogger(f"{__name__}.kazoo")
+_quiet.setLevel(logging.CRITICAL)  # what matters of it is said here, in words of ours
+
+
+class Unreachable(OSError):  # noqa: N818 - named after what the servers are
+    """No server of the ensemble answers."""
+
+
+class KazooSession:
+    """One session; see `partage.store.zookeeper.Session`. Made by `begin`, ended by `end`.
+
+    ``on_suspended``, ``on_connected`` and ``on_over`` are called on the loop.
+    """
+
+    def __init__(self, hosts: str, timeout_ms: int) -> None:
+        self.on_suspended: Callable[[], None] = _nothing
+        self.on_connected: Callable[[], None] = _nothing
+        self.on_over: Callable[[], None] = _nothing
+        self._asked_ms = timeout_ms
+        self._granted_ms: int | None = None
+        self._loop = asyncio.get_running_loop()
+        self._connected = asyncio.Event()
+        self._watches: dict[Changed, Callable[[Any], None]] = {}  # the same for the same
+        self._is_over = False  # set in kazoo's thread, before it can begin another session
+        self._client = KazooClient(
+            hosts, timeout=timeout_ms / 1000, connection_retry=dict(_RETRY), logger=_quiet
+        )
+        self._client.add_listener(self._listen)
+        self._note_granted_timeout()
+
+    def _note_granted_timeout(self) -> None:
+        """Have the timeout that the servers grant noted: kazoo keeps it to itself."""
+        connection = self._client._connection
+        invoke = connection._invoke
+
+        def noting(timeout: float, request: Any, xid: int | None = None) -> Any:
+            result = invoke(timeout, request, xid)
+            if isinstance(request, Connect) and result and result[0].time_out > 0:
+                self._granted_ms = result[0].time_out
+            return result
+
+        connection._invoke = noting
+
+    @classmethod
+    async def begin(cls, hosts: str, timeout_ms: int, wait_s: float) -> KazooSession:
+        """Connect. Raises `Unreachable` if no server has answered after ``wait_s``."""
+        session = cls(hosts, timeout_ms)
+        session._client.start_async()
+        try:
+            await asyncio.wait_for(session._connected.wait(), wait_s)
+        except TimeoutError:
+            await session.end()
+            raise Unreachable(
+                f"no ZooKeeper answers at {hosts}; start it, or correct --state"
+            ) from None
+        except BaseException:
+            await session.end()
+            raise
+        return session
+
+    async def end(self) -> None:
+        """Close the session: its ephemeral nodes go at once, if a server can be reached."""
+        self._is_over = True
+        self.on_over = self.on_suspended = self.on_connected = _nothing
+        self._connected.set()
+        with contextlib.suppress(Exception):
+            await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    # What kazoo tells, in a thread of its own.
+
+    def _listen(self, state: str) -> None:
+        if state == KazooState.LOST:
+            self._is_over = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._changed, state)
+
+    def _changed(self, state: str) -> None:
+        if state == KazooState.CONNECTED and not self._is_over:
+            self._connected.set()
+            self.on_connected()
+        elif state == KazooState.SUSPENDED:
+            self._connected.clear()
+            self.on_suspended()
+        elif self._is_over:
+            self._connected.set()  # nobody need wait any more
+            on_over, self.on_over = self.on_over, _nothing
+            on_over()
+
+    # The interface.
+
+    @property
+    def timeout_ms(self) -> int:
+        """What the servers have granted."""
+        return self._granted_ms or self._asked_ms
+
+    @property
+    def session_id(self) -> int:
+        """As the servers have it in ephemeral nodes."""
+        session = self._client.client_id
+        return 0 if session is None else int(session[0])
+
+    async def connected(self) -> None:
+        """Return once there is a connection; raises `SessionOver`."""
+        await self._connected.wait()
+        self._check()
+
+    def _check(self) -> None:
+        if self._is_over:
+            raise SessionOver("the ZooKeeper session is over")
+
+    async def transact(self, operations: Sequence[Operation]) -> None:
+        """Do all of it or nothing."""
+        self._check()
+        transaction = self._client.transaction()
+        for operation in operations:
+            match operation:
+                case Check():
+                    transaction.check(operation.path, operation.version)
+                case Create():
+                    transaction.create(
+                        operation.path, operation.data, ephemeral=operation.is_ephemeral
+                    )
+                case SetData():
+                    transaction.set_data(operation.path, operation.data, operation.version)
+                case Delete():
+                    transaction.delete(operation.path, operation.version)
+        results = await self._asked(transaction.commit_async)
+        for position, result in enumerate(results):
+            if isinstance(result, Exception) and not isinstance(result, _ROLLED_BACK):
+                why = _WHY.get(type(result), Why.OTHER)
+                path = operations[position].path
+                raise Refused(position, why, f"{path}: {why.value}: {type(result).__name__}")
+
+    async def read(self, path: str, changed: Changed | None = None) -> Node | None:
+        """The node, None where there is none."""
+        watch = self._watch(changed)
+        try:
+            data, stat = await self._asked(partial(self._client.get_async, path, watch=watch))
+        except Refused as refused:
+            if refused.why is not Why.MISSING:
+                raise
+            if watch is None:
+                return None
+            # To hear of it when it comes, ask whether it is there.
+            if await self._asked(partial(self._client.exists_async, path, watch=watch)) is None:
+                return None
+            return await self.read(path)
+        return Node(
+            data=data,
+            version=stat.version,
+            created_ms=stat.ctime,
+            session=stat.ephemeralOwner,
+        )
+
+    async def read_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes, asked for at once."""
+        return list(await asyncio.gather(*map(self.read, paths)))
+
+    async def children(self, path: str, changed: Changed | None = None) -> list[str]:
+        """The names of the children."""
+        watch = self._watch(changed)
+        try:
+            names = await self._asked(partial(self._client.get_children_async, path, watch=watch))
+        except Refused as refused:
+            if refused.why is not Why.MISSING:
+                raise
+            return []
+        return sorted(names)
+
+    async def reach(self) -> None:
+        """Ask the leader: who answers from memory alone may have been left behind."""
+        await self._asked(partial(self._client.sync_async, "/"))
+
+    def _watch(self, changed: Changed | None) -> Callable[[Any], None] | None:
+        if changed is None:
+            return None
+        if changed in self._watches:
+            return self._watches[changed]
+
+        def told(event: Any) -> None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(changed)
+
+        self._watches[changed] = told
+        return told
+
+    async def _asked(self, ask: Callable[[], Any]) -> Any:
+        """Ask in kazoo's way; the answer, or the fault in ours."""
+        self._check()
+        answer: asyncio.Future[Any] = self._loop.create_future()
+
+        def answered(result: Any) -> None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(_settle, answer, result)
+
+        ask().rawlink(answered)
+        try:
+            return await answer
+        except KazooException as error:
+            raise _fault(error) from None
+
+
+def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+    if answer.done():  # nobody waits any more
+        return
+    if result.exception is not None:
+        answer.set_exception(result.exception)
+    else:
+        answer.set_result(result.value)
+
+
+def _fault(error: KazooException) -> StoreFault:
+    if isinstance(error, SessionExpiredError):  # the client's being closed among them
+        return SessionOver(str(error) or "the ZooKeeper session is over")
+    if isinstance(error, ConnectionLoss | OperationTimeoutError | SessionMovedError):
+        return InDoubt(str(error) or "the connection to ZooKeeper was lost")
+    why = _WHY.get(type(error), Why.OTHER)
+    return Refused(0, why, f"{why.value}: {type(error).__name__} {error}".rstrip())
+
+
+def _nothing() -> None:
+    """Nobody listens."""

@@ -1,0 +1,177 @@
+"""Topics that are created, changed and deleted for the whole cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from partage.broker.hosted import Hosted, HostedTopic
+from partage.broker.ids import fresh_topic_id
+from partage.broker.topic_changes import Edit
+from partage.log.config import check_configs
+from partage.log.names import colliding
+from partage.log.outcomes import Refusal
+from partage.model.errors import ErrorCode
+from partage.store.placement import place_partitions
+from partage.store.shared_topics import SharedTopics
+from partage.store.tree import ForeignData, TopicDoc
+from partage.store.zookeeper import StoreFault
+
+T = TypeVar("T")
+
+_PATIENCE_S: Final = 20.0
+
+_NO_SUCH_TOPIC: Final = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
+
+
+class Agreement(Protocol):
+    """What changes need of the broker's place in the cluster."""
+
+    def shared_topics(self) -> SharedTopics:
+        """The topics as of the session that is under way."""
+
+    def up(self) -> list[int]:
+        """The brokers that are up."""
+
+    async def followed(self) -> None:
+        """Return once this broker and those that are up do as the topics say, or after a while."""
+
+
+class SharedChanges:
+    """See `partage.broker.topic_changes.TopicChanges`."""
+
+    def __init__(self, agreement: Agreement, hosted: Hosted) -> None:
+        self._agreement = agreement
+        self._hosted = hosted
+
+    async def create(
+        self, name: str, partition_count: int, configs: Mapping[str, str], brokers: Sequence[int]
+    ) -> HostedTopic | Refusal:
+        """Create a topic, its partitions spread over the brokers that are up."""
+        refusal = self._hosted.check_create(name, partition_count, configs)
+        if refusal is not None:
+            return refusal
+        up, topic_id = self._agreement.up(), fresh_topic_id().hex()
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
+            if name in topics:
+                return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+            if other := colliding(name, topics):
+                return Refusal(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"topic {name} is too like {other}: '.' and '_' count as the same",
+                )
+            counts = self._agreement.shared_topics().partition_counts()
+            placed = tuple(brokers) or place_partitions(partition_count, up, counts)
+            return TopicDoc(id=topic_id, brokers=placed, configs=dict(configs))
+
+        return await self._put(name, decide)
+
+    async def create_missing(self, name: str) -> HostedTopic | Refusal:
+        """Create a topic that a client spoke of, with the broker's default of partitions."""
+        if self._hosted.is_internal(name):
+            return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+        count = self._hosted.settings.partitions_default
+        created = await self.create(name, count, {}, [])
+        if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            await self._agreed(self._agreement.followed)
+            return self._hosted.topic(name) or created  # somebody else was quicker
+        return created
+
+    async def delete(self, name: str) -> HostedTopic | Refusal:
+        """Delete a topic everywhere."""
+        hosted = self._hosted.topic(name)
+        if hosted is None:
+            return _NO_SUCH_TOPIC
+
+        async def deleting() -> bool:
+            is_deleted = await self._agreement.shared_topics().delete(name, _nonce())
+            await self._agreement.followed()
+            return is_deleted
+
+        is_deleted = await self._agreed(deleting)
+        if isinstance(is_deleted, Refusal):
+            return is_deleted
+        return hosted if is_deleted else _NO_SUCH_TOPIC
+
+    async def add_partitions(
+        self, name: str, partition_count: int, brokers: Sequence[int]
+    ) -> HostedTopic | Refusal:
+        """Let a topic have so many partitions in all."""
+        refusal = self._hosted.check_partitions(name, partition_count)
+        if refusal is not None:
+            return refusal
+        up = self._agreement.up()
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
+            topic = topics.get(name)
+            if topic is None:
+                return _NO_SUCH_TOPIC
+            added = partition_count - len(topic.brokers)
+            if added <= 0:
+                return Refusal(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"topic {name} has {len(topic.brokers)} partitions: cannot make them "
+                    f"{partition_count}",
+                )
+            counts = self._agreement.shared_topics().partition_counts()
+            placed = tuple(brokers) or place_partitions(added, up, counts)
+            return msgspec.structs.replace(topic, brokers=topic.brokers + placed)
+
+        return await self._put(name, decide)
+
+    async def alter_configs(self, name: str, edit: Edit, *, validate_only: bool) -> Refusal | None:
+        """Change a topic's own configs, on top of what others have changed."""
+        if self._hosted.topic(name) is None:
+            return _NO_SUCH_TOPIC
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
+            topic = topics.get(name)
+            if topic is None:
+                return _NO_SUCH_TOPIC
+            configs = dict(topic.configs)
+            refusal = edit(configs) or check_configs(configs)
+            return refusal or msgspec.structs.replace(topic, configs=configs)
+
+        if validate_only:
+            decided = decide(self._agreement.shared_topics().topics)
+            return decided if isinstance(decided, Refusal) else None
+        altered = await self._put(name, decide)
+        return altered if isinstance(altered, Refusal) else None
+
+    async def _put(
+        self, name: str, decide: Callable[[Mapping[str, TopicDoc]], TopicDoc | Refusal]
+    ) -> HostedTopic | Refusal:
+        refused: list[Refusal] = []
+
+        def deciding(topics: Mapping[str, TopicDoc]) -> TopicDoc | None:
+            decided = decide(topics)
+            if isinstance(decided, Refusal):
+                refused.append(decided)
+                return None
+            return decided
+
+        async def putting() -> HostedTopic | Refusal:
+            if not await self._agreement.shared_topics().put(name, deciding, _nonce()):
+                return refused[-1]
+            await self._agreement.followed()
+            return self._hosted.topic(name) or _NO_SUCH_TOPIC
+
+        return await self._agreed(putting)
+
+    async def _agreed(self, change: Callable[[], Awaitable[T]]) -> T | Refusal:
+        """A change, or why it did not come about: without ZooKeeper nothing can be agreed on."""
+        try:
+            return await asyncio.wait_for(change(), _PATIENCE_S)
+        except TimeoutError:
+            return Refusal(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper does not answer")
+        except (StoreFault, ForeignData) as error:
+            return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper: {error}")
+
+
+def _nonce() -> str:
+    return uuid.uuid4().hex

@@ -1,0 +1,85 @@
+"""A shard's state in ZooKeeper, as the shard's host sees it."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from partage.broker.shard_store import Reading, Stored
+from partage.coordinator.records import Record
+from partage.model.errors import ErrorCode
+from partage.store.gathering import Deposed, Written
+from partage.store.shard_log import encode_records
+from partage.store.shared_log import SharedLog
+from partage.store.tree import ForeignData
+from partage.store.zookeeper import StoreFault
+
+#: Of many records, about as many share an entry.
+_BATCH_BYTES: Final = 128 * 1024
+
+
+class Place(Protocol):
+    """What a store needs of the broker's place in the cluster."""
+
+    def append(self, log: SharedLog, batch: bytes, written: Written) -> None:
+        """Have a batch appended, together with what else comes in these milliseconds."""
+
+    def deposed(self, log: SharedLog) -> None:
+        """Another broker has the shard of this log."""
+
+    def may_answer(self) -> bool:
+        """Whether the session's lease holds."""
+
+    async def retake(self, shard: int) -> SharedLog:
+        """Take a shard of this broker's over anew. Raises `OSError`."""
+
+
+class SharedStore:
+    """The store of one shard; ``log`` is that of the tenure that is under way, if one is."""
+
+    def __init__(self, place: Place, shard: int) -> None:
+        self.log: SharedLog | None = None
+        self._place = place
+        self._shard = shard
+
+    def append(self, records: list[Record], at_ms: int, stored: Stored) -> None:
+        """Append the records; they are durable when their last batch is."""
+        log = self.log
+        if log is None:
+            raise OSError(f"shard {self._shard} is not this broker's")
+
+        def written(fault: StoreFault | None) -> None:
+            if fault is None:
+                stored(ErrorCode.NONE)
+            elif isinstance(fault, Deposed):
+                self._place.deposed(log)
+            else:
+                stored(ErrorCode.KAFKA_STORAGE_ERROR)
+
+        batches = encode_records(records, at_ms, _BATCH_BYTES)
+        for batch in batches[:-1]:
+            self._place.append(log, batch, _ignore)
+        self._place.append(log, batches[-1], written)
+
+    async def locate(self) -> Reading:
+        """Read the content. Raises `OSError` and `Malformed`."""
+        log = self.log
+        if log is None:
+            raise OSError(f"shard {self._shard} is not this broker's")
+        try:
+            blobs = await log.load()
+            await log.sweep()
+        except (StoreFault, ForeignData) as error:
+            raise OSError(str(error)) from None
+        return lambda: blobs
+
+    async def open_again(self) -> None:
+        """Begin a tenure anew: what is still under way of the old one is refused by ZooKeeper."""
+        self.log = await self._place.retake(self._shard)
+
+    def may_answer(self) -> bool:
+        """Whether no other broker can have the shard by now."""
+        return self._place.may_answer()
+
+
+def _ignore(fault: StoreFault | None) -> None:
+    """A batch whose successor's outcome says all."""

@@ -1,0 +1,59 @@
+"""The brokers that clients are told of, and which of them has what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from partage.broker.node import Node
+from partage.log.topics import Topic
+
+
+class Neighbours(Protocol):
+    """Who is up, this broker among them."""
+
+    @property
+    def node(self) -> Node:
+        """This broker."""
+
+    def brokers(self) -> Sequence[Node]:
+        """All that are up, by id."""
+
+    def coordinator(self, group_id: str) -> Node | None:
+        """Who coordinates a group; None while nobody does."""
+
+    def controller_id(self) -> int:
+        """Who is to be asked for topics; any broker would do it."""
+
+    def holder(self, topic: Topic, index: int) -> int:
+        """The id of the broker that holds a partition, up or not."""
+
+    def is_up(self, node_id: int) -> bool:
+        """Whether a broker is up."""
+
+
+class Alone:
+    """A cluster of one."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def brokers(self) -> Sequence[Node]:
+        """This one."""
+        return [self.node]
+
+    def coordinator(self, group_id: str) -> Node | None:
+        """This one."""
+        return self.node
+
+    def controller_id(self) -> int:
+        """This one."""
+        return self.node.node_id
+
+    def holder(self, topic: Topic, index: int) -> int:
+        """This one."""
+        return self.node.node_id
+
+    def is_up(self, node_id: int) -> bool:
+        """This one is."""
+        return node_id == self.node.node_id

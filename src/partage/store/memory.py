@@ -1,0 +1,203 @@
+"""A ZooKeeper in memory: what one server would answer, with faults to order.
+
+For tests and simulations: sessions, ephemeral nodes, versions, watches and transactions as the
+real one has them. Nothing takes time, unless ``before`` or ``after`` makes it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from partage.store.zookeeper import (
+    ANY_VERSION,
+    Changed,
+    Check,
+    Create,
+    Delete,
+    InDoubt,
+    Node,
+    Operation,
+    Refused,
+    SessionOver,
+    SetData,
+    Why,
+)
+
+T = TypeVar("T")
+
+#: Called with the operations of a transaction, or with the path that is read; it may wait, and
+#: raise `InDoubt`: before it, nothing has happened; after it, only the answer is lost.
+Fault = Callable[[Sequence[Operation] | str], Awaitable[None]]
+
+
+class MemoryZooKeeper:
+    """The servers: all nodes, and who watches them. ``now_ms`` is their wall clock."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.nodes: dict[str, Node] = {"/": Node(data=b"", version=0)}
+        self.history: list[Sequence[Operation]] = []  # every transaction that happened
+        self._sessions: dict[int, MemorySession] = {}
+        self._watches: dict[str, list[Changed]] = {}
+        self._child_watches: dict[str, list[Changed]] = {}
+        self._next_session = 1
+
+    def connect(self, timeout_ms: int = 6_000) -> MemorySession:
+        """A new session."""
+        session = MemorySession(self, self._next_session, timeout_ms)
+        self._sessions[self._next_session] = session
+        self._next_session += 1
+        return session
+
+    def expire(self, session: MemorySession) -> None:
+        """End a session from this side: its ephemeral nodes go. It hears of it when it asks."""
+        if self._sessions.pop(session.session_id, None) is None:
+            return
+        mine = [path for path, node in self.nodes.items() if node.session == session.session_id]
+        for path in mine:
+            self._apply(Delete(path), self.nodes, 0)
+        self._tell([Delete(path) for path in mine])
+
+    def is_alive(self, session: MemorySession) -> bool:
+        """Whether the session has not expired."""
+        return session.session_id in self._sessions
+
+    def transact(self, operations: Sequence[Operation], session_id: int) -> None:
+        """All or nothing."""
+        nodes = dict(self.nodes)
+        for position, operation in enumerate(operations):
+            why = self._apply(operation, nodes, session_id)
+            if why is not None:
+                raise Refused(position, why, f"{operation}: {why.value}")
+        self.nodes = nodes
+        self.history.append(tuple(operations))
+        self._tell(operations)
+
+    def _apply(self, operation: Operation, nodes: dict[str, Node], session_id: int) -> Why | None:
+        path = operation.path
+        node = nodes.get(path)
+        if isinstance(operation, Create):
+            if node is not None:
+                return Why.EXISTS
+            if _parent(path) not in nodes:
+                return Why.MISSING
+            owner = session_id if operation.is_ephemeral else 0
+            nodes[path] = Node(
+                data=operation.data, version=0, created_ms=self.now_ms, session=owner
+            )
+            return None
+        if node is None:
+            return Why.MISSING
+        if operation.version not in (ANY_VERSION, node.version):
+            return Why.VERSION
+        if isinstance(operation, Delete):
+            if any(_parent(other) == path for other in nodes if other != path):
+                return Why.CHILDREN
+            del nodes[path]
+        elif isinstance(operation, SetData):
+            version = node.version + 1
+            nodes[path] = msgspec.structs.replace(node, data=operation.data, version=version)
+        return None
+
+    def _tell(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            if isinstance(operation, Check):
+                continue
+            told = self._watches.pop(operation.path, [])
+            if not isinstance(operation, SetData):
+                told += self._child_watches.pop(_parent(operation.path), [])
+            for changed in told:
+                changed()
+
+    def watch(self, path: str, changed: Changed) -> None:
+        """Have a change of a node told, once."""
+        self._watches.setdefault(path, []).append(changed)
+
+    def watch_children(self, path: str, changed: Changed) -> None:
+        """Have it told when a child comes or goes, once."""
+        self._child_watches.setdefault(path, []).append(changed)
+
+
+class MemorySession:
+    """A session with it; see `partage.store.zookeeper.Session`."""
+
+    def __init__(self, server: MemoryZooKeeper, session_id: int, timeout_ms: int) -> None:
+        self.server = server
+        self.session_id = session_id
+        self.timeout_ms = timeout_ms
+        self.before: Fault = _nothing
+        self.after: Fault = _nothing
+
+    def _check(self) -> None:
+        if not self.server.is_alive(self):
+            raise SessionOver("the session has expired")
+
+    async def _asked(self, what: Sequence[Operation] | str, answer: Callable[[], T]) -> T:
+        self._check()
+        await self.before(what)
+        self._check()
+        given = answer()
+        await self.after(what)
+        self._check()
+        return given
+
+    async def transact(self, operations: Sequence[Operation]) -> None:
+        """Do all of it or nothing."""
+        await self._asked(operations, lambda: self.server.transact(operations, self.session_id))
+
+    async def read(self, path: str, changed: Changed | None = None) -> Node | None:
+        """The node, None where there is none."""
+
+        def answer() -> Node | None:
+            if changed is not None:
+                self.server.watch(path, changed)
+            return self.server.nodes.get(path)
+
+        return await self._asked(path, answer)
+
+    async def read_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes."""
+        return [await self.read(path) for path in paths]
+
+    async def children(self, path: str, changed: Changed | None = None) -> list[str]:
+        """The names of the children."""
+
+        def answer() -> list[str]:
+            if changed is not None:
+                self.server.watch_children(path, changed)
+            names = (other for other in self.server.nodes if other != "/")
+            return sorted(n.rpartition("/")[2] for n in names if _parent(n) == path)
+
+        return await self._asked(path, answer)
+
+    async def reach(self) -> None:
+        """Ask the leader."""
+        await self._asked("/", lambda: None)
+
+    async def connected(self) -> None:
+        """There always is a connection."""
+        self._check()
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+async def _nothing(what: Sequence[Operation] | str) -> None:
+    """No fault."""
+
+
+def lost(count: int = 1) -> Fault:
+    """A fault that loses the first ``count`` transactions, or their answers, and nothing else."""
+    left = count
+
+    async def losing(what: Sequence[Operation] | str) -> None:
+        nonlocal left
+        if left and not isinstance(what, str):
+            left -= 1
+            raise InDoubt("the connection was lost")
+
+    return losing

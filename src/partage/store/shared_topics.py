@@ -1,0 +1,190 @@
+"""The topics that all brokers of a cluster agree on.
+
+Each change is one transaction that also raises the version of the node ``topics``: so changes have
+an order, whoever decides on one has seen all before it, and everybody hears of it by one watch. A
+deleted topic leaves a tombstone for each broker that holds partitions of it: nothing is removed
+from a disk merely because ZooKeeper does not know it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from partage.store.tree import (
+    CountDoc,
+    ForeignData,
+    TombstoneDoc,
+    TopicDoc,
+    TopicsDoc,
+    Tree,
+    decode,
+    encode,
+)
+from partage.store.zookeeper import (
+    Changed,
+    Create,
+    Delete,
+    InDoubt,
+    Operation,
+    Refused,
+    Session,
+    SetData,
+    Why,
+    settle,
+    surely,
+)
+
+_RECENT_MAX: Final = 100
+_EXPECTED: Final = (Why.VERSION, Why.EXISTS, Why.MISSING)
+
+
+class SharedTopics:
+    """The topics as of the last change that was read: ``version`` counts them."""
+
+    def __init__(self, session: Session, tree: Tree, broker_id: int) -> None:
+        self.topics: dict[str, TopicDoc] = {}
+        self.version = -1
+        self._recent: tuple[str, ...] = ()
+        self._session = session
+        self._tree = tree
+        self._broker_id = broker_id
+
+    # Reading.
+
+    async def refresh(self, changed: Changed | None = None) -> None:
+        """Read what has changed; ``changed`` is called at the next change.
+
+        Raises `ForeignData`, `InDoubt` and `SessionOver`.
+        """
+        tree, session = self._tree, self._session
+        node = await session.read(tree.topics, changed)
+        if node is None:
+            raise ForeignData(f"{tree.topics} is missing in ZooKeeper")
+        if node.version == self.version:
+            return
+        recent = decode(tree.topics, node.data, TopicsDoc).recent
+        missed = node.version - self.version
+        if self.version >= 0 and missed <= len(recent):
+            names = sorted(set(recent[-missed:]))
+        else:
+            names = sorted({*self.topics, *await session.children(tree.topics)})
+        paths = [tree.topic(name) for name in names]
+        for name, path, found in zip(names, paths, await session.read_all(paths), strict=True):
+            if found is None:
+                self.topics.pop(name, None)
+            else:
+                self.topics[name] = decode(path, found.data, TopicDoc)
+        self.version, self._recent = node.version, recent
+
+    async def catch_up(self, changed: Changed) -> None:
+        """`refresh`, again until it succeeds. Raises `ForeignData` and `SessionOver`."""
+        await surely(self._session, lambda: self.refresh(changed))
+
+    def partition_counts(self) -> dict[int, int]:
+        """How many partitions each broker holds."""
+        counts: dict[int, int] = {}
+        for topic in self.topics.values():
+            for broker in topic.brokers:
+                counts[broker] = counts.get(broker, 0) + 1
+        return counts
+
+    # Changing.
+
+    async def put(
+        self, name: str, decide: Callable[[Mapping[str, TopicDoc]], TopicDoc | None], nonce: str
+    ) -> bool:
+        """Create a topic, or change it. ``decide`` gives what it shall be, in view of all others,
+        None to leave everything as it is; it is asked again where somebody else was quicker.
+        ``nonce`` is unique. Whether something was changed. Raises `SessionOver`.
+        """
+        while True:
+            topic = decide(self.topics)
+            if topic is None:
+                return False
+            path = self._tree.topic(name)
+            content = encode(topic)
+            operation: Operation = SetData(path, content)
+            if name not in self.topics:
+                operation = Create(path, content)
+            if await self._is_changed(name, [operation], nonce):
+                self.topics[name] = topic
+                return True
+
+    async def delete(self, name: str, nonce: str) -> bool:
+        """Delete a topic, and leave tombstones of it; whether there was one."""
+        while True:
+            topic = self.topics.get(name)
+            if topic is None:
+                return False
+            stones = [self._tree.tombstone(topic.id, broker) for broker in set(topic.brokers)]
+            content = encode(TombstoneDoc(name=name))
+            operations: list[Operation] = [Delete(self._tree.topic(name))]
+            operations += [Create(stone, content) for stone in sorted(stones)]
+            if await self._is_changed(name, operations, nonce):
+                del self.topics[name]
+                return True
+
+    async def _is_changed(self, name: str, operations: Sequence[Operation], nonce: str) -> bool:
+        """Try a change on top of the version that is known; if that is old, read the newer."""
+        path = self._tree.topics
+        recent = (*self._recent, name)[-_RECENT_MAX:]
+        content = encode(TopicsDoc(recent=recent, nonce=nonce))
+
+        async def has_happened() -> bool:
+            node = await self._session.read(path)
+            return node is not None and node.data == content
+
+        touch = SetData(path, content, self.version)
+        try:
+            await settle(self._session, [touch, *operations], has_happened)
+        except Refused as refused:
+            if refused.why not in _EXPECTED:
+                raise
+            await surely(self._session, self.refresh)
+            return False
+        self.version += 1
+        self._recent = recent
+        return True
+
+    # Tombstones.
+
+    async def tombstones(self) -> list[str]:
+        """The ids of deleted topics of which this broker still has partitions."""
+        names = await surely(self._session, lambda: self._session.children(self._tree.tombstones))
+        mine = f".{self._broker_id}"
+        return [name.removesuffix(mine) for name in names if name.endswith(mine)]
+
+    async def bury(self, topic_id: str) -> None:
+        """This broker has removed its partitions of a deleted topic."""
+        path = self._tree.tombstone(topic_id, self._broker_id)
+        try:
+            await self._session.transact([Delete(path)])
+        except InDoubt:
+            await self._session.connected()  # if it is there still, it is met again
+        except Refused as refused:
+            if refused.why is not Why.MISSING:
+                raise
+
+    # Who has come how far.
+
+    async def tell_applied(self) -> None:
+        """This broker does as the topics say, as of ``version``."""
+        path, content = self._tree.applied_by(self._broker_id), encode(CountDoc(value=self.version))
+        node = await surely(self._session, lambda: self._session.read(path))
+        if node is not None and node.session == self._session.session_id:
+            await self._session.transact([SetData(path, content)])
+            return
+        left = [] if node is None else [Delete(path)]  # an earlier session's, which is ending
+        with contextlib.suppress(Refused):  # it ends just now: the next time will do
+            await self._session.transact([*left, Create(path, content, is_ephemeral=True)])
+
+    async def is_applied_by(self, brokers: Sequence[int], version: int) -> bool:
+        """Whether all of these brokers have come to this version."""
+        paths = [self._tree.applied_by(broker) for broker in brokers]
+        nodes = await self._session.read_all(paths)
+        return all(
+            node is not None and decode(path, node.data, CountDoc).value >= version
+            for path, node in zip(paths, nodes, strict=True)
+        )

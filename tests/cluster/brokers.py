@@ -1,0 +1,145 @@
+"""Brokers of a cluster as processes of their own, to be killed, stopped and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+PATIENCE_S = 60.0
+SESSION_MS = 2_000
+OVERRIDES = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "offsets.topic.num.partitions": "6",
+    "zookeeper.session.timeout.ms": str(SESSION_MS),
+}
+
+
+def eventually(what: Callable[[], bool], story: Callable[[], str] = str) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline, story()
+        time.sleep(0.02)
+
+
+class ClusterBroker:
+    """One broker of a cluster; it keeps its port when it is started again."""
+
+    def __init__(
+        self, broker_id: int, directory: Path, state: str, overrides: Mapping[str, str]
+    ) -> None:
+        self.broker_id = broker_id
+        self.address = "127.0.0.1:0"
+        self.directory = directory
+        self._state = state
+        self._overrides = {**OVERRIDES, **overrides}
+        self._process: subprocess.Popen[str] | None = None
+        self.environment: dict[str, str] = {}
+
+    @property
+    def log(self) -> Path:
+        return self.directory.with_suffix(".log")
+
+    def command(self) -> list[str]:
+        command = [sys.executable, "-m", "partage", "broker", "--listen", self.address]
+        command += ["--data-dir", str(self.directory), "--broker-id", str(self.broker_id)]
+        command += ["--state", self._state]
+        for name, value in self._overrides.items():
+            command += ["--override", f"{name}={value}"]
+        return command
+
+    def launch(self) -> None:
+        """Start it without waiting for it."""
+        with self.log.open("a") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, **self.environment},
+            )
+
+    def ready(self) -> None:
+        """Return once it serves."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        assert line, self.story()
+        self.address = line
+
+    def start(self) -> None:
+        self.launch()
+        self.ready()
+
+    def refused(self) -> str:
+        """Start it, and return what it said when it ended instead of serving."""
+        done = subprocess.run(
+            self.command(), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 1, done.stdout + done.stderr
+        return done.stderr
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
+        self.wait()
+
+    def stop(self) -> None:
+        """End it cleanly."""
+        self.send(signal.SIGTERM)
+        assert self.wait() == 0, self.story()
+
+    def wait(self) -> int:
+        process = self._process
+        assert process is not None
+        code = process.wait(PATIENCE_S)
+        assert process.stdout is not None
+        process.stdout.close()
+        self._process = None
+        return code
+
+    def story(self) -> str:
+        return f"broker {self.broker_id}: {self.log.read_text()}"
+
+
+@contextmanager
+def brokers(
+    directory: Path,
+    servers: str,
+    path: str,
+    ids: Sequence[int] = (1, 2),
+    overrides: Mapping[str, str] | None = None,
+) -> Iterator[dict[int, ClusterBroker]]:
+    """Brokers that serve, by their ids."""
+    state = f"zookeeper://{servers}{path}"
+    made = {n: ClusterBroker(n, directory / f"broker{n}", state, overrides or {}) for n in ids}
+    try:
+        for broker in made.values():
+            broker.launch()
+        for broker in made.values():
+            broker.ready()
+        yield made
+    finally:
+        for broker in made.values():
+            if broker.is_running:
+                broker.send(signal.SIGCONT)
+                broker.kill()
+
+
+def bootstrap(running: Mapping[int, ClusterBroker]) -> str:
+    """The addresses of all."""
+    return ",".join(broker.address for broker in running.values())

@@ -1,11 +1,13 @@
 """An event loop beside code that is not asynchronous."""
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
 
 from partage.client import LoopThread
+from partage.client.loop_thread import CalledFromLoop
 
 
 @pytest.fixture
@@ -90,3 +92,84 @@ def test_stopping_ends_what_runs():
     assert ended.is_set()
     assert running.cancelled()
     thread.stop()
+
+
+def test_what_will_not_end_is_left(loop, monkeypatch, caplog):
+    monkeypatch.setattr("partage.client.loop_thread._ENDING_S", 0.05)
+    thread, begun = LoopThread(), threading.Event()
+
+    async def stubborn():
+        begun.set()
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+    thread.submit(stubborn())
+    assert begun.wait(30)
+    thread.stop(30)
+    assert not thread._thread.is_alive()
+    assert "left undone" in caplog.text
+    assert "stubborn" in caplog.text
+
+
+def test_a_thread_that_is_blocked_is_left(caplog):
+    thread, begun, goes_on = LoopThread(), threading.Event(), threading.Event()
+
+    async def blocking():
+        begun.set()
+        goes_on.wait(60)
+
+    thread.submit(blocking())
+    assert begun.wait(30)
+    thread.stop(0.05)
+    assert "partage-client did not end" in caplog.text
+    goes_on.set()
+    thread.stop(30)
+    assert not thread._thread.is_alive()
+
+
+def test_what_comes_of_the_end_is_ended_too():
+    thread, ended = LoopThread(), threading.Event()
+
+    async def after():
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    async def before():
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            before.next = asyncio.ensure_future(after())
+            await asyncio.sleep(0)
+
+    thread.submit(before())
+    thread.call(asyncio.sleep(0))
+    thread.stop()
+    assert ended.is_set()
+
+
+def test_nothing_is_begun_after_the_end(loop):
+    loop.stop()
+    with pytest.raises(RuntimeError, match="partage-client is stopped"):
+        loop.call(asyncio.sleep(0))
+
+
+def test_who_would_wait_for_itself_is_told(loop):
+    async def itself():
+        loop.call(asyncio.sleep(0))
+
+    with pytest.raises(CalledFromLoop):
+        loop.call(itself())
+
+
+def test_it_may_be_stopped_from_within():
+    thread = LoopThread()
+
+    async def ending():
+        thread.stop()
+
+    thread.submit(ending())
+    thread._thread.join(30)
+    assert not thread._thread.is_alive()

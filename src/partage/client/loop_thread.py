@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections.abc import AsyncIterator, Coroutine, Generator
 from concurrent.futures import Future
@@ -11,6 +13,22 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 _END: Final = object()
+
+#: How long what was cancelled may take to end, and `LoopThread.stop` at most.
+_ENDING_S: Final = 5.0
+_STOPPING_S: Final = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class CalledFromLoop(RuntimeError):  # noqa: N818 - named after what happened
+    """Who waits in a loop's own thread for that loop would wait for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this would wait for the thread that it is called in, for ever; call it from another, "
+            "or use the asyncio face"
+        )
 
 
 class LoopThread:
@@ -21,15 +39,33 @@ class LoopThread:
 
     def __init__(self, name: str = "partage-client") -> None:
         self._loop = _new_loop()
+        self._gate = threading.Lock()
+        self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin ``work`` on the loop; cancelling the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Begin ``work`` on the loop; cancelling the future cancels it.
+
+        Raises:
+            RuntimeError: the thread was stopped.
+        """
+        with self._gate:  # what comes after the end would never be begun
+            if self._is_stopped:
+                work.close()
+                raise RuntimeError(f"{self._thread.name} is stopped")
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` on the loop and wait for what it returns or raises."""
+        """Run ``work`` on the loop and wait for what it returns or raises.
+
+        Raises:
+            CalledFromLoop: in the loop's own thread, as in a callback.
+            RuntimeError: the thread was stopped.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise CalledFromLoop
         future = self.submit(work)
         try:
             return future.result()
@@ -49,23 +85,49 @@ class LoopThread:
             ahead.cancel()
             self.call(_close(source, turn))
 
-    def stop(self) -> None:
-        """Cancel what runs, end the loop and its thread."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+    def stop(self, timeout_s: float = _STOPPING_S) -> None:
+        """Cancel what runs, end the loop and its thread; again does nothing.
+
+        It takes ``timeout_s`` at most: a thread that is not done by then, because a callback blocks
+        it or the operating system is still looking for a host, is left behind. It is a daemon, and
+        ends no later than the process.
+        """
+        with self._gate:
+            is_first, self._is_stopped = not self._is_stopped, True
+            if is_first:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is self._thread:
+            return
+        self._thread.join(timeout_s)
+        if is_first and self._thread.is_alive():
+            log.warning("%s did not end within %g s and is left", self._thread.name, timeout_s)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
         finally:
-            tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(_end_all())
             self._loop.close()
+
+
+async def _end_all() -> None:
+    """Cancel everything, what comes of that too; some may refuse to end, and are left."""
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + _ENDING_S
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        done, pending = await asyncio.wait(tasks, timeout=give_up - loop.time())
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # what nobody asked for is not complained of
+        if pending:
+            log.warning("left undone: %s", ", ".join(sorted(str(t.get_coro()) for t in pending)))
+            break
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(max(0.1, give_up - loop.time())):
+            await loop.shutdown_asyncgens()
 
 
 async def _next(source: AsyncIterator[T], turn: asyncio.Lock) -> Any:

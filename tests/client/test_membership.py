@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -190,6 +191,42 @@ def test_a_leader_that_cannot_assign_says_why(servers, assign, story):
                 await one.standing()
 
     run(main())
+
+
+REASON = "ValueError: no rack for h\u00f6st"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [(1, b'"partage: no assignment: ValueError: no rack for h\\u00f6st"'), (b"1", None)],
+    ids=["json", "bytes"],
+)
+def test_a_failure_that_the_coordinator_cannot_pass_on(servers, metadata, said):
+    """Each member is given one that says so, as by a leader of ours on Apache Kafka."""
+    told, is_mended = Told(), []
+
+    def assign(meeting):
+        state = b'"here"' if is_mended else said or f"partage: no assignment: {REASON}".encode()
+        states = {peer.member_id: state for peer in meeting.members}
+        return states | {meeting.leader: b""}
+
+    async def main():
+        async with member(servers, b"0", assign=assign) as leader:
+            await leader.standing()
+            async with member(servers, metadata, assign=lambda m: {}, listener=told) as other:
+                with pytest.raises(AssignmentFailed, match=REASON):
+                    await other.standing()
+                is_mended.append(True)
+                leader.rejoin("mended")
+                standing = None
+                while standing is None:
+                    with contextlib.suppress(AssignmentFailed):
+                        standing = await other.standing()
+                assert standing.state == ("here" if metadata == 1 else b'"here"')
+
+    run(main())
+    given = {call for call in told.calls if call.startswith("assigned")}
+    assert len(given) == 1, "nobody is told of a state that is none"
 
 
 def test_metadata_of_another_make_is_named(servers):

@@ -6,11 +6,12 @@ import threading
 
 import pytest
 
-from interop.members import Team
+from interop.members import Team, fresh_name
 from interop.peers.server import BrokerProcess
 from partage.assignors import Range
 from partage.client.consumer import AssignmentFailed
-from partage.sync import Consumer
+from partage.client.membership import Round
+from partage.sync import Consumer, Membership
 
 pytestmark = pytest.mark.interop
 
@@ -26,6 +27,43 @@ class Failing(Range):
         if len(members) > 1 and not self.is_mended.is_set():
             raise KeyError("oops")
         return super().assign(members, topics)
+
+
+def test_every_member_of_a_group_for_other_things_is_told(broker: BrokerProcess) -> None:
+    """Whether the coordinator can be told or not."""
+    is_mended = threading.Event()
+
+    def assign(meeting: Round) -> dict[str, object]:
+        if len(meeting.members) > 1 and not is_mended.is_set():
+            raise KeyError("oops")
+        return {peer.member_id: len(meeting.members) for peer in meeting.members}
+
+    def joined() -> Membership:
+        return Membership(broker.bootstrap, fresh, "crew", {}, assign=assign)
+
+    fresh = fresh_name("group")
+    with joined() as leader:
+        assert leader.standing(timeout_ms=30_000).state == 1
+        with joined() as other:
+            for member in (leader, other):
+                with pytest.raises(AssignmentFailed, match="KeyError: 'oops'"):
+                    member.standing(after=1, timeout_ms=30_000)
+            is_mended.set()
+            for member in (leader, other):
+                assert state_of(member, 2) == 2
+
+
+def state_of(member: Membership, wanted: object) -> object:
+    """Its state, once it is as wanted or none has come for half a minute."""
+    last = -1
+    while True:
+        try:
+            standing = member.standing(after=last, timeout_ms=30_000)
+        except AssignmentFailed:
+            continue
+        last = standing.generation
+        if standing.state == wanted:
+            return standing.state
 
 
 def test_it_ends_nobody_and_goes_on_when_it_is_mended(

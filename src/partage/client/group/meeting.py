@@ -12,7 +12,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -101,8 +101,16 @@ class MembershipListener:
         """Out of the generation already: what this member had may be somebody else's."""
 
 
+#: What a state that is none begins with; the leader's reason follows.
+_NO_STATE: Final = "partage: no assignment: "
+
+
 class Codec:
-    """How metadata and states become bytes: as JSON, or as they are."""
+    """How metadata and states become bytes: as JSON, or as they are.
+
+    Where a coordinator cannot be told that there are no states, each member is given one that says
+    so: in JSON a text, and bytes with the same beginning.
+    """
 
     def __init__(self, *, is_raw: bool) -> None:
         self._is_raw = is_raw
@@ -114,6 +122,18 @@ class Codec:
         if not isinstance(value, bytes):
             raise TypeError(f"metadata is bytes, so this is to be bytes too: {value!r}")
         return value
+
+    def failed(self, reason: str) -> bytes:
+        """A state that says why there is none."""
+        said = _NO_STATE + reason
+        return said.encode() if self._is_raw else json.dumps(said).encode()
+
+    def failure(self, state: Any) -> str | None:
+        """Why there is no state, if this says so."""
+        said = state.decode(errors="replace") if isinstance(state, bytes) else state
+        if isinstance(said, str) and said.startswith(_NO_STATE):
+            return said.removeprefix(_NO_STATE)
+        return None
 
     def decode(self, encoded: bytes, what: str) -> Any:
         """Raises ValueError for bytes that are no JSON."""
@@ -244,7 +264,15 @@ class Meeting:
             reason = f"{type(error).__name__}: {error}"
             group_id = self._core.settings.group_id
             log.error("the assignment of group %s failed: %s", group_id, reason)
-            self._driver.handle(AssignFailed(at_ms=now_ms(), serial=action.serial, reason=reason))
+            said = self._codec.failed(reason)
+            self._driver.handle(
+                AssignFailed(
+                    at_ms=now_ms(),
+                    serial=action.serial,
+                    reason=reason,
+                    assignments={peer.member_id: said for peer in action.members},
+                )
+            )
         else:
             done = Assigned(at_ms=now_ms(), serial=action.serial, assignments=states)
             self._driver.handle(done)
@@ -271,10 +299,13 @@ class Meeting:
                 return  # void by now
             try:
                 state = self._codec.decode(action.assignment, "this member's state")
+                failure = self._codec.failure(state)
             except ValueError as error:
-                self._raise(AssignmentFailed(str(error)))
+                failure = str(error)
+            if failure is not None:  # the last standing stays, as in any rebalance
+                self._raise(AssignmentFailed(failure))
                 at_ms = now_ms()
-                self._driver.handle(RejoinWanted(at_ms=at_ms, reason=str(error), backs_off=True))
+                self._driver.handle(RejoinWanted(at_ms=at_ms, reason=failure, backs_off=True))
                 self._driver.handle(Adopted(at_ms=now_ms(), serial=action.serial))
                 return
             core = self._core

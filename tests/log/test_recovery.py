@@ -302,3 +302,20 @@ def test_batches_larger_than_a_chunk_are_scanned() -> None:
     (cut,) = host.open().cuts
     assert host.log.end_offset == 3
     assert cut.length > CHUNK_BYTES
+
+
+def test_where_no_marker_is_known_a_sync_that_failed_is_made_up_for_too() -> None:
+    """The file of markers is damaged, the last sync failed, the program ended: what it wrote is in
+    the system's memory alone, and must be on the disk before anybody is told of it.
+    """
+    disk = CrashDisk()
+    host = Host(disk)
+    host.append(batch(b"a"))
+    disk.failing = host.writes[-1].path
+    with pytest.raises(OSError, match="Input/output"):
+        host.flush()
+    host.open(cuts_nothing=True)
+    assert host.values() == [b"a"]
+    disk.crash(Random(1))
+    host.open()
+    assert host.values() == [b"a"]

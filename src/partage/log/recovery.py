@@ -124,8 +124,7 @@ class _Opening:
         producers = self._producers_at(first)
         scanned, end_offset, writes = self._scan(first, producers)
         self._forget_indexes(scanned)
-        for segment in scanned:
-            self._write_again(segment)
+        self._write_again(scanned)
         written = [Write(segment.path, 0, []) for segment in scanned if segment.size]
         perform(self._disk, [*writes, *written])
         closed = [segment.closed() for segment in scanned[:-1]]
@@ -204,23 +203,30 @@ class _Opening:
             raise DamagedLog(segment.path, segment.size, reason)
         return end_offset, fault
 
-    def _acknowledged(self, segment: ActiveSegment) -> int:
+    def _acknowledged(self, segment: Segment) -> int:
         """The byte before which all is known to be durable."""
         marker = self._marker
         return marker.position if marker.base_offset == segment.base_offset else 0
 
-    def _write_again(self, segment: ActiveSegment) -> None:
+    def _write_again(self, segments: Sequence[ActiveSegment]) -> None:
         """Make the next sync do something: after one that failed the system takes bytes for clean
         which only its memory has, and would lose them with all that is acknowledged after them.
+
+        Where no marker says what was synced, that may be the last of everything.
         """
-        position = self._acknowledged(segment)
-        if self._cuts_nothing or segment.size - position > _WRITTEN_AGAIN_MAX:
-            return
-        while position < segment.size:
-            length = min(_CHUNK_BYTES, segment.size - position)
-            chunk = self._disk.read(segment.path, position, length)
-            self._disk.write(segment.path, position, [chunk])
-            position += length
+        room = _WRITTEN_AGAIN_MAX
+        for segment in reversed(segments):
+            position = self._acknowledged(segment)
+            if self._cuts_nothing:
+                position = max(position, segment.size - room)
+                room -= segment.size - position
+            elif segment.size - position > _WRITTEN_AGAIN_MAX:
+                continue
+            while position < segment.size:
+                length = min(_CHUNK_BYTES, segment.size - position)
+                chunk = self._disk.read(segment.path, position, length)
+                self._disk.write(segment.path, position, [chunk])
+                position += length
 
     def _set_aside(self, first: int, reason: str) -> None:
         """Take segments out of the log, the last one first."""

@@ -1,0 +1,136 @@
+"""A client's end of a connection: requests out, responses in, in the same order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from partage.lab.clock import Clock
+from partage.lab.network import Connection, Network
+from partage.wire.api import AnyApi
+from partage.wire.frames import LENGTH, request_frame, response_body
+from partage.wire.types import Message
+
+Heard = Callable[[Any], None]
+
+
+class Link:
+    """One connection of a client; after ``lost`` it is of no more use.
+
+    ``version_cap`` says how many versions below its newest the client speaks of each API.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        client: str,
+        version_cap: int,
+        on_lost: Callable[[], None],
+        when_awake: Callable[[Callable[[], None]], None] = lambda call: call(),
+    ) -> None:
+        self.is_open = False
+        self.is_over = False
+        self._network = network
+        self._clock: Clock = network.clock
+        self._client = client
+        self._version_cap = version_cap
+        self._on_lost = on_lost
+        self._when_awake = when_awake
+        self._connection: Connection | None = None
+        self._waiting: deque[tuple[int, AnyApi, int, Heard]] = deque()
+        self._correlation_id = 0
+        self._tail = b""
+
+    def open(self, done: Callable[[bool], None]) -> None:
+        """Connect; ``done`` hears whether that went well."""
+
+        def connected(connection: Connection | None) -> None:
+            if self.is_over:
+                if connection is not None:
+                    connection.close_from_client()
+                return
+            self._connection = connection
+            self.is_open = connection is not None
+            self.is_over = connection is None
+            done(self.is_open)
+
+        self._network.connect(
+            self._client, self, lambda found: self._when_awake(lambda: connected(found))
+        )
+
+    def version(self, api: AnyApi) -> int:
+        """The version of an API that this client speaks; of Fetch one that names its topics."""
+        newest = min(api.version_max, 12)
+        return max(api.version_min, newest - self._version_cap)
+
+    def send(self, api: AnyApi, message: Message, heard: Heard, patience_ms: int) -> bool:
+        """Send a request; False if the connection is gone."""
+        connection = self._connection
+        if connection is None or not self.is_open:
+            return False
+        self._correlation_id += 1
+        serial, version = self._correlation_id, self.version(api)
+        body = api.encode_request(version, message)
+        self._waiting.append((serial, api, version, heard))
+        connection.up.send(b"".join(request_frame(api, version, serial, self._client, body)))
+        self._clock.later(patience_ms, lambda: self._when_awake(lambda: self._give_up(serial)))
+        return True
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send anything."""
+        if self._connection is not None and self.is_open:
+            self._connection.up.send(data)
+
+    def _give_up(self, serial: int) -> None:
+        if self._waiting and self._waiting[0][0] <= serial and self.is_open:
+            self.close()
+            self._on_lost()
+
+    def close(self) -> None:
+        """Close the connection; what is owed on it is not heard any more."""
+        self.is_over = True
+        if self.is_open and self._connection is not None:
+            self.is_open = False
+            self._waiting.clear()
+            self._connection.close_from_client()
+
+    def vanish(self) -> None:
+        """The machine is gone, without a word to anybody."""
+        self.is_open, self.is_over = False, True
+        if self._connection is not None:
+            self._connection.down.vanish()
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self._when_awake(self._lose)
+
+    def _lose(self) -> None:
+        if self.is_open:
+            self.is_open, self.is_over = False, True
+            self._waiting.clear()
+            self._on_lost()
+
+    def received(self, data: bytes) -> None:
+        """Bytes arrived; a process that stands still reads them when it goes on."""
+        self._when_awake(lambda: self._read(data))
+
+    def _read(self, data: bytes) -> None:
+        data = self._tail + data if self._tail else data
+        pos = 0
+        while self.is_open and len(data) - pos >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(data, pos)
+            start = pos + LENGTH.size
+            if size > len(data) - start:
+                break
+            pos = start + size
+            self._hear(data[start:pos])
+        self._tail = data[pos:]
+
+    def _hear(self, frame: bytes) -> None:
+        if not self._waiting:
+            return  # to bytes that were sent as they are
+        serial, api, version, heard = self._waiting.popleft()
+        correlation_id, pos = response_body(api, version, frame)
+        assert correlation_id == serial, f"{api} is answered out of order"
+        heard(api.decode_response(version, frame, pos))

@@ -1,0 +1,36 @@
+"""``deliveries``: a process hands out a partition's records in order, and without gaps.
+
+From one record of a partition to the next it goes up by one, as long as the process keeps the
+partition; it may begin anew wherever a commit says when it gets the partition again.
+"""
+
+from __future__ import annotations
+
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import Delivered, History, Holds, Partition, Violation
+from partage.model.settings import GroupSettings
+
+
+class Deliveries:
+    """Follows each process through each partition that it holds."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._next: dict[tuple[str, Partition], int] = {}
+        self._held: dict[str, set[Partition]] = {}
+        history.listen(Holds, self._hold)
+        history.listen(Delivered, self._deliver)
+
+    def _hold(self, entry: Holds) -> None:
+        held = set(entry.partitions)
+        for gone in self._held.get(entry.process, set()) - held:
+            self._next.pop((entry.process, gone), None)
+        self._held[entry.process] = held
+
+    def _deliver(self, entry: Delivered) -> None:
+        if entry.partition not in self._held.get(entry.process, set()):
+            raise Violation("deliveries", f"{entry.process} hands out {entry.partition} of others")
+        place = (entry.process, entry.partition)
+        for offset, _ in entry.records:
+            if self._next.get(place, offset) != offset:
+                raise Violation("deliveries", f"{place}: {offset} follows {self._next[place] - 1}")
+            self._next[place] = offset + 1

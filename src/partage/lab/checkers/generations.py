@@ -1,0 +1,63 @@
+"""``generations``: a group's generation grows by one, and is stored as one that can be.
+
+Through crashes, failures of the log and loads. Each stored generation has its leader among its
+members, every member has metadata for the chosen protocol, each instance id is there once, and
+there are no more members than allowed. A group that was removed begins anew.
+"""
+
+from __future__ import annotations
+
+from partage.coordinator.records import GroupRemoved, GroupSaved, Record
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import History, Violation
+from partage.model.settings import GroupSettings
+
+
+class Generations:
+    """Judges each stored group by the one before it."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._members_max = settings.members_max
+        self._before: dict[str, GroupSaved] = {}
+        ledger.when_stored(self._judge)
+
+    def _judge(self, record: Record) -> None:
+        if isinstance(record, GroupRemoved):
+            self._before.pop(record.group_id, None)
+        elif isinstance(record, GroupSaved):
+            self._judge_group(record)
+            self._before[record.group_id] = record
+
+    def _judge_group(self, saved: GroupSaved) -> None:
+        before = self._before.get(saved.group_id)
+        known = 0 if before is None else before.generation
+        starts = saved.awaiting_sync or not saved.members
+        expected = known + 1 if starts else known
+        if saved.generation != expected:
+            raise Violation("generations", f"{saved.generation} follows {known} in {saved}")
+        if before is not None and not starts:
+            self._judge_succession(before, saved)
+        ids = [m.member_id for m in saved.members]
+        instances = [m.instance_id for m in saved.members if m.instance_id is not None]
+        if len(set(ids)) < len(ids) or len(set(instances)) < len(instances):
+            raise Violation("generations", f"a member is there twice: {saved}")
+        if len(ids) > self._members_max:
+            raise Violation("generations", f"{len(ids)} members, {self._members_max} are allowed")
+        if ids and saved.leader not in ids:
+            raise Violation("generations", f"led by a stranger: {saved}")
+        if not all(m.subscription for m in saved.members):
+            raise Violation("generations", f"a member does not support {saved.protocol}: {saved}")
+
+    def _judge_succession(self, before: GroupSaved, saved: GroupSaved) -> None:
+        """Within a generation nobody comes or goes; a static member may have another id."""
+
+        def places(group: GroupSaved) -> list[str]:
+            return sorted(m.instance_id or m.member_id for m in group.members)
+
+        if saved.awaiting_sync or places(before) != places(saved):
+            raise Violation("generations", f"{saved} is not the generation {before}")
+        if not before.awaiting_sync:
+            had = {m.instance_id or m.member_id: m.assignment for m in before.members}
+            has = {m.instance_id or m.member_id: m.assignment for m in saved.members}
+            if had != has:
+                raise Violation("generations", f"other assignments in {saved} than in {before}")

@@ -1,0 +1,54 @@
+"""``instances``: of those who use an instance id the last one counts, the others are fenced.
+
+A member that was replaced is accepted nowhere any more, neither in a heartbeat, a sync, a join nor
+a commit that was asked after its successor was answered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import Answered, History, Violation
+from partage.model.settings import GroupSettings
+from partage.wire.apis.heartbeat import HeartbeatResponse
+from partage.wire.apis.join_group import JoinGroupResponse
+from partage.wire.apis.offset_commit import OffsetCommitResponse
+from partage.wire.apis.sync_group import SyncGroupResponse
+
+
+class Instances:
+    """Remembers who holds each instance id, and since when others do not."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._holders: dict[tuple[str, str], str] = {}
+        self._fenced: dict[tuple[str, str], int] = {}
+        history.listen(Answered, self._answer)
+
+    def _answer(self, entry: Answered) -> None:
+        asked: Any = entry.asked.message
+        match entry.message:
+            case JoinGroupResponse(error_code=0) as message:
+                self._judge(asked.group_id, message.member_id, entry)
+                if asked.group_instance_id is not None:
+                    self._hold(asked.group_id, asked.group_instance_id, message.member_id, entry)
+            case SyncGroupResponse(error_code=0):
+                self._judge(asked.group_id, asked.member_id, entry)
+            case HeartbeatResponse(error_code=0) if entry.asked.is_loaded:
+                self._judge(asked.group_id, asked.member_id, entry)
+            case OffsetCommitResponse() as message:
+                if any(not p.error_code for topic in message.topics for p in topic.partitions):
+                    self._judge(asked.group_id, asked.member_id, entry)
+
+    def _hold(self, group_id: str, instance_id: str, member_id: str, entry: Answered) -> None:
+        before = self._holders.get((group_id, instance_id))
+        self._holders[group_id, instance_id] = member_id
+        if before is not None and before != member_id:
+            self._fenced[group_id, before] = entry.at_ms
+
+    def _judge(self, group_id: str, member_id: str, entry: Answered) -> None:
+        since_ms = self._fenced.get((group_id, member_id))
+        if since_ms is not None and entry.asked.at_ms > since_ms:
+            raise Violation(
+                "instances", f"{member_id} was replaced, and is accepted: {entry.asked}"
+            )

@@ -1,0 +1,55 @@
+"""``joins``: nobody hears of a generation that is not durable; its leader hears who is in it."""
+
+from __future__ import annotations
+
+from partage.coordinator.records import GroupSaved, Record
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import Answered, History, Violation
+from partage.model.errors import ErrorCode
+from partage.model.settings import GroupSettings
+from partage.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+class Joins:
+    """Compares each answered JoinGroup with what is durable by then."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._saved: dict[tuple[str, int], list[GroupSaved]] = {}
+        history.listen(Answered, self._answer)
+        ledger.when_stored(self._store)
+
+    def _store(self, record: Record) -> None:
+        if isinstance(record, GroupSaved):
+            self._saved.setdefault((record.group_id, record.generation), []).append(record)
+
+    def _answer(self, entry: Answered) -> None:
+        message, asked = entry.message, entry.asked.message
+        if not isinstance(message, JoinGroupResponse):
+            return
+        assert isinstance(asked, JoinGroupRequest)
+        if message.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            if not message.member_id:
+                raise Violation("joins", f"{asked} is to come back with an id and gets none")
+            return
+        if message.error_code:
+            return
+        saved = self._saved.get((asked.group_id, message.generation_id), [])
+        with_it = [s for s in saved if any(m.member_id == message.member_id for m in s.members)]
+        if not with_it:
+            raise Violation("joins", f"{message} tells of a generation that is not durable")
+        # A static member that comes back to an old client is told that its predecessor leads.
+        is_back = asked.group_instance_id is not None and not asked.member_id
+        if not is_back and not any(s.leader == message.leader for s in with_it):
+            raise Violation("joins", f"{message} names another leader than {with_it[-1]}")
+        if message.protocol_name != with_it[-1].protocol:
+            raise Violation("joins", f"{message} names another protocol than {with_it[-1]}")
+        self._judge_members(message, with_it)
+
+    def _judge_members(self, message: JoinGroupResponse, saved: list[GroupSaved]) -> None:
+        told = [(m.member_id, bytes(m.metadata)) for m in message.members]
+        if message.leader != message.member_id:
+            if told:
+                raise Violation("joins", f"a follower is told the members: {message}")
+            return
+        if told not in [[(m.member_id, m.subscription) for m in s.members] for s in saved]:
+            raise Violation("joins", f"the leader is told {told}, not who is in {saved[-1]}")

@@ -1,0 +1,68 @@
+"""``owners``: no partition is held by two members of the group at a time.
+
+What a member of the present generation holds, nobody else does. One that was dropped and has not
+heard of it yet may hold on to what is somebody else's by now, until its own session is over: the
+coordinator refuses its commits. The same goes for a static member that a generation has kept its
+place for without it.
+"""
+
+from __future__ import annotations
+
+from partage.coordinator.records import GroupSaved, Record
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import Asked, History, Holds, Partition, Violation
+from partage.model.settings import GroupSettings
+from partage.wire.apis.join_group import JoinGroupRequest
+
+
+class Owners:
+    """Judges whenever a consumer process comes to hold something else."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._ledger = ledger
+        self._holds: dict[str, Holds] = {}
+        self._joined: dict[str, set[str]] = {}  # by group: who asked to since the last generation
+        self._missed: dict[tuple[str, str], int] = {}  # the last generation without a join
+        history.listen(Holds, self._hold)
+        history.listen(Asked, self._ask)
+        ledger.when_stored(self._store)
+
+    def _ask(self, entry: Asked) -> None:
+        message = entry.message
+        if isinstance(message, JoinGroupRequest) and message.member_id:
+            self._joined.setdefault(message.group_id, set()).add(message.member_id)
+
+    def _store(self, record: Record) -> None:
+        if isinstance(record, GroupSaved) and record.awaiting_sync:
+            joined = self._joined.pop(record.group_id, set())
+            for member in record.members:
+                if member.member_id not in joined:
+                    self._missed[record.group_id, member.member_id] = record.generation
+
+    def _hold(self, entry: Holds) -> None:
+        self._holds[entry.process] = entry
+        if not entry.partitions:
+            del self._holds[entry.process]
+            return
+        held = set(entry.partitions)
+        for other in self._holds.values():
+            if other.process != entry.process and other.group_id == entry.group_id:
+                both = held.intersection(other.partitions)
+                if both:
+                    self._judge(entry, other, both)
+
+    def _judge(self, one: Holds, other: Holds, both: set[Partition]) -> None:
+        if self._is_zombie(one) or self._is_zombie(other):
+            return
+        raise Violation(
+            "owners",
+            f"{sorted(both)} is held by {one.process} (generation {one.generation}) and by "
+            f"{other.process} (generation {other.generation})",
+        )
+
+    def _is_zombie(self, holds: Holds) -> bool:
+        latest = self._ledger.latest(holds.group_id)
+        members = [] if latest is None else [m.member_id for m in latest.members]
+        if holds.member_id not in members:
+            return True
+        return self._missed.get((holds.group_id, holds.member_id), -1) > holds.generation

@@ -1,0 +1,61 @@
+"""``syncs``: a member's assignment in a generation is one, and it is what the leader sent."""
+
+from __future__ import annotations
+
+from partage.coordinator.records import GroupSaved, Record
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import Answered, Asked, History, Violation
+from partage.model.settings import GroupSettings
+from partage.wire.apis.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_Place = tuple[str, int, str]
+
+
+class Syncs:
+    """Remembers what leaders sent and what members were told."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._ledger = ledger
+        self._sent: dict[_Place, list[dict[str, bytes]]] = {}
+        self._told: dict[_Place, bytes] = {}
+        history.listen(Asked, self._ask)
+        history.listen(Answered, self._answer)
+        ledger.when_stored(self._store)
+
+    def _ask(self, entry: Asked) -> None:
+        message = entry.message
+        if isinstance(message, SyncGroupRequest):
+            place = (message.group_id, message.generation_id, message.member_id)
+            sent = {a.member_id: bytes(a.assignment) for a in message.assignments}
+            self._sent.setdefault(place, []).append(sent)
+
+    def _store(self, record: Record) -> None:
+        if not isinstance(record, GroupSaved) or record.awaiting_sync or not record.members:
+            return
+        if any(m.instance_id is not None for m in record.members):
+            return  # one that came back has another id than the leader knew
+        leader = record.leader or ""
+        sent = self._sent.get((record.group_id, record.generation, leader), [])
+        stored = {m.member_id: m.assignment for m in record.members}
+        if not any(
+            all(one.get(member_id, b"") == share for member_id, share in stored.items())
+            for one in sent
+        ):
+            raise Violation("syncs", f"{stored} is not what {leader} sent")
+
+    def _answer(self, entry: Answered) -> None:
+        message, asked = entry.message, entry.asked.message
+        if not isinstance(message, SyncGroupResponse) or message.error_code:
+            return
+        assert isinstance(asked, SyncGroupRequest)
+        place = (asked.group_id, asked.generation_id, asked.member_id)
+        share = bytes(message.assignment)
+        if self._told.setdefault(place, share) != share:
+            raise Violation("syncs", f"{place} was told {self._told[place]!r}, and then {share!r}")
+        saved = self._ledger.durable_groups.get(asked.group_id)
+        stored = () if saved is None else saved.members
+        is_past = saved is not None and saved.generation > asked.generation_id
+        if not is_past and (asked.member_id, share) not in [
+            (m.member_id, m.assignment) for m in stored
+        ]:
+            raise Violation("syncs", f"{place} was told {share!r}, which is not stored")

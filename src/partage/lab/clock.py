@@ -1,0 +1,35 @@
+"""The virtual clock: what is to happen, in the order in which it will."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+#: When every world begins, in ms since the epoch.
+DAWN_MS: Final = 1_750_000_000_000
+
+
+class Clock:
+    """Time in ms that passes only from one event to the next."""
+
+    def __init__(self) -> None:
+        self.now_ms = DAWN_MS
+        self.events = 0
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._serial = 0
+
+    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Have ``call`` happen after ``delay_ms``; what falls on one time keeps its order."""
+        self._serial += 1
+        heapq.heappush(self._queue, (self.now_ms + delay_ms, self._serial, call))
+
+    def run(self, for_ms: int) -> None:
+        """Let everything happen that falls into the next ``for_ms``."""
+        until_ms = self.now_ms + for_ms
+        queue, pop = self._queue, heapq.heappop
+        while queue and queue[0][0] <= until_ms:
+            self.now_ms, _, call = pop(queue)
+            self.events += 1
+            call()
+        self.now_ms = until_ms

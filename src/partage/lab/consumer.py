@@ -1,0 +1,390 @@
+"""A consumer process of a world: a shell on the virtual clock around the member's core.
+
+It is what `partage.client.group.driver` and `partage.client.consumer.group` are on asyncio: it
+finds the coordinator, sends what the core wants sent, tells its listener, and publishes what may
+be delivered. Reading and committing are in `reading`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from partage.assignors import Topic
+from partage.bridge.embedding import PROTOCOL_TYPE, Embedding, LeaderFailed
+from partage.bridge.membership import Sending, answered, error_of, request
+from partage.lab import history
+from partage.lab.asking import Link
+from partage.lab.options import PARKED_LAPSE_MS, REQUEST_TIMEOUT_MS
+from partage.lab.reading import Reading
+from partage.member import events, invariants, outcome
+from partage.member.ownership import Ownership, RebalanceProtocol
+from partage.member.settings import MemberSettings
+from partage.member.states import MemberState
+from partage.member.timers import Timer
+from partage.runtime.timers import Timers
+from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from partage.wire.primitives import Malformed
+
+if TYPE_CHECKING:
+    from partage.lab.world import World
+
+_OUT: Final = frozenset({MemberState.OUT, MemberState.FAILED})
+
+
+class Process:
+    """A process with one consumer; ``topics`` are what it subscribes to."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        group_id: str,
+        topics: frozenset[str],
+        embedding: Embedding,
+        instance_id: str | None = None,
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.group_id = group_id
+        self.instance_id = instance_id
+        self.rng = Random(f"{world.scenario.seed} {name}")
+        self.is_alive = True
+        self.is_asleep = False
+        self.is_slow = False  # its listener takes its time
+        self.is_wedged = False  # a leader that never assigns
+        self.fails_to_assign = 0
+        self.failure: str | None = None
+        self.has_left = False
+        self.link: Link | None = None
+        self.due: outcome.Tell | None = None  # the call that the listener is due
+        self.topics = topics
+        self._embedding = embedding
+        self._found: int | None = None
+        self._postponed: list[Callable[[], None]] = []
+        self._timers: Timers[Timer] = Timers()
+        self._holds: frozenset[history.Partition] = frozenset()
+        self._owned: frozenset[history.Partition] = frozenset()
+        self._counts: dict[str, int] = {}  # what it last assigned, as the leader
+        options = world.options
+        self.version_cap = min(options.version_cap, 1) if instance_id else options.version_cap
+        self.core = Ownership(
+            MemberSettings(
+                group_id=group_id,
+                protocol_type=PROTOCOL_TYPE,
+                instance_id=instance_id,
+                session_timeout_ms=options.session_timeout_ms,
+                heartbeat_interval_ms=options.heartbeat_interval_ms,
+                rebalance_timeout_ms=options.rebalance_timeout_ms,
+                request_timeout_ms=REQUEST_TIMEOUT_MS,
+                max_poll_interval_ms=options.max_poll_interval_ms,
+                parked_lapse_ms=PARKED_LAPSE_MS,
+            ),
+            RebalanceProtocol(embedding.rebalance_protocol.name.lower()),
+        )
+        self.reading = Reading(self)
+        self.hear(events.Subscribed(at_ms=world.now_ms, topics=topics))
+        self.reading.poll()
+
+    # Time.
+
+    def when_awake(self, call: Callable[[], None]) -> None:
+        """Do something, unless the process is dead; once it goes on, if it stands still."""
+        if self.is_asleep:
+            self._postponed.append(call)
+        elif self.is_alive:
+            call()
+
+    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """The same after a while."""
+        self.world.clock.later(delay_ms, lambda: self.when_awake(call))
+
+    def pause(self, for_ms: int) -> None:
+        """The process stands still."""
+        if not self.is_asleep:
+            self.is_asleep = True
+            self.world.clock.later(for_ms, self.resume)
+
+    def resume(self) -> None:
+        """It goes on; before anything is delivered the core is told the time."""
+        if not self.is_asleep:
+            return
+        self.is_asleep = False
+        postponed, self._postponed = self._postponed, []
+        if self.is_alive:
+            is_waiting = self.core.membership.is_polled
+            self.hear(events.Polled(at_ms=self.world.now_ms, is_waiting=is_waiting))
+        for call in postponed:
+            self.when_awake(call)
+
+    # Events.
+
+    def hear(self, event: events.Event) -> None:
+        """Have the core handle an event, and do what comes of it."""
+        if not self.is_alive:
+            return
+        core = self.core
+        result = core.handle(event)
+        for action in result.actions:
+            self._do(action)
+        for key, deadline_ms in result.timers:
+            self._arm(key, deadline_ms)
+        invariants.check_ownership(core, self._timers.armed)
+        self.world.member_states.add(core.membership.state)
+        if core.owned != self._owned:
+            self._owned = core.owned
+            self.reading.owns(core.owned)
+        holds = core.owned if core.membership.is_in_generation else frozenset()
+        if holds != self._holds:
+            self._holds = holds
+            self.note_holds()
+
+    def note_holds(self) -> None:
+        """Say what the process holds, as far as it knows."""
+        membership = self.core.membership
+        self.world.note(
+            history.Holds(
+                at_ms=self.world.now_ms,
+                process=self.name,
+                group_id=self.group_id,
+                member_id=membership.member_id,
+                generation=membership.generation,
+                partitions=tuple(sorted(self._holds)) if self.is_alive else (),
+            )
+        )
+
+    def _arm(self, key: Timer, deadline_ms: int | None) -> None:
+        if deadline_ms is not None and key is Timer.RETRY:  # as the driver, it jitters these
+            wait_ms = max(0, deadline_ms - self.world.now_ms)
+            deadline_ms = self.world.now_ms + int(wait_ms * self.rng.uniform(0.8, 1.2))
+        before_ms = self._timers.wake_at_ms()
+        self._timers.set(key, deadline_ms)
+        wake_ms = self._timers.wake_at_ms()
+        if wake_ms is not None and (before_ms is None or wake_ms < before_ms):
+            self.later(max(0, wake_ms - self.world.now_ms), self._fire)
+
+    def _fire(self) -> None:
+        now_ms = self.world.now_ms
+        for key in self._timers.due(now_ms):
+            self.hear(events.TimerFired(at_ms=now_ms, key=key))
+        wake_ms = self._timers.wake_at_ms()
+        if wake_ms is not None:
+            self.later(max(1, wake_ms - now_ms), self._fire)
+
+    # Actions.
+
+    def _do(self, action: outcome.Action) -> None:
+        match action:
+            case outcome.FindCoordinator(serial=serial):
+                self._find(serial)
+            case outcome.Disconnect():
+                self._disconnect()
+            case outcome.SendLeave(is_parked=True):
+                self._disconnect()
+                self._leave_elsewhere(action)
+            case (
+                outcome.SendJoin()
+                | outcome.SendSync()
+                | outcome.SendHeartbeat()
+                | outcome.SendLeave()
+            ):
+                self._send(action)
+            case outcome.Describe():
+                self._describe(action)
+            case outcome.Assign():
+                self._assign(action)
+            case outcome.Decode():
+                self._decode(action)
+            case outcome.Tell():
+                self.due = action
+            case outcome.Fail(error=error):
+                self.failure = error.name
+                self.world.happened("a member fails", f"{self.name}: {error.name}")
+            case outcome.Left():
+                self.has_left = True
+            case outcome.Watch():
+                if self._counts != self.world.partition_counts:  # it changed while nobody led
+                    self.later(0, self.notice_metadata)
+
+    def _disconnect(self) -> None:
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+
+    def connect(self, on_lost: Callable[[], None], done: Callable[[Link | None], None]) -> Link:
+        """A new connection to the broker."""
+        world = self.world
+        link = Link(world.network, self.name, self.version_cap, on_lost, self.when_awake)
+        link.open(lambda is_open: done(link if is_open else None))
+        return link
+
+    def _find(self, serial: int) -> None:
+        self._disconnect()
+
+        def lost() -> None:
+            now_ms = self.world.now_ms
+            if self._found == serial:
+                self.hear(events.CoordinatorLost(at_ms=now_ms, serial=serial))
+            else:
+                self.hear(events.CoordinatorNotFound(at_ms=now_ms, serial=serial))
+
+        def connected(link: Link | None) -> None:
+            if link is None:
+                self.hear(events.CoordinatorNotFound(at_ms=self.world.now_ms, serial=serial))
+                return
+            asked = FindCoordinatorRequest(key=self.group_id, coordinator_keys=[self.group_id])
+            link.send(FIND_COORDINATOR, asked, found, REQUEST_TIMEOUT_MS)
+
+        def found(answer: Any) -> None:
+            coordinator = answer.coordinators[0] if answer.coordinators else answer
+            at_ms = self.world.now_ms
+            if coordinator.error_code:
+                error = error_of(coordinator.error_code)
+                self.hear(events.CoordinatorNotFound(at_ms=at_ms, serial=serial, error=error))
+            else:
+                self._found = serial
+                self.hear(events.CoordinatorFound(at_ms=at_ms, serial=serial))
+
+        self.link = self.connect(lost, connected)
+
+    def _send(self, action: Sending) -> None:
+        assert self.link is not None, "a core sends only to a coordinator that was found"
+        api, message = request(action, self.group_id)
+        self.link.send(api, message, self._hears(action), self._patience_ms(action))
+
+    def _hears(self, action: Sending) -> Callable[[Any], None]:
+        return lambda answer: self.hear(answered(action, answer, self.world.now_ms))
+
+    def _patience_ms(self, action: Sending) -> int:
+        """Requests that park have the core's own timer."""
+        settings = self.core.membership.settings
+        if isinstance(action, outcome.SendJoin | outcome.SendSync):
+            longest = max(settings.rebalance_timeout_ms, settings.request_timeout_ms)
+            return longest + 2 * settings.parked_lapse_ms
+        return settings.request_timeout_ms
+
+    def _leave_elsewhere(self, action: outcome.SendLeave) -> None:
+        def connected(link: Link | None) -> None:
+            if link is not None:
+                api, message = request(action, self.group_id)
+                link.send(api, message, self._hears(action), REQUEST_TIMEOUT_MS)
+
+        self.link = self.connect(lambda: None, connected)
+
+    # The embedded protocol.
+
+    def _describe(self, action: outcome.Describe) -> None:
+        def describe() -> None:
+            self.hear(
+                events.Prepared(
+                    at_ms=self.world.now_ms,
+                    serial=action.serial,
+                    protocols=self._embedding.describe(
+                        self.topics, action.owned, action.generation
+                    ),
+                )
+            )
+
+        self.later(0, describe)
+
+    def _assign(self, action: outcome.Assign) -> None:
+        if self.is_wedged:
+            return
+        if self.fails_to_assign:
+            self.fails_to_assign -= 1
+            self.later(10, lambda: self._assign_failed(action, "the assignor raised"))
+            return
+        counts = dict(self.world.partition_counts)
+        self._counts = counts
+        topics = {name: Topic(name=name, partition_count=count) for name, count in counts.items()}
+
+        def assign() -> None:
+            try:
+                assigning = self._embedding.assigning(action.protocol, action.members)
+                shares = self._embedding.assigned(assigning, topics)
+            except Malformed as error:
+                self._assign_failed(action, str(error))
+            else:
+                self.hear(
+                    events.Assigned(
+                        at_ms=self.world.now_ms, serial=action.serial, assignments=shares
+                    )
+                )
+
+        self.later(self.rng.randrange(50), assign)
+
+    def _assign_failed(self, action: outcome.Assign, reason: str) -> None:
+        self.hear(
+            events.AssignFailed(
+                at_ms=self.world.now_ms,
+                serial=action.serial,
+                reason=reason,
+                assignments=self._embedding.failed(action.members, reason),
+            )
+        )
+
+    def _decode(self, action: outcome.Decode) -> None:
+        def decode() -> None:
+            at_ms, serial = self.world.now_ms, action.serial
+            try:
+                share = self._embedding.adopted(
+                    action.protocol, action.assignment, action.generation
+                )
+            except (LeaderFailed, Malformed) as error:
+                self.hear(events.DecodeFailed(at_ms=at_ms, serial=serial, reason=str(error)))
+                return
+            fits = all(topic in self.topics for topic, _ in share)
+            self.hear(
+                events.Decoded(at_ms=at_ms, serial=serial, partitions=tuple(share), fits=fits)
+            )
+
+        self.later(0, decode)
+
+    # What happens to it.
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it is, or wants to be, in its group."""
+        return self.is_alive and self.core.membership.state not in _OUT
+
+    def crash(self, *, silently: bool) -> None:
+        """The process dies; its system tells the broker, or dies with it."""
+        for link in (self.link, self.reading.link):
+            if link is not None:
+                if silently:
+                    link.vanish()
+                else:
+                    link.close()
+        self.is_alive = False
+        self._holds = frozenset()
+        self.note_holds()
+
+    def leave(self) -> None:
+        """Leave the group."""
+        self.hear(events.Leave(at_ms=self.world.now_ms, reason="enough"))
+
+    def subscribe(self, topics: frozenset[str]) -> None:
+        """Subscribe to other topics; as a new start, if it is out."""
+        self.topics = topics
+        self.failure = None
+        self.has_left = False
+        self.hear(events.Subscribed(at_ms=self.world.now_ms, topics=topics))
+
+    def notice_metadata(self) -> None:
+        """See that topics have changed."""
+        self.hear(events.MetadataChanged(at_ms=self.world.now_ms, reason="partitions"))
+
+    def rejoin(self) -> None:
+        """Ask for a rebalance."""
+        self.hear(events.RejoinWanted(at_ms=self.world.now_ms, reason="asked to"))
+
+    def copied(self, name: str) -> dict[str, Any]:
+        """What a new process needs to be what this one was."""
+        return {
+            "name": name,
+            "group_id": self.group_id,
+            "topics": self.topics,
+            "embedding": self._embedding,
+            "instance_id": self.instance_id,
+        }

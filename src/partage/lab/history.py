@@ -1,0 +1,165 @@
+"""What happened in a world, as an outsider could have seen it: the wire, the disk, the deliveries.
+
+Checkers judge by it alone, and the story of a failure is told from it. Messages are as their bytes
+say, decoded from the frames that went over the simulated wire, and records as they were written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from partage.coordinator.records import Record
+from partage.wire.types import Message
+
+Partition = tuple[str, int]
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a view of record batches
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Something that happened at ``at_ms``."""
+
+    at_ms: int
+
+
+class Asked(Entry, frozen=True, gc=False, kw_only=True):
+    """A request was read by the broker, which its bytes had reached at ``arrived_ms``."""
+
+    arrived_ms: int
+    is_loaded: bool  # whether the broker has loaded its groups, by what it has read from its disk
+    serial: int
+    connection: int
+    client: str
+    api_key: int
+    version: int
+    message: Message
+
+
+class Answered(Entry, frozen=True, gc=False, kw_only=True):
+    """The response left the broker; whether it arrived is another matter."""
+
+    asked: Asked
+    message: Message
+
+
+class Abandoned(Entry, frozen=True, gc=False, kw_only=True):
+    """Requests that nobody will answer: the connection is gone, or the broker."""
+
+    serials: tuple[int, ...]
+
+
+class Written(Entry, frozen=True, gc=False, kw_only=True):
+    """Records were handed to the coordinator's log; whose keys and values they are."""
+
+    records: tuple[Record, ...]
+    pairs: tuple[tuple[bytes, bytes | None], ...]
+
+
+class Durable(Entry, frozen=True, gc=False, kw_only=True):
+    """The first ``count`` of the records in doubt are durable."""
+
+    count: int
+
+
+class LogFailed(Entry, frozen=True, gc=False, kw_only=True):
+    """Writing the coordinator's log failed; what was in doubt stays so until it is loaded."""
+
+
+class Died(Entry, frozen=True, gc=False, kw_only=True):
+    """The broker is gone."""
+
+    how: str
+
+
+class Loaded(Entry, frozen=True, gc=False, kw_only=True):
+    """The broker has loaded its groups; ``state`` is the last value of each key on its disk."""
+
+    state: dict[bytes, bytes | None]
+    is_restart: bool
+
+
+class Holds(Entry, frozen=True, gc=False, kw_only=True):
+    """A consumer process holds these partitions from now on, as far as it knows."""
+
+    process: str
+    group_id: str
+    member_id: str
+    generation: int
+    partitions: tuple[Partition, ...]
+
+
+class Delivered(Entry, frozen=True, gc=False, kw_only=True):
+    """A consumer process handed records to its user: offsets and values, in order."""
+
+    process: str
+    group_id: str
+    partition: Partition
+    records: tuple[tuple[int, bytes], ...]
+
+
+class Produced(Entry, frozen=True, gc=False, kw_only=True):
+    """A producer was told that a record is at this offset."""
+
+    partition: Partition
+    offset: int
+    value: bytes
+
+
+class Expired(Entry, frozen=True, gc=False, kw_only=True):
+    """The coordinator says, to operators, that a member was not heard of in time."""
+
+    group_id: str
+    member_id: str
+    reason: str
+
+
+class Happened(Entry, frozen=True, gc=False, kw_only=True):
+    """A fault, or something else that somebody did."""
+
+    what: str
+    detail: str = ""
+
+
+class Calmed(Entry, frozen=True, gc=False, kw_only=True):
+    """From here on nothing goes wrong any more."""
+
+
+class Violation(AssertionError):  # noqa: N818 - it names what it is
+    """What must not be; ``rule`` is the checker's name."""
+
+    def __init__(self, rule: str, story: str) -> None:
+        super().__init__(f"{rule}: {story}")
+        self.rule = rule
+        self.story = story
+
+
+class History:
+    """All entries, handed to whoever listens for their kind."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.counts: Counter[str] = Counter()
+        self._listeners: dict[type[Entry], list[Callable[[Any], None]]] = defaultdict(list)
+
+    def listen(self, kind: type[Entry], listener: Callable[[Any], None]) -> None:
+        """Have ``listener`` called with each entry of a kind."""
+        self._listeners[kind].append(listener)
+
+    def note(self, entry: Entry) -> None:
+        """Something happened."""
+        self.entries.append(entry)
+        for listener in self._listeners[type(entry)]:
+            listener(entry)
+
+    def digest(self) -> str:
+        """A fingerprint of all that happened: the same seed gives the same."""
+        digest = hashlib.blake2b(digest_size=16)
+        for entry in self.entries:
+            digest.update(_ADDRESS.sub("", repr(entry)).encode())
+        return digest.hexdigest()

@@ -1,0 +1,200 @@
+"""What a seed draws: the shape of its world, and the plan of what will go wrong in it.
+
+Everything is drawn before the world begins, so that a failure can be made small: by leaving steps
+of the plan out, or setting an option, with everything else as it was.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from partage.model.settings import GroupSettings
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The shape of a world; times in ms, probabilities from 0 to 1."""
+
+    members: int
+    static_share: float
+    has_second_group: bool
+    partitions_t: int
+    partitions_u: int
+    assignors: str
+    version_cap: int  # how far below the newest version of each API clients may stay
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    poll_interval_ms: int
+    commits_at_revoke: bool
+    initial_rebalance_delay_ms: int
+    new_member_join_timeout_ms: int
+    members_max: int
+    offsets_retention_ms: int
+    retention_check_ms: int
+    segment_bytes: int
+    delay_max_ms: int
+    splits: float
+    disk_delay_ms: int
+    produce_every_ms: int
+    safety_ms: int
+    steps: int
+    kinds: tuple[str, ...]
+
+    def group_settings(self) -> GroupSettings:
+        """What the broker is started with."""
+        return GroupSettings(
+            session_timeout_min_ms=1_000,
+            initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
+            new_member_join_timeout_ms=self.new_member_join_timeout_ms,
+            members_max=self.members_max,
+            offsets_retention_ms=self.offsets_retention_ms,
+            offsets_retention_check_interval_ms=self.retention_check_ms,
+        )
+
+    @property
+    def patience_ms(self) -> int:
+        """How long a healed world may take until everybody works.
+
+        Whoever has lost its answer finds out after its request timeout, a dead member's session
+        or the rebalance timeout has to pass, and each may happen after the other.
+        """
+        return (
+            self.session_timeout_ms
+            + self.rebalance_timeout_ms
+            + 2 * self.heartbeat_interval_ms
+            + self.initial_rebalance_delay_ms
+            + PARKED_LAPSE_MS
+            + 2 * REQUEST_TIMEOUT_MS
+            + self.max_poll_interval_ms
+        )
+
+
+REQUEST_TIMEOUT_MS: Final = 5_000
+PARKED_LAPSE_MS: Final = 2_000
+_DAY_MS: Final = 86_400_000
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One thing that will happen: when, since the world began, what, and a number to draw from."""
+
+    at_ms: int
+    kind: str
+    draw: int
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """A seed, what was drawn from it, and what of that is left out or set otherwise."""
+
+    seed: int
+    options: Options
+    plan: tuple[Step, ...]
+    kept: tuple[int, ...] | None = None
+    changes: dict[str, Any] = {}
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps that happen."""
+        if self.kept is None:
+            return list(self.plan)
+        return [self.plan[at] for at in self.kept if at < len(self.plan)]
+
+    def command(self) -> str:
+        """The command that runs it again."""
+        words = [f"partage lab run --seed-from {self.seed} --seeds 1"]
+        if self.kept is not None:
+            words.append("--keep " + (",".join(map(str, self.kept)) or "none"))
+        for name, value in self.changes.items():
+            text = ",".join(value) if isinstance(value, tuple) else value
+            words.append(f"--set {name}={text}")
+        return " ".join(words)
+
+
+def scenario(
+    seed: int,
+    kinds: tuple[str, ...],
+    kept: tuple[int, ...] | None = None,
+    changes: dict[str, Any] | None = None,
+) -> Scenario:
+    """What ``seed`` draws, of the faults in ``kinds``.
+
+    Raises:
+        KeyError: there is no such option.
+        ValueError: it cannot have this value.
+    """
+    rng = Random(f"options {seed}")
+    options = _draw(rng, kinds)
+    if changes:
+        options = _changed(options, changes)
+    plan = _plan(Random(f"plan {seed}"), options)
+    return Scenario(seed=seed, options=options, plan=plan, kept=kept, changes=changes or {})
+
+
+def _draw(rng: Random, kinds: tuple[str, ...]) -> Options:
+    pick = rng.choice
+    # Each world has some kinds of faults and not others: what hides a bug from one that has all
+    # is absent somewhere (swarm testing).
+    share = pick((0.2, 0.5, 1.0))
+    drawn = tuple(kind for kind in kinds if rng.random() < share) or kinds[:1]
+    session_ms = pick((3_000, 6_000, 10_000))
+    safety_ms = pick((15_000, 30_000, 45_000))
+    return Options(
+        members=pick((1, 2, 2, 3, 3, 4)),
+        static_share=pick((0.0, 0.0, 0.3, 1.0)),
+        has_second_group=rng.random() < 0.15,
+        partitions_t=pick((1, 2, 3, 5)),
+        partitions_u=pick((1, 2)),
+        assignors=pick(
+            ("cooperative-sticky", "cooperative-sticky", "range", "sticky", "roundrobin", "mixed")
+        ),
+        version_cap=pick((0, 0, 2, 9)),
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=pick((3_000, 6_000, 10_000)),
+        heartbeat_interval_ms=pick((session_ms // 3, 1_000)),
+        max_poll_interval_ms=pick((6_000, 12_000)),
+        poll_interval_ms=pick((1_000, 3_000)),
+        commits_at_revoke=rng.random() < 0.7,
+        initial_rebalance_delay_ms=pick((0, 500, 3_000)),
+        new_member_join_timeout_ms=pick((5_000, 300_000)),
+        members_max=pick((2, 4, 1_000, 1_000)),
+        offsets_retention_ms=pick((10_000, 7 * _DAY_MS, 7 * _DAY_MS)),
+        retention_check_ms=pick((5_000, 600_000)),
+        segment_bytes=pick((1_500, 6_000, 1 << 20)),
+        delay_max_ms=pick((0, 2, 30, 300)),
+        splits=pick((0.0, 0.0, 0.2)),
+        disk_delay_ms=pick((0, 2, 30)),
+        produce_every_ms=pick((400, 1_500)),
+        safety_ms=safety_ms,
+        steps=safety_ms // pick((1_000, 2_000, 4_000)),
+        kinds=drawn,
+    )
+
+
+def _plan(rng: Random, options: Options) -> tuple[Step, ...]:
+    steps = [
+        Step(
+            at_ms=rng.randrange(500, options.safety_ms),
+            kind=rng.choice(options.kinds),
+            draw=rng.getrandbits(32),
+        )
+        for _ in range(options.steps)
+    ]
+    return tuple(sorted(steps, key=lambda step: step.at_ms))
+
+
+def _changed(options: Options, changes: dict[str, Any]) -> Options:
+    fields = msgspec.structs.asdict(options)
+    for name, value in changes.items():
+        if name not in fields:
+            raise KeyError(f"there is no option {name!r}; there are {', '.join(fields)}")
+        if isinstance(fields[name], tuple) and isinstance(value, str):
+            fields[name] = tuple(value.split(","))
+        else:
+            fields[name] = value
+    try:
+        return msgspec.convert(fields, Options, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,186 @@
+"""What has to come about once nothing goes wrong any more, and within which time.
+
+``peace``: every consumer that wants to be in a group is, at work, with every partition of what
+they subscribe to owned once; every record was handed to somebody, and committed; nobody rebalances
+any more. ``restart``: a broker that is killed and comes back costs nobody anything. ``leaving``:
+when all have left nobody is owed an answer, and no timer is left but the one for old offsets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from partage.coordinator.states import GroupState
+from partage.coordinator.timers import ExpiryTimer
+from partage.lab.consumer import Process
+from partage.lab.history import Delivered, Partition, Violation
+from partage.lab.strangers import Stranger
+from partage.member.states import MemberState
+from partage.model.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from partage.lab.world import World
+
+_LOOK_EVERY_MS: Final = 1_000
+_QUIET_MS: Final = 6_000
+_LATE_MS: Final = 8_000  # what is under way when everything heals may take as long
+#: What may end a member for good: somebody else has its instance id, or there is no place for it.
+_FINAL: Final = frozenset(
+    {
+        ErrorCode.FENCED_INSTANCE_ID.name,
+        ErrorCode.GROUP_MAX_SIZE_REACHED.name,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL.name,
+    }
+)
+
+
+_AT_REST: Final = (GroupState.EMPTY, GroupState.STABLE)
+
+
+def live_on(world: World) -> None:
+    """Heal the world and wait for peace, then see that it lasts.
+
+    Raises:
+        Violation: it does not come, or not last.
+    """
+    world.calm()
+    world.clock.run(_LATE_MS)
+    world.producer.stop()
+    _find_peace(world)
+    before = _generations(world)
+    world.clock.run(_QUIET_MS)
+    _expect_quiet(world, "peace", before, "though nobody came, went or failed")
+    _restart(world, before)
+    _leave(world)
+
+
+def _find_peace(world: World) -> None:
+    try:
+        _wait(world, "peace", _unrest, world.options.patience_ms)
+    except Violation:
+        # A static member that restarts between the two rebalances of a cooperative hand-over finds
+        # its old assignment, and nobody joins the second one; a leader that comes back over an old
+        # JoinGroup does not know that it leads. Both wait for the next rebalance (see the docs).
+        static = [process for process in world.members() if process.instance_id is not None]
+        if not static:
+            raise
+        world.faults["a static group has to be nudged"] += 1
+        for process in static:
+            Stranger(world, world.rng).remove(process.group_id, process.instance_id or "")
+        _wait(world, "peace", _unrest, world.options.patience_ms)
+
+
+def _wait(world: World, rule: str, unrest: object, patience_ms: int) -> None:
+    assert callable(unrest)
+    for _ in range(0, patience_ms, _LOOK_EVERY_MS):
+        if unrest(world) is None:
+            return
+        world.clock.run(_LOOK_EVERY_MS)
+    problem = unrest(world)
+    if problem is not None:
+        raise Violation(rule, f"{patience_ms} ms after all faults: {problem}")
+
+
+def _restart(world: World, before: dict[str, int]) -> None:
+    """A broker that comes back at once: no generation ends for it."""
+    if not before:
+        return
+    world.broker.die("it is killed, in peace")
+    world.clock.run(_QUIET_MS)
+    _expect_quiet(world, "restart", before, "for a restart of the broker")
+    _wait(world, "restart", _unrest, world.options.patience_ms)
+
+
+def _leave(world: World) -> None:
+    for process in world.alive:
+        process.leave()
+    _wait(world, "leaving", _leftovers, world.options.patience_ms)
+
+
+def _expect_quiet(world: World, rule: str, before: dict[str, int], why: str) -> None:
+    after = _generations(world)
+    if after != before:
+        raise Violation(rule, f"generations went from {before} to {after}, {why}")
+
+
+def _generations(world: World) -> dict[str, int]:
+    shard = world.broker.shard
+    groups = {} if shard is None else shard.groups
+    return {name: group.generation for name, group in groups.items() if group.members}
+
+
+def _leftovers(world: World) -> str | None:
+    broker = world.broker
+    shard = broker.shard
+    if shard is None:
+        return "the broker is not there"
+    members = [member for group in shard.groups.values() for member in group.members]
+    if members:
+        return f"{members} are still members"
+    if broker.open_tickets():
+        return f"{broker.open_tickets()} requests are not answered"
+    timers = [key for key in broker.driver.timers.armed if not isinstance(key, ExpiryTimer)]
+    return f"timers are left: {timers}" if timers else None
+
+
+def _unrest(world: World) -> str | None:
+    """What is not as it should be; None if everything is."""
+    if world.broker.shard is None:
+        return "the broker has not loaded its groups"
+    for process in world.alive:
+        if process.failure is not None and process.failure not in _FINAL:
+            return f"{process.name} ended with {process.failure}"
+    for group_id in dict.fromkeys([*world.broker.shard.groups, *(p.group_id for p in world.alive)]):
+        problem = _unrest_of(world, group_id)
+        if problem is not None:
+            return f"group {group_id}: {problem}"
+    return None
+
+
+def _unrest_of(world: World, group_id: str) -> str | None:
+    members = world.members(group_id)
+    assert world.broker.shard is not None
+    group = world.broker.shard.groups.get(group_id)
+    known = set() if group is None else set(group.members)
+    believed = {process.core.membership.member_id for process in members}
+    if known != believed:
+        return f"the coordinator has {sorted(known)}, the members are {sorted(believed)}"
+    if group is not None and group.state not in _AT_REST:
+        return f"it is {group.state}"
+    for process in members:
+        state = process.core.membership.state
+        if state is not MemberState.STABLE:
+            return f"{process.name} is {state}"
+        if process.core.deliverable != process.core.owned:
+            return f"{process.name} does not hand out all it owns"
+    owned = sorted(p for process in members for p in process.core.owned)
+    topics = {topic for process in members for topic in process.topics}
+    wanted = sorted(
+        (topic, index) for topic in topics for index in range(world.partition_counts[topic])
+    )
+    if owned != wanted:
+        return f"{owned} are owned, {wanted} are wanted"
+    return _unread(world, group_id, members, wanted)
+
+
+def _unread(
+    world: World, group_id: str, members: list[Process], wanted: list[Partition]
+) -> str | None:
+    for process in members:
+        if not process.reading.is_through(world.end_of):
+            return f"{process.name} has not read and committed all"
+    seen = delivered(world, group_id)
+    for partition in wanted:
+        missing = set(range(world.end_of(partition))) - seen.get(partition, set())
+        if missing:
+            return f"records {sorted(missing)[:5]} of {partition} were handed to nobody"
+    return None
+
+
+def delivered(world: World, group_id: str) -> dict[Partition, set[int]]:
+    """The offsets that were handed to somebody of a group, by partition."""
+    seen: dict[Partition, set[int]] = {}
+    for entry in world.history.entries:
+        if isinstance(entry, Delivered) and entry.group_id == group_id:
+            seen.setdefault(entry.partition, set()).update(offset for offset, _ in entry.records)
+    return seen

@@ -1,0 +1,102 @@
+"""A producer that never gives up: idempotent, one record at a time in each partition.
+
+The n-th record of a partition has n for its value, so it belongs at offset n, whatever was lost on
+the way: the broker knows what it was sent twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from partage.lab import history
+from partage.lab.asking import Link
+from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
+from partage.wire.records.encode import Record, encode_batch
+
+if TYPE_CHECKING:
+    from partage.lab.world import World
+
+_PRODUCER_ID: Final = 7
+_PATIENCE_MS: Final = 2_000
+
+
+class Producer:
+    """Writes to every partition, in turn."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._next: dict[history.Partition, int] = {}
+        self._turn = 0
+        self._link: Link | None = None
+        self._is_stopped = False
+        world.clock.later(world.options.produce_every_ms, self._produce)
+
+    def stop(self) -> None:
+        """Write no more once what is under way is acknowledged."""
+        self._is_stopped = True
+
+    def _partition(self) -> history.Partition:
+        counts = self._world.partition_counts
+        places = [(topic, index) for topic, count in counts.items() for index in range(count)]
+        return places[self._turn % len(places)]
+
+    def _produce(self) -> None:
+        if self._is_stopped:
+            return
+        world, link = self._world, self._link
+        if link is None or link.is_over:
+            self._link = Link(world.network, "producer", 0, lambda: None)
+            self._link.open(lambda is_open: None)
+        elif link.is_open:
+            self._send(link)
+            return
+        world.clock.later(200, self._produce)
+
+    def _send(self, link: Link) -> None:
+        world = self._world
+        partition = self._partition()
+        number = self._next.get(partition, 0)
+        value = str(number).encode()
+        batch = encode_batch(
+            [Record(None, value, timestamp_ms=world.now_ms)],
+            producer_id=_PRODUCER_ID,
+            producer_epoch=0,
+            base_sequence=number,
+        )
+        topic, index = partition
+        data = [
+            ProduceTopic(
+                name=topic, partition_data=[ProducePartition(index=index, records=[batch])]
+            )
+        ]
+        is_answered = False
+
+        def heard(answer: Any) -> None:
+            nonlocal is_answered
+            is_answered = True
+            result = answer.responses[0].partition_responses[0]
+            wait_ms = 500
+            if not result.error_code:
+                world.note(
+                    history.Produced(
+                        at_ms=world.now_ms,
+                        partition=partition,
+                        offset=result.base_offset,
+                        value=value,
+                    )
+                )
+                self._next[partition] = number + 1
+                self._turn += 1
+                wait_ms = world.options.produce_every_ms
+            world.clock.later(wait_ms, self._produce)
+
+        def give_up() -> None:
+            nonlocal is_answered
+            if not is_answered:
+                is_answered = True
+                link.close()
+                self._produce()
+
+        message = ProduceRequest(acks=-1, timeout_ms=_PATIENCE_MS, topic_data=data)
+        link.send(PRODUCE, message, heard, 10 * _PATIENCE_MS)
+        world.clock.later(_PATIENCE_MS, give_up)

@@ -1,0 +1,269 @@
+"""What a consumer process does with what it owns: read, hand out, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from partage.bridge.membership import error_of
+from partage.lab import history
+from partage.lab.asking import Link
+from partage.lab.options import REQUEST_TIMEOUT_MS
+from partage.member import events, outcome
+from partage.model.errors import ErrorCode
+from partage.wire.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from partage.wire.apis.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+)
+from partage.wire.apis.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchGroup,
+    OffsetFetchRequest,
+    OffsetFetchTopic,
+)
+from partage.wire.records.decode import decode_records
+
+if TYPE_CHECKING:
+    from partage.lab.consumer import Process
+
+Partition = tuple[str, int]
+
+_FETCH_MS: Final = 300
+_FENCED: Final = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+
+
+class Reading:
+    """The user's loop, over a connection of its own: poll, work, commit, poll."""
+
+    def __init__(self, process: Process) -> None:
+        self.link: Link | None = None
+        self.late_until_ms = 0  # until then the user does not poll
+        self._process = process
+        self._positions: dict[Partition, int | None] = {}
+        self._tenures: dict[Partition, int] = {}  # counts up as a partition comes and goes
+        self._committed: dict[Partition, int] = {}
+
+    def owns(self, owned: frozenset[Partition]) -> None:
+        """What is owned has changed: positions of what is new are not known yet."""
+        for gone in sorted(self._positions.keys() - owned):
+            del self._positions[gone]
+            self._committed.pop(gone, None)
+        for new in sorted(owned - self._positions.keys()):
+            self._positions[new] = None
+            self._tenures[new] = self._tenures.get(new, 0) + 1
+
+    # The loop.
+
+    def poll(self) -> None:
+        """The user polls: the listener is told first, then records are asked for."""
+        process = self._process
+        process.hear(events.Polled(at_ms=process.world.now_ms, is_waiting=True))
+        due, process.due = process.due, None
+        if due is not None:
+            self._listen(due)
+            return
+        self._ask()
+        process.later(_FETCH_MS, self._return)
+
+    def _listen(self, due: outcome.Tell) -> None:
+        process = self._process
+        is_heard = due.call is outcome.Call.REVOKED and not process.core.is_lost
+        takes_ms = process.rng.randrange(30)
+        if process.is_slow:
+            takes_ms += process.world.options.rebalance_timeout_ms + 2_000
+        elif is_heard and process.world.options.commits_at_revoke:
+            self.commit(due.partitions)
+            takes_ms += 100
+
+        def done() -> None:
+            process.hear(events.CallbackDone(at_ms=process.world.now_ms, serial=due.serial))
+            self.poll()
+
+        process.later(takes_ms, done)
+
+    def _return(self) -> None:
+        process, world = self._process, self._process.world
+        process.hear(events.Polled(at_ms=world.now_ms, is_waiting=False))
+        if process.rng.random() < 0.5:
+            self.commit(self._positions)
+        works_ms = process.rng.randrange(1, world.options.poll_interval_ms)
+        late_ms, self.late_until_ms = self.late_until_ms - world.now_ms, 0
+        process.later(max(works_ms, late_ms), self.poll)
+
+    # Asking.
+
+    def _ready(self) -> Link | None:
+        """The connection, or nothing until it is there."""
+        link = self.link
+        if link is None or link.is_over:
+            self.link = self._process.connect(lambda: None, lambda link: None)
+            return None
+        return link if link.is_open else None
+
+    def _ask(self) -> None:
+        link = self._ready()
+        if link is None:
+            return
+        missing = [p for p, at in self._positions.items() if at is None]
+        if missing:
+            self._look_up(link, missing)
+        deliverable = self._process.core.deliverable
+        wanted = {p: at for p, at in self._positions.items() if at is not None and p in deliverable}
+        if wanted:
+            self._fetch(link, wanted)
+
+    def _look_up(self, link: Link, missing: list[Partition]) -> None:
+        asked = [(p, self._tenures[p]) for p in missing]
+        group_id = self._process.group_id
+        topics = [
+            OffsetFetchTopic(name=name, partition_indexes=indexes)
+            for name, indexes in by_topic(missing).items()
+        ]
+        group = OffsetFetchGroup(group_id=group_id, topics=topics)
+        message = OffsetFetchRequest(group_id=group_id, topics=topics, groups=[group])
+
+        def heard(answer: Any) -> None:
+            results, error = answer.topics, answer.error_code
+            for one in answer.groups:
+                results, error = one.topics, one.error_code
+            if error:
+                return
+            found = {
+                (topic.name, p.partition_index): (p.committed_offset, p.error_code)
+                for topic in results
+                for p in topic.partitions
+            }
+            for partition, tenure in asked:
+                offset, code = found[partition]
+                is_due = partition in self._positions and self._positions[partition] is None
+                if not code and is_due and self._tenures[partition] == tenure:
+                    self._positions[partition] = max(offset, 0)
+
+        link.send(OFFSET_FETCH, message, heard, REQUEST_TIMEOUT_MS)
+
+    def _fetch(self, link: Link, wanted: dict[Partition, int]) -> None:
+        tenures = {p: self._tenures[p] for p in wanted}
+        topics = [
+            FetchTopic(
+                topic=name,
+                partitions=[
+                    FetchPartition(
+                        partition=index,
+                        fetch_offset=wanted[name, index],
+                        partition_max_bytes=1 << 20,
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in by_topic(wanted).items()
+        ]
+        message = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
+
+        def heard(answer: Any) -> None:
+            process = self._process
+            # Before anything is handed out the core learns the time: it may have stood still.
+            is_waiting = process.core.membership.is_polled
+            process.hear(events.Polled(at_ms=process.world.now_ms, is_waiting=is_waiting))
+            for topic in answer.responses:
+                for result in topic.partitions:
+                    partition = (topic.topic, result.partition_index)
+                    offset = wanted[partition]
+                    is_same = self._tenures[partition] == tenures[partition]
+                    if is_same and self._positions.get(partition) == offset:
+                        self._hand_out(
+                            partition, offset, bytes(result.records[0]) if result.records else b""
+                        )
+
+        link.send(FETCH, message, heard, REQUEST_TIMEOUT_MS)
+
+    def _hand_out(self, partition: Partition, offset: int, content: bytes) -> None:
+        process = self._process
+        if partition not in process.core.deliverable:
+            return
+        records = [r for r in decode_records(content, offset) if r[0] >= offset]
+        if not records:
+            return
+        process.world.note(
+            history.Delivered(
+                at_ms=process.world.now_ms,
+                process=process.name,
+                group_id=process.group_id,
+                partition=partition,
+                records=tuple((r[0], r[3] or b"") for r in records),
+            )
+        )
+        self._positions[partition] = records[-1][0] + 1
+
+    # Committing.
+
+    def commit(self, partitions: Iterable[Partition]) -> None:
+        """Commit how far these were read, in the member's name; one attempt."""
+        process = self._process
+        identity = process.core.commits_as
+        link = self._ready()
+        offsets = {
+            p: at
+            for p in partitions
+            if (at := self._positions.get(p)) is not None and self._committed.get(p) != at
+        }
+        if identity is None or link is None or not offsets:
+            return
+        message = OffsetCommitRequest(
+            group_id=process.group_id,
+            generation_id_or_member_epoch=identity.generation,
+            member_id=identity.member_id,
+            group_instance_id=identity.instance_id,
+            topics=[
+                OffsetCommitTopic(
+                    name=name,
+                    partitions=[
+                        OffsetCommitPartition(
+                            partition_index=index,
+                            committed_offset=offsets[name, index],
+                            committed_metadata=process.name,
+                        )
+                        for index in indexes
+                    ],
+                )
+                for name, indexes in by_topic(offsets).items()
+            ],
+        )
+
+        def heard(answer: Any) -> None:
+            codes = [p.error_code for topic in answer.topics for p in topic.partitions]
+            fenced = [code for code in codes if code in _FENCED]
+            if not any(codes):
+                self._committed |= offsets
+            if fenced:
+                process.hear(
+                    events.CommitAnswered(
+                        at_ms=process.world.now_ms,
+                        generation=identity.generation,
+                        member_id=identity.member_id,
+                        error=error_of(fenced[0]),
+                    )
+                )
+
+        link.send(OFFSET_COMMIT, message, heard, REQUEST_TIMEOUT_MS)
+
+    def is_through(self, ends: Callable[[Partition], int]) -> bool:
+        """Whether everything owned is read to its end, and committed."""
+        return all(self._committed.get(p) == ends(p) or not ends(p) for p in self._positions)
+
+
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    """Partition numbers by topic, both in order."""
+    found: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        found.setdefault(topic, []).append(index)
+    return found

@@ -1,0 +1,144 @@
+"""The broker's end of a connection: frames in, one request after the other, responses out."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from partage.bridge import Call
+from partage.lab import history
+from partage.lab.network import Connection
+from partage.wire.api import AnyApi
+from partage.wire.apis import APIS
+from partage.wire.frames import (
+    LENGTH,
+    client_id_and_body,
+    request_start,
+    response_body,
+    response_frame,
+)
+from partage.wire.primitives import Malformed
+from partage.wire.types import Buffer, Message
+
+if TYPE_CHECKING:
+    from partage.lab.broker import Broker
+
+_FRAME_BYTES_MAX: Final = 1 << 24
+
+
+class Inbound(Call[Any]):
+    """A request that came in over a connection."""
+
+    __slots__ = ("api", "connection", "correlation_id", "entry")
+
+    def answer(self, message: Message) -> None:
+        """Answer with a message of the API, in the client's version."""
+        self.connection.respond(self, self.api.encode_response(self.version, message))
+
+    api: AnyApi
+    connection: ServerEnd
+    correlation_id: int
+    entry: history.Asked
+
+
+class ServerEnd:
+    """One client's connection, as the broker has it."""
+
+    def __init__(self, broker: Broker, connection: Connection) -> None:
+        self._broker = broker
+        self._connection = connection
+        self._tail = b""
+        self._backlog: deque[tuple[bytes, int]] = deque()
+        self._served: Inbound | None = None
+        self._is_open = True
+
+    def received(self, data: bytes) -> None:
+        """Bytes arrived; a process that stands still reads them when it goes on."""
+        arrived_ms = self._broker.world.now_ms
+        self._broker.when_awake(lambda: self._read(data, arrived_ms))
+
+    def lost(self) -> None:
+        """The client is gone; what it asked for of a group is not taken back."""
+        self._broker.when_awake(self._lose)
+
+    def _lose(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._backlog.clear()
+            self._broker.closed(self)
+
+    def close(self) -> None:
+        """Turn the client away."""
+        if self._is_open:
+            self._lose()
+            self._connection.close_from_broker()
+
+    def abandon(self) -> None:
+        """The process is gone, and the system closes what it had open."""
+        self._is_open = False
+        self._connection.close_from_broker()
+
+    def _read(self, data: bytes, arrived_ms: int) -> None:
+        if not self._is_open:
+            return
+        data = self._tail + data if self._tail else data
+        pos = 0
+        while len(data) - pos >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(data, pos)
+            if not 0 < size <= _FRAME_BYTES_MAX:
+                self.close()
+                return
+            start = pos + LENGTH.size
+            if size > len(data) - start:
+                break
+            self._backlog.append((data[start : start + size], arrived_ms))
+            pos = start + size
+        self._tail = data[pos:]
+        self._serve_next()
+
+    def _serve_next(self) -> None:
+        while self._served is None and self._backlog and self._is_open:
+            self._begin(*self._backlog.popleft())
+
+    def _begin(self, frame: bytes, arrived_ms: int) -> None:
+        world = self._broker.world
+        try:
+            start = request_start(frame)
+            api = APIS.get(start.api_key)
+            if api is None or not api.speaks(start.api_version):
+                self.close()
+                return
+            client_id, pos = client_id_and_body(api, start.api_version, frame)
+            message = api.decode_request(start.api_version, frame, pos)
+        except Malformed:
+            world.happened("a request is malformed", self._connection.client)
+            self.close()
+            return
+        inbound = Inbound(start.api_version, message, client_id or "", "/lab", world.now_ms)
+        inbound.api = api
+        inbound.connection = self
+        inbound.correlation_id = start.correlation_id
+        inbound.entry = world.asked(
+            self._connection, arrived_ms, api.key, start.api_version, message
+        )
+        self._served = inbound
+        self._broker.serve(inbound)
+
+    def respond(self, inbound: Inbound, body: list[Buffer]) -> None:
+        """Send the response to the request that is being served, then serve the next one."""
+        world, api = self._broker.world, inbound.api
+        header_version = api.response_header_version(inbound.version)
+        frame = b"".join(response_frame(header_version, inbound.correlation_id, body))
+        content = memoryview(frame)[LENGTH.size :]
+        _, pos = response_body(api, inbound.version, content)
+        message = api.decode_response(inbound.version, content, pos)
+        world.answered(inbound.entry, message)
+        if self._is_open:
+            self._connection.down.send(frame)
+        if self._served is inbound:
+            self._served = None
+            # Not from within: the core may be in the middle of answering others.
+            self._broker.when_awake(lambda: world.clock.later(0, self._serve_awake))
+
+    def _serve_awake(self) -> None:
+        self._broker.when_awake(self._serve_next)

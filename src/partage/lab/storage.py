@@ -1,0 +1,242 @@
+"""The broker's disk in a world: the logs on it, the writer before it, power failures in it.
+
+The logs, their recovery and what makes writes durable are the broker's own (`partage.log`); only
+the thread that waits for the disk is the virtual clock here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from partage.lab.clock import Clock
+from partage.lab.disk import Crash, CrashDisk
+from partage.log.config import LogConfig
+from partage.log.layout import LOG, MARKERS, offset_of, partition_directory
+from partage.log.markers import Markers
+from partage.log.outcomes import Appended, Refusal, Write
+from partage.log.partition import PartitionLog
+from partage.log.performing import perform
+from partage.log.recovery import open_partition
+from partage.log.rewriting import compact
+from partage.log.swapping import end_swap
+from partage.model.errors import ErrorCode
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+
+_MARKERS_EVERY_MS: Final = 1_000
+_TOPIC_IDS: Final = {OFFSETS_TOPIC: b"o" * 16, "t": b"t" * 16, "u": b"u" * 16}
+
+Done = Callable[[ErrorCode], None]
+
+
+class Partition:
+    """A partition that the broker holds."""
+
+    def __init__(self, name: str, log: PartitionLog, writer: Writer) -> None:
+        self.name = name
+        self.log = log
+        self.failure: OSError | None = None
+        self._writer = writer
+
+    def append(
+        self, payload: bytes, done: Done, *, at_ms: int, from_client: bool = True
+    ) -> Appended | Refusal:
+        """Append batches; ``done`` hears when they are durable, or that they may not be."""
+        if self.failure is not None:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline")
+        appended = self.log.append(payload, at_ms=at_ms, from_client=from_client)
+        if isinstance(appended, Refusal):
+            return appended
+        end_offset = self.log.end_offset
+
+        def written(error: OSError | None) -> None:
+            if error is not None:
+                self.failure = error
+            if self.failure is not None:
+                done(ErrorCode.KAFKA_STORAGE_ERROR)
+                return
+            self._writer.note(self.log.mark_durable(end_offset))
+            done(ErrorCode.NONE)
+
+        self._writer.submit(appended.writes, written)
+        return appended
+
+
+class Writer:
+    """Performs writes in groups, each after a while that the disk takes."""
+
+    def __init__(
+        self,
+        disk: CrashDisk,
+        clock: Clock,
+        delay_ms: Callable[[], int],
+        on_crash: Callable[[], None],
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._delay_ms = delay_ms
+        self._on_crash = on_crash
+        self._waiting: list[tuple[Sequence[Write], Callable[[OSError | None], None]]] = []
+        self._notes: dict[int, Write] = {}
+        self._is_begun = False
+        self._is_alone = False
+        self._markers_due_ms = 0
+        self.is_over = False
+
+    def submit(self, writes: Sequence[Write], done: Callable[[OSError | None], None]) -> None:
+        """Have writes done after all submitted before."""
+        self._waiting.append((writes, done))
+        if not self._is_begun:
+            self._is_begun = True
+            self._clock.later(0, self._begin)
+
+    def note(self, marker: Write) -> None:
+        """Write a marker along with the next group, or alone if there is none within a second."""
+        self._notes[marker.position] = marker
+        if not self._is_alone:
+            self._is_alone = True
+            self._clock.later(_MARKERS_EVERY_MS, self._write_notes)
+
+    def _write_notes(self) -> None:
+        self._is_alone = False
+        if self._notes and not self.is_over:
+            self.submit([], lambda error: None)
+
+    def _begin(self) -> None:
+        if self.is_over:
+            return
+        group, notes = self._waiting, list(self._notes.values())
+        self._waiting, self._notes = [], {}
+        delay_ms = self._delay_ms()
+        # What is on the disk before anybody is told of it, and what is not yet when power fails.
+        early_ms = delay_ms // 2
+        self._clock.later(early_ms, lambda: self._perform(group, notes, delay_ms - early_ms))
+
+    def _perform(
+        self,
+        group: list[tuple[Sequence[Write], Callable[[OSError | None], None]]],
+        notes: list[Write],
+        rest_ms: int,
+    ) -> None:
+        if self.is_over:
+            return
+        error: OSError | None = None
+        try:
+            perform(self._disk, notes, sync=False)
+            perform(self._disk, [write for writes, _ in group for write in writes])
+            if notes and self._clock.now_ms >= self._markers_due_ms:
+                self._disk.sync(MARKERS)
+                self._markers_due_ms = self._clock.now_ms + _MARKERS_EVERY_MS
+        except Crash:
+            self._on_crash()
+            return
+        except OSError as failure:
+            error = failure
+        self._clock.later(rest_ms, lambda: self._finish(group, error))
+
+    def _finish(
+        self,
+        group: list[tuple[Sequence[Write], Callable[[OSError | None], None]]],
+        error: OSError | None,
+    ) -> None:
+        if self.is_over:
+            return
+        for _, done in group:
+            done(error)
+        if self._waiting:
+            self._begin()
+        else:
+            self._is_begun = False
+
+
+class Storage:
+    """Everything on the broker's disk, in one life of the broker.
+
+    Raises:
+        DamagedLog: acknowledged bytes are missing or changed.
+        OSError, Crash: the disk fails.
+    """
+
+    def __init__(
+        self,
+        disk: CrashDisk,
+        writer: Writer,
+        counts: dict[str, int],
+        segment_bytes: int,
+        now_ms: int,
+    ) -> None:
+        self._disk = disk
+        self._writer = writer
+        self._config = LogConfig.of({"segment.bytes": str(segment_bytes)})
+        self._offsets_config = LogConfig.of(
+            {
+                "cleanup.policy": "compact",
+                "segment.bytes": str(segment_bytes),
+                "min.cleanable.dirty.ratio": "0.1",
+            }
+        )
+        places = [(topic, index) for topic, count in counts.items() for index in range(count)]
+        known = [(_TOPIC_IDS[topic], index) for topic, index in places]
+        # As in a broker, whose catalogue is empty when it starts for the first time.
+        self._markers = Markers.load(disk, known if disk.names("") else [])
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        for topic, index in places:
+            self.open(topic, index, now_ms)
+
+    def open(self, topic: str, index: int, now_ms: int) -> Partition:
+        """Open a partition, or open it again."""
+        topic_id = _TOPIC_IDS[topic]
+        marker = self._markers.found(topic_id, index)
+        opened = open_partition(
+            self._disk,
+            partition_directory(topic, index),
+            self._offsets_config if topic == OFFSETS_TOPIC else self._config,
+            self._markers.slot(topic_id, index),
+            marker,
+            now_ms=now_ms,
+            cuts_nothing=marker is None and self._markers.damaged > 0,
+        )
+        partition = Partition(f"{topic}-{index}", opened.log, self._writer)
+        self.partitions[topic, index] = partition
+        return partition
+
+    @staticmethod
+    def acknowledged(disk: CrashDisk, topic: str) -> dict[str, int]:
+        """The log files of a topic's first partition, each with how many bytes of it the markers
+        on a disk know to be acknowledged.
+        """
+        topic_id, directory = _TOPIC_IDS[topic], partition_directory(topic, 0)
+        try:
+            marker = Markers.load(disk, [(topic_id, 0)]).found(topic_id, 0)
+        except OSError:
+            return {}
+        if marker is None:
+            return {}
+        names = [name for name in disk.names(directory) if name.endswith(LOG)]
+        bases = {name: offset_of(name, LOG) for name in names}
+        return {
+            f"{directory}/{name}": marker.position
+            if base == marker.base_offset
+            else disk.size(f"{directory}/{name}")
+            for name, base in bases.items()
+            if base is not None and base <= marker.base_offset
+        }
+
+    def read(self, partition: Partition, offset: int, bytes_max: int) -> list[bytes]:
+        """The batches from an offset on, as far as they are durable."""
+        slices = partition.log.locate(offset, bytes_max)
+        if isinstance(slices, Refusal):
+            raise OSError(slices.message)
+        return [self._disk.read(part.path, part.position, part.length) for part in slices]
+
+    def compact(self, now_ms: int) -> bool:
+        """Compact the coordinator's log, if there is something to do."""
+        partition = self.partitions[OFFSETS_TOPIC, 0]
+        log = partition.log
+        plan = None if partition.failure else log.plan_compaction(now_ms)
+        if plan is None:
+            return False
+        compacted = compact(self._disk, plan)
+        log.swap_in(compacted)
+        end_swap(self._disk, log.directory, compacted.swap)
+        return True

@@ -1,0 +1,137 @@
+"""The story of a world, a line an event, for people who want to know how it came to this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from partage.coordinator.records import (
+    GroupRemoved,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetRemoved,
+    Record,
+)
+from partage.lab import history
+from partage.lab.clock import DAWN_MS
+from partage.lab.history import Entry
+from partage.model.errors import ErrorCode
+
+#: Requests that are told only with ``everything``: there are so many.
+_DULL: Final = ("FetchRequest", "ProduceRequest", "FindCoordinatorRequest")
+
+
+def tell(entries: list[Entry], *, everything: bool = False) -> Iterator[str]:
+    """The lines of a story; heartbeats that went well are left out, unless ``everything`` is in."""
+    for entry in entries:
+        line = _line(entry, everything)
+        if line is not None:
+            yield f"{(entry.at_ms - DAWN_MS) / 1000:9.3f}  {line}"
+
+
+def _line(entry: Entry, everything: bool) -> str | None:
+    match entry:
+        case history.Happened(what=what, detail=detail):
+            return f"! {what.replace('_', ' ')}" + (f": {detail}" if detail else "")
+        case history.Calmed():
+            return "! from here on nothing goes wrong"
+        case history.Died(how=how):
+            return f"! the broker dies: {how}"
+        case history.Loaded(state=state):
+            return f"= loaded, with {len(state)} keys"
+        case history.LogFailed():
+            return "! writing the coordinator's log fails"
+        case history.Written(records=records):
+            return "  > written: " + "; ".join(map(_record, records))
+        case history.Durable(count=count):
+            return f"  > durable: {count}"
+        case history.Holds():
+            held = " ".join(f"{topic}-{index}" for topic, index in entry.partitions) or "nothing"
+            return f"{entry.process} holds {held} (generation {entry.generation})"
+        case history.Expired():
+            return f"  {entry.member_id} is expired: {entry.reason}"
+        case history.Delivered() if everything:
+            first, last = entry.records[0][0], entry.records[-1][0]
+            topic, index = entry.partition
+            return f"{entry.process} reads {topic}-{index} {first}..{last}"
+        case history.Produced() if everything:
+            return f"record {entry.offset} of {entry.partition[0]}-{entry.partition[1]} is in"
+        case history.Asked():
+            return _asked(entry, everything)
+        case history.Answered():
+            return _answered(entry, everything)
+    return None
+
+
+def _asked(entry: history.Asked, everything: bool) -> str | None:
+    message: Any = entry.message
+    name = type(message).__name__
+    if not everything and name in (*_DULL, "HeartbeatRequest", "OffsetFetchRequest"):
+        return None
+    what = f"{name.removesuffix('Request')} v{entry.version}"
+    parts = [f"{entry.client} -> {what} #{entry.serial}"]
+    if member_id := getattr(message, "member_id", ""):
+        parts.append(f"as {member_id}")
+    generation = getattr(message, "generation_id", None)
+    generation = getattr(message, "generation_id_or_member_epoch", generation)
+    if generation is not None:
+        parts.append(f"generation {generation}")
+    if reason := getattr(message, "reason", None):
+        parts.append(f"({reason})")
+    if assignments := getattr(message, "assignments", None):
+        parts.append(f"with {len(assignments)} assignments")
+    return " ".join(parts)
+
+
+def _answered(entry: history.Answered, everything: bool) -> str | None:
+    message: Any = entry.message
+    name = type(message).__name__
+    codes = _codes(message)
+    is_fine = codes <= {0}
+    if not everything:
+        if name in ("FetchResponse", "ProduceResponse", "FindCoordinatorResponse"):
+            return None
+        if is_fine and name in ("HeartbeatResponse", "OffsetFetchResponse"):
+            return None
+    said = "fine" if is_fine else " ".join(_error(code) for code in sorted(codes) if code)
+    parts = [f"{entry.asked.client} <- {name.removesuffix('Response')} #{entry.asked.serial}"]
+    parts.append(said)
+    if is_fine and name == "JoinGroupResponse":
+        leads = "leads" if message.leader == message.member_id else "follows"
+        parts.append(f"generation {message.generation_id}: {message.member_id} {leads}")
+    return ": ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
+
+
+def _codes(message: Any) -> set[int]:
+    codes = {getattr(message, "error_code", 0)}
+    for topic in getattr(message, "topics", None) or ():
+        codes |= {getattr(p, "error_code", 0) for p in getattr(topic, "partitions", ())}
+    for group in getattr(message, "groups", None) or ():
+        codes.add(getattr(group, "error_code", 0))
+    for member in getattr(message, "members", None) or ():
+        codes.add(getattr(member, "error_code", 0))
+    return codes
+
+
+def _error(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def _record(record: Record) -> str:
+    match record:
+        case GroupSaved(awaiting_sync=True):
+            ids = " ".join(m.member_id for m in record.members)
+            return f"{record.group_id} generation {record.generation} of {ids}"
+        case GroupSaved():
+            what = "assigned" if record.members else "empty"
+            return f"{record.group_id} generation {record.generation} {what}"
+        case GroupRemoved():
+            return f"{record.group_id} is gone"
+        case OffsetCommitted():
+            place = f"{record.group_id} {record.topic}-{record.partition}"
+            return f"{place} = {record.offset}"
+        case OffsetRemoved():
+            return f"{record.group_id} {record.topic}-{record.partition} has no offset"

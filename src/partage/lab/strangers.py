@@ -1,0 +1,276 @@
+"""Clients that say what they like: stale, in somebody else's name, twice, or no sense at all."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from partage.lab import history
+from partage.lab.asking import Link
+from partage.wire.api import AnyApi
+from partage.wire.apis import APIS
+from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from partage.wire.apis.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest
+from partage.wire.apis.join_group import (
+    JOIN_GROUP,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    JoinGroupResponse,
+)
+from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
+from partage.wire.apis.list_groups import LIST_GROUPS, ListGroupsRequest
+from partage.wire.apis.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+)
+from partage.wire.apis.offset_delete import (
+    OFFSET_DELETE,
+    OffsetDeletePartition,
+    OffsetDeleteRequest,
+    OffsetDeleteTopic,
+)
+from partage.wire.apis.offset_fetch import OFFSET_FETCH, OffsetFetchGroup, OffsetFetchRequest
+from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupAssignment, SyncGroupRequest
+from partage.wire.consumer_protocol import Subscription, encode_subscription
+from partage.wire.frames import request_frame
+
+if TYPE_CHECKING:
+    from partage.lab.world import World
+
+_PATIENCE_MS: Final = 20_000
+_STRANGE_TOPIC: Final = "x"
+
+
+class Name(msgspec.Struct, frozen=True):
+    """A member as the wire has shown it."""
+
+    group_id: str
+    member_id: str
+    generation: int
+    instance_id: str | None
+
+
+class Gossip:
+    """Every name that the broker gave to anybody, and what was said, for strangers to repeat."""
+
+    def __init__(self, world: World) -> None:
+        self.names: list[Name] = []
+        self.requests: list[history.Asked] = []
+        self.offset = 0
+        world.history.listen(history.Answered, self._hear)
+
+    def _hear(self, entry: history.Answered) -> None:
+        message = entry.message
+        if entry.asked.api_key in (JOIN_GROUP.key, HEARTBEAT.key, OFFSET_COMMIT.key):
+            self.requests.append(entry.asked)
+        if isinstance(message, JoinGroupResponse) and message.member_id:
+            asked: Any = entry.asked.message
+            name = Name(
+                asked.group_id, message.member_id, message.generation_id, asked.group_instance_id
+            )
+            self.names.append(name)
+
+
+class Stranger:
+    """A client with a connection of its own, for one sentence."""
+
+    def __init__(self, world: World, rng: Random) -> None:
+        self._world = world
+        self._rng = rng
+        self._cap = rng.choice((0, 1, 4, 9))
+        self._link = Link(world.network, "stranger", self._cap, lambda: None)
+
+    def _say(self, api: AnyApi, message: Any) -> None:
+        def opened(is_open: bool) -> None:
+            if is_open:
+                self._link.send(api, message, lambda answer: None, _PATIENCE_MS)
+
+        self._link.open(opened)
+
+    def _name(self, *, is_stale: bool) -> Name | None:
+        """Somebody's name; of a stale one the generation may be anybody's."""
+        names = self._world.gossip.names
+        if not names:
+            return None
+        name = self._rng.choice(names[-6:] if self._rng.random() < 0.5 else names)
+        if is_stale and self._rng.random() < 0.5:
+            generation = self._rng.choice((name.generation - 1, name.generation + 1, 0, -1))
+            name = msgspec.structs.replace(name, generation=generation)
+        return name
+
+    # Sentences; each says whether it was said.
+
+    def heartbeat(self) -> bool:
+        """A Heartbeat in somebody's name."""
+        name = self._name(is_stale=True)
+        if name is not None:
+            self._say(
+                HEARTBEAT,
+                HeartbeatRequest(
+                    group_id=name.group_id,
+                    generation_id=name.generation,
+                    member_id=name.member_id,
+                    group_instance_id=name.instance_id,
+                ),
+            )
+        return name is not None
+
+    def commit(self) -> bool:
+        """An OffsetCommit in somebody's name, or in nobody's, of a topic that nobody reads."""
+        name = self._name(is_stale=True) or Name("g", "", -1, None)
+        if self._rng.random() < 0.3:
+            name = Name(self._rng.choice(("g", "simple")), "", -1, None)
+        gossip = self._world.gossip
+        partitions = []
+        for index in range(self._rng.choice((1, 1, 2))):
+            gossip.offset += 1
+            metadata = "m" * self._rng.choice((0, 3, 3, 5_000))
+            partitions.append(
+                OffsetCommitPartition(
+                    partition_index=index,
+                    committed_offset=gossip.offset,
+                    committed_metadata=metadata,
+                )
+            )
+        self._say(
+            OFFSET_COMMIT,
+            OffsetCommitRequest(
+                group_id=name.group_id,
+                generation_id_or_member_epoch=name.generation,
+                member_id=name.member_id,
+                group_instance_id=name.instance_id,
+                topics=[OffsetCommitTopic(name=_STRANGE_TOPIC, partitions=partitions)],
+            ),
+        )
+        return True
+
+    def sync(self) -> bool:
+        """A SyncGroup in the name of an old generation, with assignments of its own."""
+        name = self._name(is_stale=True)
+        newest = max((n.generation for n in self._world.gossip.names), default=0)
+        if name is None or name.generation >= newest:
+            return False
+        shares = [SyncGroupAssignment(member_id=name.member_id, assignment=b"mine")]
+        self._say(
+            SYNC_GROUP,
+            SyncGroupRequest(
+                group_id=name.group_id,
+                generation_id=name.generation,
+                member_id=name.member_id,
+                group_instance_id=name.instance_id,
+                protocol_type="consumer",
+                protocol_name="cooperative-sticky",
+                assignments=shares,
+            ),
+        )
+        return True
+
+    def leave(self) -> bool:
+        """A LeaveGroup for somebody else, as administrators send it."""
+        name = self._name(is_stale=False)
+        if name is not None:
+            member = LeaveGroupMember(
+                member_id=name.member_id,
+                group_instance_id=name.instance_id,
+                reason="removed",
+            )
+            self._say(
+                LEAVE_GROUP,
+                LeaveGroupRequest(
+                    group_id=name.group_id, member_id=name.member_id, members=[member]
+                ),
+            )
+        return name is not None
+
+    def remove(self, group_id: str, instance_id: str) -> None:
+        """A LeaveGroup for a static member, as administrators send it (KIP-345)."""
+        self._link = Link(self._world.network, "stranger", 0, lambda: None)
+        member = LeaveGroupMember(member_id="", group_instance_id=instance_id, reason="removed")
+        self._say(LEAVE_GROUP, LeaveGroupRequest(group_id=group_id, member_id="", members=[member]))
+
+    def join(self, member_id: str = "", instance_id: str | None = None) -> bool:
+        """A JoinGroup that nobody follows up."""
+        options = self._world.options
+        metadata = encode_subscription(Subscription(topics=["t"]))
+        name = self._rng.choice(("cooperative-sticky", "range", "nothing-in-common"))
+        self._say(
+            JOIN_GROUP,
+            JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=self._rng.choice((10, options.session_timeout_ms)),
+                rebalance_timeout_ms=options.rebalance_timeout_ms,
+                member_id=member_id,
+                group_instance_id=instance_id,
+                protocol_type="consumer",
+                protocols=[JoinGroupProtocol(name=name, metadata=metadata)],
+            ),
+        )
+        return True
+
+    def read_offsets(self) -> bool:
+        """An OffsetFetch of all that a group has committed, which v2 brought."""
+        if self._cap > OFFSET_FETCH.version_max - 2:
+            return False
+        group = OffsetFetchGroup(group_id="g", topics=None)
+        self._say(OFFSET_FETCH, OffsetFetchRequest(group_id="g", topics=None, groups=[group]))
+        return True
+
+    def look(self) -> bool:
+        """DescribeGroups or ListGroups."""
+        if self._rng.random() < 0.5:
+            self._say(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g", "h", "nobody"]))
+        else:
+            self._say(LIST_GROUPS, ListGroupsRequest())
+        return True
+
+    def delete_group(self) -> bool:
+        """DeleteGroups."""
+        self._say(DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]))
+        return True
+
+    def delete_offsets(self) -> bool:
+        """OffsetDelete of what nobody reads, or of what somebody does."""
+        topic = self._rng.choice((_STRANGE_TOPIC, "t"))
+        asked = OffsetDeleteTopic(name=topic, partitions=[OffsetDeletePartition(partition_index=0)])
+        self._say(OFFSET_DELETE, OffsetDeleteRequest(group_id="g", topics=[asked]))
+        return True
+
+    def repeat(self) -> bool:
+        """A request that somebody sent before, once more, over another connection."""
+        requests = self._world.gossip.requests
+        if not requests:
+            return False
+        asked = self._rng.choice(requests[-10:])
+        api = APIS[asked.api_key]
+
+        def opened(is_open: bool) -> None:
+            if is_open:
+                body = api.encode_request(asked.version, asked.message)
+                frame = request_frame(api, asked.version, 1, "stranger", body)
+                self._link.send_bytes(b"".join(frame))
+
+        self._link.open(opened)
+        return True
+
+    def babble(self) -> bool:
+        """Bytes that mean nothing, or nearly something."""
+        rng = self._rng
+        data = rng.randbytes(rng.randrange(1, 80))
+        requests = self._world.gossip.requests
+        if requests and rng.random() < 0.7:
+            asked = rng.choice(requests[-10:])
+            api = APIS[asked.api_key]
+            body = api.encode_request(asked.version, asked.message)
+            frame = bytearray(b"".join(request_frame(api, asked.version, 1, "stranger", body)))
+            frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
+            # A name changed by one bit may be a right one; a commit of it would count.
+            data = (
+                bytes(frame) if asked.api_key == HEARTBEAT.key else bytes(frame[: len(frame) // 2])
+            )
+        self._link.open(lambda is_open: self._link.send_bytes(data))
+        return True

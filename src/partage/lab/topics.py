@@ -1,0 +1,109 @@
+"""The topics of a world's broker: Produce and Fetch, as short as they can be, on the real log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from partage.log.outcomes import Refusal
+from partage.model.errors import ErrorCode
+from partage.wire.apis.fetch import FetchPartitionResult, FetchResponse, FetchTopicResult
+from partage.wire.apis.find_coordinator import FindCoordinatorResponse, FindCoordinatorResult
+from partage.wire.apis.produce import (
+    ProducePartitionResult,
+    ProduceResponse,
+    ProduceTopicResult,
+)
+
+if TYPE_CHECKING:
+    from partage.lab.broker import Broker
+    from partage.lab.serving import Inbound
+
+_FETCHED_MAX = 4_000
+
+
+def find_coordinator(request: Any) -> FindCoordinatorResponse:
+    """There is one broker, so it coordinates every group."""
+    found = [
+        FindCoordinatorResult(key=key, node_id=1, host="lab", port=9092, error_code=0)
+        for key in request.coordinator_keys
+    ]
+    return FindCoordinatorResponse(node_id=1, host="lab", port=9092, coordinators=found)
+
+
+def produce(broker: Broker, inbound: Inbound) -> None:
+    """Append one batch, and answer when it is durable."""
+    (topic,) = inbound.message.topic_data
+    (asked,) = topic.partition_data
+    assert broker.storage is not None
+    partition = broker.storage.partitions[topic.name, asked.index]
+
+    def answer(error: ErrorCode, base_offset: int = -1) -> None:
+        inbound.answer(
+            ProduceResponse(
+                responses=[
+                    ProduceTopicResult(
+                        name=topic.name,
+                        partition_responses=[
+                            ProducePartitionResult(
+                                index=asked.index, error_code=error, base_offset=base_offset
+                            )
+                        ],
+                    )
+                ]
+            )
+        )
+
+    def done(error: ErrorCode) -> None:
+        broker.when_awake(lambda: finish(error))
+
+    def finish(error: ErrorCode) -> None:
+        if broker.storage is None:
+            return
+        if error:
+            broker.reopen_later(topic.name, asked.index)
+            answer(error)
+        else:
+            assert not isinstance(appended, Refusal)
+            answer(error, appended.base_offset)
+
+    appended = partition.append(bytes(asked.records[0]), done, at_ms=broker.world.now_ms)
+    if isinstance(appended, Refusal):
+        answer(appended.code)
+
+
+def fetch(broker: Broker, request: Any) -> FetchResponse:
+    """What is durable from the asked offsets on."""
+    return FetchResponse(
+        responses=[
+            FetchTopicResult(
+                topic=topic.topic,
+                partitions=[_read(broker, topic.topic, p) for p in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _read(broker: Broker, topic: str, asked: Any) -> FetchPartitionResult:
+    assert broker.storage is not None
+    partition = broker.storage.partitions.get((topic, asked.partition))
+    error, content, high_watermark = ErrorCode.NONE, b"", -1
+    if partition is None:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif partition.failure is not None:
+        error = ErrorCode.KAFKA_STORAGE_ERROR
+    else:
+        high_watermark = partition.log.high_watermark
+        if asked.fetch_offset > partition.log.end_offset:
+            error = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif asked.fetch_offset < high_watermark:
+            try:
+                content = b"".join(broker.storage.read(partition, asked.fetch_offset, _FETCHED_MAX))
+            except OSError:
+                error = ErrorCode.KAFKA_STORAGE_ERROR
+    return FetchPartitionResult(
+        partition_index=asked.partition,
+        error_code=error,
+        high_watermark=high_watermark,
+        records=[content],
+    )

@@ -12,7 +12,7 @@ class Pipelines(LazyCommands):
     """The pipelines, and where the command of each is found."""
 
     targets: ClassVar[Mapping[str, str]] = {
-        "archive": "partage.console.pipeline_archive:archive",
+        "archive": "partage.console.pipeline_archive:app",
     }
 
 

@@ -38,7 +38,10 @@ class NotAnArchive(Exception):  # noqa: N818 - named after what it is
 
 
 class Staging:
-    """A directory below ``_staging`` that one run writes in, and the lock that says it lives."""
+    """A directory below ``_staging`` that one run writes in, and the lock that says it lives.
+
+    To be ended by `end`; if its process is killed instead, others clear it away.
+    """
 
     def __init__(self, archive: Path) -> None:
         self.path = archive / _STAGING / uuid.uuid4().hex
@@ -53,9 +56,10 @@ class Staging:
         """A name for what is written next; another one each time."""
         return self.path / f"{name}-{uuid.uuid4().hex[:8]}"
 
-    def remove(self) -> None:
-        """Take it away, with all that is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+    def end(self, archive: ArchiveDirectory) -> None:
+        """Take it away, unless files in it are archived and could not be moved (see `clear`)."""
+        if archive.is_settled:
+            shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
 
@@ -70,6 +74,7 @@ class ArchiveDirectory:
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
         self.manifest = Manifest()
+        self._unsettled: list[Entry] = []
         entries = path / _MANIFEST
         if not entries.is_dir():
             if path.is_dir() and any(path.iterdir()):
@@ -83,9 +88,15 @@ class ArchiveDirectory:
             _sync(path)
         self.refresh()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the files of all known entries are where they belong."""
+        return not self._unsettled
+
     def refresh(self) -> None:
-        """Read the entries that others have made since, and end their moves if nobody did."""
+        """Read the entries made since, by whomever, and end their moves if nobody did."""
         while True:
+            self._settle()
             name = self._name(self.manifest.next_number)
             try:
                 content = name.read_bytes()
@@ -99,7 +110,7 @@ class ArchiveDirectory:
                 self.manifest.apply(entry)
             except BadManifest as error:
                 raise BadManifest(f"{name}: {error}") from None
-            self.settle(entry)
+            self._unsettled.append(entry)
 
     def publish(self, entry: Entry) -> bool:
         """Make the entry the next one, unless somebody else was first, which False says.
@@ -120,16 +131,17 @@ class ArchiveDirectory:
         _sync(self.path / _MANIFEST)
         return True
 
-    def settle(self, entry: Entry) -> None:
-        """Move an entry's files to where they belong; those that are there already stay."""
-        touched: set[Path] = set()
-        for file in entry.files:
-            if self._move(file):
-                # The directories may be new, and their names have to last too.
-                parents = (self.path / file.path).relative_to(self.path).parents
-                touched |= {self.path / parent for parent in parents}
-        for directory in sorted(touched):
-            _sync(directory)
+    def _settle(self) -> None:
+        """Move files to where they belong; those that are there already stay."""
+        while self._unsettled:
+            touched: set[Path] = set()
+            for file in self._unsettled[0].files:
+                if self._move(file):
+                    # The directories may be new, and their names have to last too.
+                    touched |= {self.path / parent for parent in Path(file.path).parents}
+            for directory in sorted(touched):
+                _sync(directory)
+            del self._unsettled[0]
 
     def clear(self) -> None:
         """Take away what dead runs have staged. Entries are settled by then (see `refresh`)."""

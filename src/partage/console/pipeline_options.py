@@ -1,0 +1,51 @@
+"""The options that pipelines share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from partage.console.failure import misused
+from partage.console.options import BOOTSTRAP_VARIABLE, pairs
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        envvar=BOOTSTRAP_VARIABLE,
+        help="A broker of the cluster, or several with commas between.",
+    ),
+]
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="An option of the source, such as maxOffsetsPerTrigger=1000 or "
+        "kafka.security.protocol=SSL; may be given several times.",
+    ),
+]
+Master = Annotated[str, typer.Option(metavar="URL", help="Where Spark runs.")]
+SparkSettings = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's."),
+]
+
+#: What a pipeline says itself.
+_OURS = {"kafka.bootstrap.servers", "kafka.group.id", "subscribe", "columns", "includeheaders"}
+
+
+def source_options(given: list[str] | None) -> dict[str, str]:
+    """Those of ``--option``.
+
+    Raises:
+        Failure: one is not NAME=VALUE, or is the pipeline's own to say.
+    """
+    found = pairs(given or [], "--option")
+    for name in found:
+        if name.lower() in _OURS:
+            raise misused(f"--option {name} is set by the pipeline itself")
+    return found

@@ -1,0 +1,188 @@
+"""From what Spark has staged to an entry of the archive: files are measured, trimmed and synced."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from partage.pipelines.archive.claims import Place, brought, wanted
+from partage.pipelines.archive.directory import ArchiveDirectory, Staging
+from partage.pipelines.archive.manifest import Entry, Placed, Taken
+from partage.pipelines.spans import Span
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TOPIC: Final = "topic="
+
+
+class Part(NamedTuple):
+    """A file's rows of one partition: where they lie, and how many."""
+
+    span: Span
+    rows: int
+
+
+class Staged(NamedTuple):
+    """A file that Spark has written; all of its rows are of one topic."""
+
+    path: Path
+    topic: str
+    parts: Mapping[int, Part]
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts.values())
+
+
+class Batches:
+    """Brings batches into an archive, one after the other.
+
+    ``now_ms`` is a clock, ``by`` a name for whoever looks at the entries later.
+    """
+
+    def __init__(
+        self, archive: ArchiveDirectory, staging: Staging, by: str, now_ms: Callable[[], int]
+    ) -> None:
+        self._archive = archive
+        self._staging = staging
+        self._by = by
+        self._now_ms = now_ms
+        self.rows = 0
+        self.refused = 0
+
+    def bring(self, name: str, write: Callable[[Path], None]) -> Entry | None:
+        """Have ``write`` stage a batch, and archive what of it is new; None if nothing is.
+
+        However often it is called with the same records, by whomever, each is archived once. When
+        it returns, they are.
+
+        Raises:
+            BadManifest: as `ArchiveDirectory.refresh`.
+            OSError: the disk fails; nothing of the batch is archived, or all of it.
+        """
+        place = self._staging.batch(name)
+        try:
+            write(place)
+            return self._archived(list(measured(place)), place)
+        finally:
+            if self._archive.is_settled:  # else they are archived, and still to be moved
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _archived(self, staged: list[Staged], place: Path) -> Entry | None:
+        ranges = brought(
+            ((file.topic, partition), part.span)
+            for file in staged
+            for partition, part in file.parts.items()
+        )
+        while True:
+            self._archive.refresh()
+            spans = wanted(self._archive.manifest, ranges)
+            entry = self._entry(staged, ranges, spans, place)
+            if not entry.taken:
+                self.refused += entry.refused
+                return None
+            if self._archive.publish(entry):
+                self._archive.refresh()  # which moves its files
+                self.rows += sum(taken.rows for taken in entry.taken)
+                self.refused += entry.refused
+                return entry
+
+    def _entry(
+        self,
+        staged: list[Staged],
+        ranges: Mapping[Place, Span],
+        spans: Mapping[Place, list[Span]],
+        place: Path,
+    ) -> Entry:
+        """The entry that takes these spans; files that have more are written again without it."""
+        rows = dict.fromkeys(((at, span) for at in sorted(spans) for span in spans[at]), 0)
+        files = []
+        for file in staged:
+            mine = {partition: spans[file.topic, partition] for partition in file.parts}
+            if all(spans == [ranges[file.topic, p]] for p, spans in mine.items()):
+                kept, counts = file, {(p, mine[p][0]): file.parts[p].rows for p in mine}
+            else:
+                kept, counts = trimmed(file, mine)
+            for (partition, span), count in counts.items():
+                rows[(file.topic, partition), span] += count
+            if kept.rows:
+                files.append(self._placed(kept, place))
+        taken = [Taken(*at, span.first, span.end, count) for (at, span), count in rows.items()]
+        return Entry(
+            number=self._archive.manifest.next_number,
+            taken=taken,
+            files=files,
+            refused=sum(file.rows for file in staged) - sum(rows.values()),
+            at_ms=self._now_ms(),
+            by=self._by,
+        )
+
+    def _placed(self, file: Staged, place: Path) -> Placed:
+        _sync(file.path)
+        return Placed(
+            staged=str(file.path.relative_to(self._archive.path)),
+            path=str(file.path.relative_to(place)),
+            rows=file.rows,
+            bytes=file.path.stat().st_size,
+        )
+
+
+def measured(place: Path) -> Iterator[Staged]:
+    """The files below a directory ``topic=NAME`` each, with the offsets that are in them."""
+    import pyarrow.parquet as pq
+
+    for path in sorted(place.glob(f"{_TOPIC}*/**/*.parquet")):
+        topic = path.relative_to(place).parts[0].removeprefix(_TOPIC)
+        # Not by schema of the whole dataset: the path's columns are none of the file's.
+        table = pq.ParquetFile(path).read(columns=["partition", "offset"])
+        parts = _parts(table)
+        if parts:
+            yield Staged(path, topic, parts)
+
+
+def _parts(table: pa.Table) -> dict[int, Part]:
+    found = table.group_by("partition").aggregate(
+        [("offset", "min"), ("offset", "max"), ("offset", "count")]
+    )
+    return {
+        row["partition"]: Part(Span(row["offset_min"], row["offset_max"] + 1), row["offset_count"])
+        for row in found.to_pylist()
+    }
+
+
+def trimmed(
+    file: Staged, spans: Mapping[int, list[Span]]
+) -> tuple[Staged, dict[tuple[int, Span], int]]:
+    """The file with only the rows in these spans of its partitions, and how many each has."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.ParquetFile(file.path).read()
+    masks = {}
+    for partition, wanted_spans in spans.items():
+        is_of_it = pc.equal(table["partition"], partition)
+        for span in wanted_spans:
+            is_in_it = pc.and_(
+                pc.greater_equal(table["offset"], span.first), pc.less(table["offset"], span.end)
+            )
+            masks[partition, span] = pc.and_(is_of_it, is_in_it)
+    counts = {key: pc.sum(mask).as_py() or 0 for key, mask in masks.items()}
+    keep = None
+    for mask in masks.values():
+        keep = mask if keep is None else pc.or_(keep, mask)
+    kept = table.slice(0, 0) if keep is None else table.filter(keep)
+    path = file.path
+    if kept.num_rows:
+        # A name of its own each time: an entry that was not made may have another idea of it.
+        path = path.with_name(f"{path.name.split('.')[0]}-{os.urandom(4).hex()}.snappy.parquet")
+        pq.write_table(kept, path, coerce_timestamps="us", allow_truncated_timestamps=True)
+    return Staged(path, file.topic, _parts(kept)), counts
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

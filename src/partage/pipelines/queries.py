@@ -1,0 +1,54 @@
+"""Waiting for streaming queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK_S: Final = 0.2
+
+
+class QueryFailed(RuntimeError):  # noqa: N818 - named after what happened
+    """A streaming query ended by itself, with an error; the message is what it said."""
+
+
+def ran_until(query: StreamingQuery, is_over: Callable[[], bool], look: Callable[[], None]) -> None:
+    """Wait for the query to end, or end it when ``is_over``; call ``look`` meanwhile.
+
+    Raises:
+        QueryFailed: it failed.
+    """
+    try:
+        while not _has_ended(query):
+            look()
+            if is_over():
+                break
+    finally:
+        if query.isActive:
+            query.stop()
+    look()
+
+
+def _has_ended(query: StreamingQuery) -> bool:
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        return bool(query.awaitTermination(_LOOK_S))  # type: ignore[arg-type]  # takes fractions
+    except StreamingQueryException as error:
+        raise QueryFailed(told(error)) from error
+
+
+def told(error: Exception) -> str:
+    """What went wrong, out of what Spark tells around it: the last error that Python raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if _is_pythons(line)]
+    return raised[-1] if raised else (lines[0] if lines else repr(error))
+
+
+def _is_pythons(line: str) -> bool:
+    """Whether a line is the end of a traceback of ours, ``partage.....Name: what``."""
+    name, colon, _ = line.partition(": ")
+    return bool(colon) and name.startswith("partage.") and " " not in name

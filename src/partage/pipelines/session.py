@@ -1,0 +1,63 @@
+"""A Spark session for a pipeline that is run by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Times in UTC, no web page, little said; what a caller sets comes before it.
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+#: On one machine: nothing listens beyond it, and starting fast counts for more than running fast.
+_LOCAL: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+class NoSpark(RuntimeError):  # noqa: N818 - named after what it is
+    """PySpark or what it needs is not installed, or does not start."""
+
+
+@contextmanager
+def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session of this name, ended afterwards.
+
+    Raises:
+        NoSpark: there is none to be had; the message says what to do.
+    """
+    missing = [each for each in ("pyspark", "pyarrow") if find_spec(each) is None]
+    if missing:
+        raise NoSpark(f"{' and '.join(missing)} is not installed: pip install 'partage[spark]'")
+    from partage.spark import NoJava, prepare_java
+
+    try:
+        prepare_java()
+    except NoJava as error:
+        raise NoSpark(str(error)) from None
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(name)
+    local = _LOCAL if master.startswith("local") else {}
+    for key, value in {**_SETTINGS, **local, **settings}.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:  # what Spark raises is of many kinds
+        raise NoSpark(f"Spark does not start on {master}: {error}") from error
+    try:
+        yield session
+    finally:
+        session.stop()

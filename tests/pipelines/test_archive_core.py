@@ -1,0 +1,259 @@
+"""What an archive takes, and what is on the disk after any number of kills, without Spark."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from partage.pipelines.archive.batches import Batches
+from partage.pipelines.archive.claims import brought, wanted
+from partage.pipelines.archive.directory import ArchiveDirectory, NotAnArchive, Staging
+from partage.pipelines.archive.manifest import (
+    ArchiveReport,
+    BadManifest,
+    Entry,
+    Manifest,
+    PartitionReport,
+    Placed,
+    Taken,
+)
+from partage.pipelines.spans import Span
+
+DAY_0 = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
+
+
+def entry(number, *taken, files=(), **changed):
+    settings = {"at_ms": 0, "by": "test", **changed}
+    return Entry(number=number, taken=[Taken(*one) for one in taken], files=list(files), **settings)
+
+
+class TestManifest:
+    def test_it_adds_up(self):
+        manifest = Manifest(
+            [
+                entry(0, ("t", 0, 0, 10, 10), ("t", 1, 5, 7, 1), files=[Placed("a", "b", 11, 99)]),
+                entry(1, ("t", 0, 10, 12, 2), files=[Placed("c", "d", 2, 1)], refused=4),
+            ]
+        )
+        assert manifest.fresh("t", 0, Span(8, 20)) == [Span(12, 20)]
+        assert manifest.fresh("u", 0, Span(8, 20)) == [Span(8, 20)]
+        assert manifest.report("dir") == ArchiveReport(
+            "dir",
+            rows=13,
+            files=2,
+            bytes=100,
+            batches=2,
+            refused=4,
+            partitions=[
+                PartitionReport("t", 0, 12, [(0, 12)]),
+                PartitionReport("t", 1, 1, [(5, 7)]),
+            ],
+        )
+
+    @pytest.mark.parametrize(
+        ("bad", "story"),
+        [
+            (entry(1, ("t", 0, 9, 12, 3)), "brings offsets 9 to 12 of t-0, part of which is"),
+            (entry(1, ("t", 1, 0, 5, 5), ("t", 1, 4, 6, 2)), "part of which is archived already"),
+            (entry(2, ("t", 0, 10, 12, 2)), "entry 2 comes where 1 should"),
+            (entry(1, ("t", 0, 12, 12, 0)), "has no such range"),
+            (entry(1, ("t", 0, 10, 12, 3)), "has no such range"),
+            (entry(1, ("t", 0, 10, 12, 2), version=2), "is of version 2; this program reads 1"),
+        ],
+    )
+    def test_what_does_not_follow_is_refused_and_changes_nothing(self, bad, story):
+        manifest = Manifest([entry(0, ("t", 0, 0, 10, 10))])
+        before = manifest.report("")
+        with pytest.raises(BadManifest, match=story):
+            manifest.apply(bad)
+        assert manifest.report("") == before
+        manifest.apply(entry(1, ("t", 0, 10, 12, 2)))
+
+
+def test_a_batch_is_taken_as_far_as_it_is_new():
+    manifest = Manifest([entry(0, ("t", 0, 5, 8, 3))])
+    ranges = brought([(("t", 0), Span(0, 4)), (("t", 0), Span(6, 10)), (("t", 1), Span(2, 3))])
+    assert ranges == {("t", 0): Span(0, 10), ("t", 1): Span(2, 3)}
+    assert wanted(manifest, ranges) == {
+        ("t", 0): [Span(0, 5), Span(8, 10)],
+        ("t", 1): [Span(2, 3)],
+    }
+
+
+def stage(place: Path, ranges: dict[int, Span], gaps: frozenset[int]) -> None:
+    """As Spark does it: a file for each partition and date; four offsets are a day."""
+    for partition, span in ranges.items():
+        days: dict[str, list[int]] = {}
+        for offset in range(*span):
+            if offset not in gaps:
+                day = DAY_0 + datetime.timedelta(days=offset // 4)
+                days.setdefault(day.strftime("%Y-%m-%d"), []).append(offset)
+        for date, offsets in days.items():
+            directory = place / "topic=t" / f"date={date}"
+            directory.mkdir(parents=True, exist_ok=True)
+            table = pa.table(
+                {
+                    "value": [b"%d" % offset for offset in offsets],
+                    "partition": pa.array([partition] * len(offsets), pa.int32()),
+                    "offset": pa.array(offsets, pa.int64()),
+                    "timestamp": [DAY_0] * len(offsets),
+                }
+            )
+            pq.write_table(table, directory / f"part-{partition}-{os.urandom(4).hex()}.parquet")
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "_SUCCESS").touch()
+
+
+def readable(root: Path) -> Counter[tuple[int, int]]:
+    """The rows that a reader of the directory sees."""
+    found: Counter[tuple[int, int]] = Counter()
+    for path in root.glob("topic=*/**/*.parquet"):
+        rows = pq.ParquetFile(path).read(columns=["partition", "offset"]).to_pylist()
+        found.update((row["partition"], row["offset"]) for row in rows)
+    return found
+
+
+class Killed(BaseException):
+    """Not an error: nothing cleans up behind it."""
+
+
+class Run:
+    """A run of the archive, which may be killed at its nth touch of the disk."""
+
+    def __init__(self, root: Path) -> None:
+        self.directory = ArchiveDirectory(root)
+        self.directory.clear()
+        self.staging = Staging(root)
+        self.batches = Batches(self.directory, self.staging, "test", lambda: 7)
+
+    def die(self) -> None:
+        self.staging._lock.close()  # as the system does
+
+
+RANGE = st.tuples(st.integers(0, 2), st.integers(0, 24), st.integers(1, 12))
+STEP = st.tuples(
+    st.integers(0, 1), st.lists(RANGE, min_size=1, max_size=3), st.none() | st.integers(0, 40)
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.lists(STEP, max_size=8), gaps=st.frozensets(st.integers(0, 36), max_size=8))
+def test_any_kills_and_any_overlaps_leave_one_row_for_each_record(tmp_path, steps, gaps):
+    root = tmp_path / "archive"
+    shutil.rmtree(root, ignore_errors=True)
+    runs = [Run(root), Run(root)]
+    promised: set[tuple[int, int]] = set()
+    for who, ranges, killed_at in steps:
+        batch: dict[int, Span] = {}
+        for partition, first, size in ranges:
+            batch[partition] = Span(first, first + size)
+        records = {(p, o) for p, span in batch.items() for o in range(*span) if o not in gaps}
+        with pytest.MonkeyPatch.context() as patch:
+            kill_at(patch, killed_at)
+            try:
+                runs[who].batches.bring("0", lambda place, b=batch: stage(place, b, gaps))
+                promised |= records
+            except Killed:
+                patch.undo()
+                runs[who].die()
+                runs[who] = Run(root)
+        seen = readable(root)
+        assert max(seen.values(), default=1) == 1
+        assert promised <= seen.keys()
+    # Whoever opens it ends what was left undone, and leaves nothing lying about.
+    for run in runs:
+        run.die()
+    last = Run(root)
+    seen = readable(root)
+    assert max(seen.values(), default=1) == 1
+    report = last.directory.manifest.report("")
+    assert report.rows == len(seen)
+    assert report.files == len(list(root.glob("topic=*/**/*.parquet")))
+    covered = {(p.partition, o) for p in report.partitions for s in p.spans for o in range(*s)}
+    assert {(p, o) for p, o in covered if o not in gaps} == seen.keys() >= promised
+    assert [path.name for path in (root / "_staging").iterdir()] == [last.staging.path.name]
+    last.staging.end(last.directory)
+
+
+def kill_at(patch: pytest.MonkeyPatch, touches: int | None) -> None:
+    """Die just before the nth of those calls of the system that change what is archived."""
+    if touches is None:
+        return
+    left = [touches]
+
+    def dying(call):
+        def run(*args, **kwargs):
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            return call(*args, **kwargs)
+
+        return run
+
+    patch.setattr(os, "fsync", dying(os.fsync))
+    patch.setattr(os, "link", dying(os.link))
+    patch.setattr(os, "rename", dying(os.rename))
+    patch.setattr(Path, "rename", dying(Path.rename))
+    patch.setattr(Path, "unlink", dying(Path.unlink))
+    patch.setattr(shutil, "rmtree", lambda *args, **kwargs: left[0] and _rmtree(*args, **kwargs))
+
+
+_rmtree = shutil.rmtree
+
+
+class TestDirectory:
+    def test_a_directory_of_something_else_is_left_alone(self, tmp_path):
+        (tmp_path / "letter.txt").touch()
+        with pytest.raises(NotAnArchive, match="is no archive, and not empty"):
+            ArchiveDirectory(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+    def test_only_looking_makes_nothing(self, tmp_path):
+        with pytest.raises(NotAnArchive, match="there is no archive in"):
+            ArchiveDirectory(tmp_path / "a", create=False)
+        assert not (tmp_path / "a").exists()
+
+    def test_a_damaged_entry_is_named(self, tmp_path):
+        ArchiveDirectory(tmp_path / "a")
+        path = tmp_path / "a" / "_manifest" / "00000000.json"
+        path.write_bytes(b"{")
+        with pytest.raises(BadManifest, match=r"00000000\.json cannot be read"):
+            ArchiveDirectory(tmp_path / "a")
+        path.write_bytes(msgspec.json.encode(entry(3)))
+        with pytest.raises(BadManifest, match=r"00000000\.json: entry 3 comes where 0 should"):
+            ArchiveDirectory(tmp_path / "a")
+
+    def test_of_two_that_come_at_once_one_waits_for_the_other(self, tmp_path):
+        first, second = (Run(tmp_path / "a") for _ in range(2))
+        taken = ("t", 0, 0, 4, 4)
+        assert first.directory.publish(entry(0, taken))
+        assert not second.directory.publish(entry(0, taken))
+        assert second.batches.bring("0", lambda at: stage(at, {0: Span(2, 6)}, frozenset()))
+        first.directory.refresh()
+        report = first.directory.manifest.report("")
+        assert [one.spans for one in report.partitions] == [[(0, 6)]]
+        assert report.refused == 2
+        assert set(readable(tmp_path / "a")) == {(0, 4), (0, 5)}
+        first.staging.end(first.directory)
+        second.staging.end(second.directory)
+
+    def test_what_the_living_have_staged_stays(self, tmp_path):
+        living, dead = Run(tmp_path / "a"), Run(tmp_path / "a")
+        dead.die()
+        ArchiveDirectory(tmp_path / "a").clear()
+        assert living.staging.path.exists()
+        assert not dead.staging.path.exists()
+        living.staging.end(living.directory)
+        assert not living.staging.path.exists()

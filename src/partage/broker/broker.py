@@ -8,8 +8,6 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from partage.bridge.exchange import Surroundings
 from partage.broker.apis import cluster, configs, metadata, offsets, producers, topics
 from partage.broker.apis.fetch import Fetching
@@ -17,7 +15,12 @@ from partage.broker.apis.groups import group_handlers
 from partage.broker.apis.produce import Producing
 from partage.broker.clock import Clock
 from partage.broker.cluster.address import StateAddress
-from partage.broker.cluster.joining import changes_of, enter_cluster, join_cluster
+from partage.broker.cluster.joining import (
+    as_one_of_several,
+    changes_of,
+    enter_cluster,
+    join_cluster,
+)
 from partage.broker.coordinator import Coordinator, log_notice
 from partage.broker.data_directory import cluster_id_of
 from partage.broker.disk import RealDisk
@@ -78,8 +81,8 @@ class Broker:
     def __init__(
         self, disk: Disk, settings: BrokerSettings, state: StateAddress | None = None
     ) -> None:
-        if state is not None:  # each broker would write the events of its own groups
-            settings = msgspec.structs.replace(settings, group_events=False)
+        if state is not None:
+            settings = as_one_of_several(settings)
         self.address = ("", 0)
         self.cluster: Cluster | None = None
         self._state = state

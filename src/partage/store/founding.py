@@ -82,15 +82,14 @@ async def _make_parents(session: Session, path: str) -> None:
     parts = path.strip("/").split("/")
     for depth in range(1, len(parts) + 1):
         above = "/" + "/".join(parts[:depth])
-        if await surely(session, partial(session.read, above)) is not None:
-            continue
-        try:
-            await session.transact([Create(above)])
-        except InDoubt:
-            await session.connected()
-        except Refused as refused:
-            if refused.why is not Why.EXISTS:
-                raise
+        while await surely(session, partial(session.read, above)) is None:
+            try:
+                await session.transact([Create(above)])
+            except InDoubt:
+                await session.connected()
+            except Refused as refused:
+                if refused.why is not Why.EXISTS:
+                    raise
 
 
 def _founding(tree: Tree, cluster: ClusterDoc) -> list[Operation]:

@@ -224,3 +224,12 @@ class Roster:
         node = await surely(self._session, lambda: self._session.read(path))
         is_next = node is not None and node.version == self._versions[shard] + 1
         return is_next and node is not None and decode(path, node.data, ShardDoc) == doc
+
+
+def ahead_of(theirs_ms: int, before_ms: int, after_ms: int) -> int:
+    """How far our clock is ahead of another, at least, which said ``theirs_ms`` at some moment
+    between two readings of ours; below 0 if it is behind.
+    """
+    if theirs_ms < before_ms:
+        return before_ms - theirs_ms
+    return min(0, after_ms - theirs_ms)

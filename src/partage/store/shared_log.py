@@ -12,6 +12,7 @@ under a version that nobody has used, and counts once a small transaction points
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
@@ -38,7 +39,8 @@ _MERGED_ENTRIES: Final = 64
 _MERGED_BYTES: Final = 256 * 1024
 _PARTS_MAX: Final = 8
 _SWEPT_AT_ONCE: Final = 500
-_INLINE, _CHUNKED = b"\x00", b"\x01"
+_INLINE, _CHUNKED = 0, 1
+_HEADER: Final = struct.Struct(">BI")  # of an entry: its kind, and the CRC-32C of what follows
 
 #: Runs a function that takes its time, in a thread where there are threads.
 Offload = Callable[[Callable[[], list[bytes]]], Awaitable[list[bytes]]]
@@ -69,6 +71,7 @@ class SharedLog:
         self._next = 0
         self._versions = 0
         self._is_merging = False
+        self._is_swept = False
 
     # Loading.
 
@@ -98,12 +101,16 @@ class SharedLog:
         return [blob for _, blob in self._parts] + [entry.batch for entry in self._entries]
 
     async def _entry(self, number: int, content: bytes) -> Entry:
-        kind, body = content[:1], content[1:]
+        path = self._tree.entry(self.shard, number)
+        body = content[_HEADER.size :]
+        if len(content) < _HEADER.size or _HEADER.unpack_from(content)[1] != crc32c(body):
+            raise Malformed(f"{path} does not match its checksum")
+        kind = _HEADER.unpack_from(content)[0]
         if kind == _INLINE:
             return Entry(number, body)
         if kind != _CHUNKED:
-            raise Malformed(f"{self._tree.entry(self.shard, number)} is of an unknown kind")
-        part = decode(self._tree.entry(self.shard, number), body, Part)
+            raise Malformed(f"{path} is of an unknown kind, {kind}")
+        part = decode(path, body, Part)
         return Entry(number, await self._joined(part), part)
 
     async def _joined(self, part: Part) -> bytes:
@@ -134,7 +141,10 @@ class SharedLog:
 
     def creation(self, entry: Entry) -> Create:
         """What makes a prepared entry count, in a transaction with the fence."""
-        content = _INLINE + entry.batch if entry.part is None else _CHUNKED + encode(entry.part)
+        kind, body = _INLINE, entry.batch
+        if entry.part is not None:
+            kind, body = _CHUNKED, encode(entry.part)
+        content = _HEADER.pack(kind, crc32c(body)) + body
         return Create(self._tree.entry(self.shard, entry.number), content)
 
     def written(self, entry: Entry) -> None:
@@ -176,10 +186,14 @@ class SharedLog:
 
     async def merge(self, offload: Offload) -> None:
         """Put the entries that are durable by now into a part, and all parts into one when those
-        after the first have become many, or as large as it. Raises `Refused` and `SessionOver`.
+        after the first have become many, or as large as it.
+
+        Raises `Refused`, `InDoubt`, where something is left for the next time, and `SessionOver`.
         """
         self._is_merging = True
         try:
+            if not self._is_swept:
+                await self.sweep()
             await self._merge(offload)
         finally:
             self._is_merging = False
@@ -242,3 +256,4 @@ class SharedLog:
         left = [Delete(path) for path in paths if path not in used]
         for begin in range(0, len(left), _SWEPT_AT_ONCE):
             await self._session.transact([self.fence, *left[begin : begin + _SWEPT_AT_ONCE]])
+        self._is_swept = True

@@ -24,7 +24,7 @@ from partage.model.settings import BrokerSettings
 from partage.store.founding import find_cluster, reserve_producer_ids
 from partage.store.gathering import Gatherer, Written
 from partage.store.lease import Lease
-from partage.store.roster import IdTaken, Roster
+from partage.store.roster import IdTaken, Roster, ahead_of
 from partage.store.shard_log import shard_of
 from partage.store.shared_log import SharedLog
 from partage.store.shared_topics import SharedTopics
@@ -173,11 +173,10 @@ class Cluster:
 
     async def _compare_clocks(self, before_ms: int) -> None:
         created_ms = await self._roster.created_ms()
-        after_ms = time.time_ns() // 1_000_000
         if created_ms is None:
             return
-        ahead_ms = before_ms - created_ms if created_ms < before_ms else after_ms - created_ms
-        if abs(ahead_ms) > _SKEW_MAX_MS and not before_ms <= created_ms <= after_ms:
+        ahead_ms = ahead_of(created_ms, before_ms, time.time_ns() // 1_000_000)
+        if abs(ahead_ms) > _SKEW_MAX_MS:
             log.warning(
                 "this machine's clock is %.1f s %s ZooKeeper's: retention and timestamps of "
                 "records will differ between brokers; set the clocks by NTP",
@@ -409,11 +408,14 @@ class Cluster:
     async def _merge(self, held: SharedLog) -> None:
         try:
             await held.merge(asyncio.to_thread)
-        except SessionOver:
-            pass
+        except (SessionOver, InDoubt):
+            pass  # the next entry will have it tried again, if there is one
         except Refused as refused:
             log.warning("merging the log of shard %d: %s", held.shard, refused)
             self._changed.set()
+        except Exception as error:
+            log.exception("merging the log of shard %d failed", held.shard)
+            self._on_fatal(error)
 
     # Topics.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.following import Forget
@@ -20,11 +22,25 @@ from partage.store.zookeeper import StoreFault
 if TYPE_CHECKING:
     from partage.broker.cluster.cluster import Cluster
 
-__all__ = ["CannotJoin", "StateAddress", "changes_of", "enter_cluster", "join_cluster"]
+__all__ = ["CannotJoin", "as_one_of_several", "changes_of", "enter_cluster", "join_cluster"]
+
+
+#: Of a group together: a ZooKeeper keeps all it has in memory.
+_GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class CannotJoin(Exception):  # noqa: N818 - named after what is wrong
     """The broker cannot be part of the cluster; the message says why, and what to do."""
+
+
+def as_one_of_several(settings: BrokerSettings) -> BrokerSettings:
+    """The settings as they hold in a cluster: no events of groups, of which each broker would know
+    its own only, and groups that ZooKeeper can hold.
+    """
+    groups = msgspec.structs.replace(
+        settings.groups, group_bytes_max=min(settings.groups.group_bytes_max, _GROUP_BYTES_MAX)
+    )
+    return msgspec.structs.replace(settings, group_events=False, groups=groups)
 
 
 async def join_cluster(

@@ -67,7 +67,6 @@ class SharedStore:
             raise OSError(f"shard {self._shard} is not this broker's")
         try:
             blobs = await log.load()
-            await log.sweep()
         except (StoreFault, ForeignData) as error:
             raise OSError(str(error)) from None
         return lambda: blobs

@@ -1,0 +1,375 @@
+"""A shard's log in ZooKeeper: what an owner may write, what the next one finds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from partage.coordinator.records import GroupSaved, OffsetRemoved, SavedMember
+from partage.store.gathering import Deposed
+from partage.store.memory import MemoryZooKeeper, lost
+from partage.store.shared_log import CHUNK_BYTES
+from partage.store.zookeeper import (
+    TRANSACTION_BYTES_MAX,
+    Check,
+    Create,
+    InDoubt,
+    Operation,
+    Refused,
+    SetData,
+)
+from partage.wire.primitives import Malformed
+
+from .zoo import SHARDS, TREE, Player, at_once, committed, offsets, play
+
+
+def size_of(operations: Sequence[Operation]) -> int:
+    data = (op.data for op in operations if isinstance(op, Create | SetData))
+    return sum(map(len, data)) + sum(len(op.path) for op in operations)
+
+
+def large_group(members: int, bytes_each: int = 260) -> GroupSaved:
+    chance = random.Random(members)
+    return GroupSaved(
+        group_id="large",
+        protocol_type="consumer",
+        generation=7,
+        protocol="range",
+        leader="m0",
+        members=tuple(
+            SavedMember(
+                member_id=f"m{n}",
+                instance_id=None,
+                client_id="c",
+                client_host="/h",
+                rebalance_timeout_ms=1,
+                session_timeout_ms=1,
+                subscription=chance.randbytes(bytes_each),
+            )
+            for n in range(members)
+        ),
+    )
+
+
+def test_what_was_written_is_found_by_the_next_owner() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        log = await one.take()
+        assert await one.store(log, committed(5), committed(6), committed(7, 1)) == [None] * 3
+        await two.take()
+        assert await offsets(two) == {0: 6, 1: 7}
+
+    play(scenario())
+
+
+def test_who_was_deposed_writes_nothing() -> None:
+    """Fenced in the very transaction, whatever it believes about itself."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        old = await one.take()
+        await one.store(old, committed(5))
+        new = await two.take()
+        (told,) = await one.store(old, committed(1))
+        assert isinstance(told, Deposed)
+        assert await two.store(new, committed(9)) == [None]
+        (told,) = await one.store(old, committed(1))
+        assert isinstance(told, Deposed)
+        assert await offsets(two) == {0: 9}
+
+    play(scenario())
+
+
+def test_a_shard_that_is_lost_keeps_no_other_from_being_written() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        lost_one, kept = await one.take(0), await one.take(1)
+        await two.take(0)
+        told: dict[str, object] = {}
+        from partage.store.shard_log import encode_records
+
+        for name, log in (("lost", lost_one), ("kept", kept)):
+            (batch,) = encode_records([committed(5)], 0)
+
+            def note(fault: object, name: str = name) -> None:
+                told[name] = fault
+
+            one.gatherer.add(log, batch, note)
+        await one.gatherer.flush()
+        assert isinstance(told["lost"], Deposed)
+        assert told["kept"] is None
+        assert await offsets(two, 1) == {0: 5}
+        assert await offsets(two, 0) == {}
+
+    play(scenario())
+
+
+def test_entries_of_many_shards_share_a_transaction() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        logs = [await one.take(shard) for shard in range(SHARDS)]
+        before = len(zoo.history)
+        from partage.store.shard_log import encode_records
+
+        for number in range(20):
+            for log in logs:
+                (batch,) = encode_records([committed(number)], 0)
+                one.gatherer.add(log, batch, one.told.append)
+        await one.gatherer.flush()
+        assert one.told == [None] * 80
+        assert len(zoo.history) == before + 1
+        assert sum(isinstance(op, Check) for op in zoo.history[-1]) == SHARDS
+
+    play(scenario())
+
+
+def test_every_transaction_fits_into_a_packet() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        log = await one.take()
+        groups = [large_group(members) for members in (300, 1000, 1500, 5000)]
+        assert await one.store(log, *groups, committed(5)) == [None] * 5
+        await log.merge(at_once)
+        assert max(map(size_of, zoo.history)) <= TRANSACTION_BYTES_MAX
+
+    play(scenario())
+
+
+def test_a_group_larger_than_a_packet_is_found_again() -> None:
+    """5,000 members are 1.3 MB: chunks first, which nobody sees, and then what points to them."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        log = await one.take()
+        group = large_group(5000)
+        await one.store(log, group)
+        assert len(one.session.server.nodes[TREE.entry(0, 0)].data) < 1000
+        await two.take()
+        assert len((await two.read()).groups["large"].saved.members) == 5000
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("stop_after", range(5))
+def test_a_crash_between_chunks_leaves_what_was_there(stop_after: int) -> None:
+    """And whoever takes over removes what is left, when it merges."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        log = await one.take()
+        await one.store(log, committed(5))
+        begun = 0
+
+        async def crash(what: Sequence[Operation] | str) -> None:
+            nonlocal begun
+            if not isinstance(what, str):
+                if begun == stop_after:
+                    zoo.expire(one.session)
+                begun += 1
+
+        one.session.before = crash
+        with pytest.raises(Exception, match="expired"):
+            await one.store(log, large_group(5000))
+        next_log = await two.take()
+        assert "large" not in (await two.read()).groups
+        assert await offsets(two) == {0: 5}
+        assert await two.store(next_log, committed(6)) == [None]
+        await next_log.merge(at_once)
+        assert await offsets(two) == {0: 6}
+        left = await two.session.children(TREE.chunks(0))
+        assert len(left) == 1, left
+
+    play(scenario())
+
+
+# In doubt.
+
+
+def test_an_answer_that_was_lost_is_found_out() -> None:
+    """The transaction has happened: it is not written twice, and succeeds."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        log = await one.take()
+        one.session.after = lost()
+        assert await one.store(log, committed(5), committed(6)) == [None, None]
+        assert await one.session.children(TREE.log(0)) == [f"{n:020}" for n in range(2)]
+        assert await offsets(one) == {0: 6}
+
+    play(scenario())
+
+
+def test_a_request_that_was_lost_is_sent_again() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        log = await one.take()
+        one.session.before = lost(3)
+        assert await one.store(log, committed(5)) == [None]
+        assert await offsets(one) == {0: 5}
+
+    play(scenario())
+
+
+def test_in_doubt_and_then_deposed() -> None:
+    """It may have been written, and was; it is not answered as if it had been."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        log = await one.take()
+
+        async def lose_and_depose(what: Sequence[Operation] | str) -> None:
+            if not isinstance(what, str):
+                one.session.after = lost(0)
+                await two.take()
+                raise InDoubt("the connection was lost")
+
+        one.session.after = lose_and_depose
+        (told,) = await one.store(log, committed(5))
+        assert isinstance(told, Deposed)
+        assert await offsets(two) == {0: 5}
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", range(8))
+def test_every_transaction_in_doubt(when: str, nth: int) -> None:
+    """Taking over, large entries, merging: each may lose its request or its answer."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        begun = 0
+
+        async def losing(what: Sequence[Operation] | str) -> None:
+            nonlocal begun
+            if not isinstance(what, str):
+                begun += 1
+                if begun == nth + 1:
+                    raise InDoubt("the connection was lost")
+
+        setattr(one.session, when, losing)
+        log = await one.take()
+        assert await one.store(log, committed(5), large_group(5000), committed(6)) == [None] * 3
+        await log.merge(at_once)
+        assert await one.store(log, committed(7)) == [None]
+        assert begun > nth
+        shard = await one.read()
+        assert await offsets(one) == {0: 7}
+        assert len(shard.groups["large"].saved.members) == 5000
+
+    play(scenario())
+
+
+# Merging.
+
+
+def test_merging_keeps_what_counts_and_removes_the_entries() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        log = await one.take()
+        for number in range(100):
+            await one.store(log, committed(number, number % 3))
+            if log.wants_merging:
+                await log.merge(at_once)
+        assert len(await one.session.children(TREE.log(0))) < 64
+        await two.take()
+        assert await offsets(two) == {0: 99, 1: 97, 2: 98}
+
+    play(scenario())
+
+
+def test_random_writes_merges_and_owners() -> None:
+    """What is read is what was acknowledged, through removals, merges and changes of the owner."""
+    chance = random.Random(5)
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        players = [await Player(zoo, n).come() for n in (1, 2)]
+        owner = players[0]
+        log = await owner.take()
+        told: dict[int, int] = {}
+        for step in range(400):
+            partition = chance.randrange(6)
+            what = chance.random()
+            if what < 0.08:
+                owner = chance.choice(players)
+                log = await owner.take()
+            elif what < 0.2:
+                await log.merge(at_once)
+            elif what < 0.4:
+                removal = OffsetRemoved(group_id="g", topic="t", partition=partition)
+                assert await owner.store(log, removal) == [None]
+                told.pop(partition, None)
+            else:
+                assert await owner.store(log, committed(step, partition)) == [None]
+                told[partition] = step
+            assert await offsets(players[1]) == told, step
+
+    play(scenario())
+
+
+def test_who_was_deposed_merges_nothing() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        old = await one.take()
+        await one.store(old, *[committed(n) for n in range(10)])
+        new = await two.take()
+        await two.store(new, committed(77))
+        with pytest.raises(Refused):
+            await old.merge(at_once)
+        assert await offsets(two) == {0: 77}
+
+    play(scenario())
+
+
+# Damage is not passed over.
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        (TREE.entry(0, 1), None),
+        (TREE.entry(0, 1), b"\x00damaged"),
+        (TREE.entry(0, 1), b"\x05\x00\x00\x00\x00"),
+        (TREE.chunk(0, "1-1", 0), None),
+        (TREE.chunk(0, "1-1", 0), b"shorter"),
+        (TREE.state(0), None),
+        (TREE.state(0), b"{"),
+    ],
+)
+def test_what_is_missing_or_damaged_is_said(path: str, content: bytes | None) -> None:
+    async def scenario() -> None:
+        from partage.store.tree import ForeignData
+
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        log = await one.take()
+        await one.store(log, committed(1))
+        await one.store(log, committed(2))
+        await one.store(log, large_group(5000))
+        await one.store(log, committed(3))
+        node = zoo.nodes.pop(path)
+        if content is not None:
+            zoo.nodes[path] = type(node)(data=content, version=9)
+        with pytest.raises((Malformed, ForeignData)):
+            await one.read()
+
+    play(scenario())
+
+
+assert CHUNK_BYTES < TRANSACTION_BYTES_MAX

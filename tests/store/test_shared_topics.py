@@ -1,0 +1,165 @@
+"""Topics that several brokers agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from partage.store.memory import MemoryZooKeeper, lost
+from partage.store.tree import TopicDoc
+from partage.store.zookeeper import Operation
+
+from .zoo import TREE, Player, nothing, play
+
+
+def made(topic_id: str, *brokers: int) -> Callable[[Mapping[str, TopicDoc]], TopicDoc]:
+    return lambda topics: TopicDoc(id=topic_id, brokers=brokers)
+
+
+def test_a_topic_is_known_to_all() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        heard: list[int] = []
+        await two.topics.refresh(lambda: heard.append(1))
+        await one.topics.refresh(nothing)
+        assert await one.topics.put("t", made("aa", 1, 2, 1), "n1")
+        assert heard == [1]
+        await two.topics.refresh(nothing)
+        assert two.topics.topics == {"t": TopicDoc(id="aa", brokers=(1, 2, 1))}
+        assert two.topics.version == one.topics.version
+        assert two.topics.partition_counts() == {1: 2, 2: 1}
+
+    play(scenario())
+
+
+def test_only_what_has_changed_is_read() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        await one.topics.refresh(nothing)
+        for number in range(150):
+            await one.topics.put(f"t{number}", made("aa", 1), f"n{number}")
+        await two.topics.refresh(nothing)
+        await one.topics.put("t7", made("bb", 1), "late")
+        await one.topics.delete("t8", "later")
+        read: list[object] = []
+
+        async def note(what: Sequence[Operation] | str) -> None:
+            read.append(what)
+
+        two.session.before = note
+        await two.topics.refresh(nothing)
+        assert read == [TREE.topics, TREE.topic("t7"), TREE.topic("t8")]
+        assert two.topics.topics == one.topics.topics
+
+    play(scenario())
+
+
+def test_who_has_missed_many_changes_reads_everything() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        await one.topics.refresh(nothing)
+        await one.topics.put("first", made("aa", 1), "n")
+        await two.topics.refresh(nothing)
+        await one.topics.delete("first", "m")
+        for number in range(150):
+            await one.topics.put(f"t{number}", made("aa", 1), f"n{number}")
+        await two.topics.refresh(nothing)
+        assert two.topics.topics == one.topics.topics
+
+    play(scenario())
+
+
+def test_who_decides_has_seen_what_others_decided_before() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        await one.topics.refresh(nothing)
+        await two.topics.refresh(nothing)
+        await one.topics.put("t", made("aa", 1), "n1")
+        seen: list[list[str]] = []
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | None:
+            seen.append(sorted(topics))
+            return None if "t" in topics else TopicDoc(id="bb", brokers=(2,))
+
+        assert not await two.topics.put("t", decide, "n2")
+        assert seen == [[], ["t"]]
+        assert two.topics.topics["t"].id == "aa"
+
+    play(scenario())
+
+
+def test_a_deleted_topic_leaves_a_tombstone_for_each_that_holds_it() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        await one.topics.refresh(nothing)
+        await one.topics.put("t", made("aa", 1, 1, 3), "n1")
+        assert await one.topics.delete("t", "n2")
+        assert not await one.topics.delete("t", "n3")
+        assert await one.topics.tombstones() == ["aa"]
+        assert await two.topics.tombstones() == []
+        await one.topics.bury("aa")
+        await one.topics.bury("aa")
+        assert await one.topics.tombstones() == []
+        assert await one.session.children(TREE.tombstones) == ["aa.3"]
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_changes_in_doubt(when: str, count: int) -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        await one.topics.refresh(nothing)
+        setattr(one.session, when, lost(count))
+        assert await one.topics.put("t", made("aa", 1), "n1")
+        setattr(one.session, when, lost(count))
+        assert await one.topics.put("t", made("aa", 1, 2), "n2")
+        setattr(one.session, when, lost(count))
+        assert await one.topics.delete("t", "n3")
+        await two.topics.refresh(nothing)
+        assert two.topics.topics == {}
+        assert two.topics.version == one.topics.version
+
+    play(scenario())
+
+
+def test_how_far_each_has_come() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        await one.topics.refresh(nothing)
+        await one.topics.put("t", made("aa", 1), "n1")
+        await one.topics.tell_applied()
+        version = one.topics.version
+        assert await one.topics.is_applied_by([1], version)
+        assert not await one.topics.is_applied_by([1, 2], version)
+        await two.topics.refresh(nothing)
+        await two.topics.tell_applied()
+        assert await one.topics.is_applied_by([1, 2], version)
+        zoo.expire(two.session)
+        assert not await one.topics.is_applied_by([1, 2], version)
+
+    play(scenario())
+
+
+def test_what_an_earlier_session_told_does_not_go_with_it() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        await one.topics.refresh(nothing)
+        await one.topics.tell_applied()
+        again = await Player(zoo, 1).come()
+        await again.topics.refresh(nothing)
+        await again.topics.tell_applied()
+        zoo.expire(one.session)
+        assert await again.topics.is_applied_by([1], again.topics.version)
+
+    play(scenario())

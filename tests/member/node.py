@@ -56,6 +56,7 @@ class Node:
                 rebalance_timeout_ms=draw.choice((4_000, 10_000)),
                 request_timeout_ms=5_000,
                 max_poll_interval_ms=draw.choice((8_000, 15_000, None)),
+                metadata_rebalance_delay_ms=draw.choice((0, 0, 1_000)),
             ),
             draw.choice(list(RebalanceProtocol)),
         )

@@ -2,9 +2,11 @@
 
 A line is a command, or a comment; indented below stands all that comes of it. Commands:
 
-    member [eager] [static INSTANCE] [polled] [healthy]     a member; cooperative, dynamic and not
-                                                polled if nothing else is said; the heartbeats of
-                                                one that is healthy go well, and are not shown
+    member [eager] [static INSTANCE] [polled] [healthy] [gathers MS]    a member; cooperative,
+                                                dynamic, not polled, gathering no changes of topics
+                                                if nothing else is said; the heartbeats of one that
+                                                is healthy go well, and are not shown
+    match TOPIC...                              its pattern matches these by now
     subscribe TOPIC...                          poll, polled: somebody polls, and poll returns
     found, not-found [ERROR], lost              what is heard of the coordinator
     join [ERROR] [id=] [generation=] [leader=] [protocol=] [skip]     the answer to JoinGroup
@@ -14,7 +16,7 @@ A line is a command, or a comment; indented below stands all that comes of it. C
     unfit, nonsense WHY                         the same, of the assignment that sync brings next
     outdated PARTITION...                       its leader reads only an older version
     told                                        the listener's callback has returned
-    rejoin WHY, metadata, leave [aloud]         what the user or the shell wants
+    rejoin WHY, metadata [WHY], leave [aloud]    what the user or the shell wants
     tick MS                                     time passes; timers fire at their moment
     stall MS                                    the process stands still
 
@@ -89,6 +91,9 @@ class Story:
                 instance_id=said[said.index("static") + 1] if "static" in said else None,
                 session_timeout_ms=10_000,
                 max_poll_interval_ms=60_000 if "polled" in said else None,
+                metadata_rebalance_delay_ms=(
+                    int(said[said.index("gathers") + 1]) if "gathers" in said else 0
+                ),
             ),
             rebalance_protocol,
         )
@@ -176,6 +181,10 @@ class Story:
 
     def do_subscribe(self, said: list[str]) -> None:
         self.hear(events.Subscribed(at_ms=self.now_ms, topics=frozenset(said)))
+
+    def do_match(self, said: list[str]) -> None:
+        topics = frozenset(said)
+        self.hear(events.Subscribed(at_ms=self.now_ms, topics=topics, by_pattern=True))
 
     def do_poll(self, said: list[str]) -> None:
         self.hear(events.Polled(at_ms=self.now_ms, is_waiting=True))
@@ -290,7 +299,8 @@ class Story:
         self.hear(events.RejoinWanted(at_ms=self.now_ms, reason=" ".join(said)))
 
     def do_metadata(self, said: list[str]) -> None:
-        self.hear(events.MetadataChanged(at_ms=self.now_ms, reason="metadata changed"))
+        reason = " ".join(said) or "metadata changed"
+        self.hear(events.MetadataChanged(at_ms=self.now_ms, reason=reason))
 
     def do_leave(self, said: list[str]) -> None:
         tells = True if "aloud" in said else None

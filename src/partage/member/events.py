@@ -51,9 +51,14 @@ class RejoinWanted(Event, frozen=True, gc=False, kw_only=True):
 
 
 class MetadataChanged(Event, frozen=True, gc=False, kw_only=True):
-    """What the leader made its assignment of is not so any more; only a leader rejoins for it."""
+    """Topics are not what they were; changes may be gathered before the member joins again.
+
+    What the leader made its assignment of has changed, and only a leader joins again for it; unless
+    ``is_own``, for then it is what this member subscribes to.
+    """
 
     reason: str
+    is_own: bool = False
 
 
 class Leave(Event, frozen=True, gc=False, kw_only=True):
@@ -205,9 +210,10 @@ class Released(Event, frozen=True, gc=False, kw_only=True):
 
 
 class Subscribed(Event, frozen=True, gc=False, kw_only=True):
-    """The topics to consume from now on, those that a pattern matches among them."""
+    """The topics to consume from now on; ``by_pattern`` if a pattern matches others by itself."""
 
     topics: frozenset[str]
+    by_pattern: bool = False
 
 
 class Decoded(Event, frozen=True, gc=False, kw_only=True):

@@ -12,7 +12,8 @@
 9. Nothing is delivered that is not owned, or that a callback is about; nothing at all outside a
    generation, or after a whole session without a sign from the coordinator.
 10. Under the eager protocol nothing is owned between JoinGroup and the new assignment.
-11. What the listener is at is owned, unless it is being told that it was lost.
+11. The metadata timer runs exactly while changes are gathered, and only inside the group.
+12. What the listener is at is owned, unless it is being told that it was lost.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def check(member: Member, armed: Armed) -> None:
     session_is_timed(member, armed)
     polls_are_timed(member, armed)
     patience_is_timed(member, armed)
+    gathering_is_timed(member, armed)
     answers_are_awaited(member)
     coordinator_is_sought(member)
     nobody_waits_for_nothing(member)
@@ -75,6 +77,12 @@ def patience_is_timed(member: Member, armed: Armed) -> None:
     assert (Timer.RETRY in armed) == member.link.is_backing_off, f"retry timer, {member.state}"
     is_asking = member.state in PARKED or member.state is MemberState.LEAVING
     assert (Timer.REQUEST in armed) == is_asking, f"request timer, {member.state}"
+
+
+def gathering_is_timed(member: Member, armed: Armed) -> None:
+    """Invariant 11."""
+    assert (Timer.METADATA in armed) == bool(member.gathered), f"gathered: {member.gathered}"
+    assert not member.gathered or member.state in INSIDE, f"gathers, {member.state}"
 
 
 def answers_are_awaited(member: Member) -> None:
@@ -143,7 +151,7 @@ def eager_members_own_nothing_while_joining(ownership: Ownership) -> None:
 
 
 def calls_are_about_owned(ownership: Ownership) -> None:
-    """Invariant 11."""
+    """Invariant 12."""
     told = ownership.told
     if told is not None:
         assert set(told.partitions) <= ownership.owned, f"{told} is not about {ownership.owned}"

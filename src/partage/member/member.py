@@ -41,6 +41,7 @@ class Member:
         self.is_rejoin_wanted = False  # since the metadata was last written
         self.is_wanted = False  # to be in the group, once a leave under way is over
         self.reason = ""  # why it joins (KIP-800)
+        self.gathered: list[str] = []  # changes of topics that it is still to join again for
         self.leave = Leave(at_ms=0, reason="")
         self.was_parked = False  # when the leave began
         self.protocol_names: frozenset[str] = frozenset()
@@ -77,6 +78,7 @@ class Member:
         if before in INSIDE and state not in INSIDE:
             turn.cancel(Timer.POLL)
             self.link.stop_backing_off(turn)
+            self.stop_gathering(turn)
             self.is_rejoin_wanted = False
         self._time_session(turn)
 
@@ -104,7 +106,14 @@ class Member:
         elif self.state is MemberState.WAITING:
             self.become(turn, MemberState.PREPARING)
             self.is_rejoin_wanted = False
+            self.stop_gathering(turn)  # who leads next looks at the topics as they are
             turn.do(Prepare(serial=self.ask(), generation=self.generation))
+
+    def stop_gathering(self, turn: Turn) -> None:
+        """Nothing that has changed needs a join of its own any more."""
+        if self.gathered:
+            self.gathered.clear()
+            turn.cancel(Timer.METADATA)
 
     def want_rejoin(self, turn: Turn, reason: str) -> None:
         """Join again: now, or once what is under way is over."""

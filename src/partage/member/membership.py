@@ -65,6 +65,8 @@ def _timer_fired(member: Member, turn: Turn, event: TimerFired) -> None:
             member.link.is_backing_off = False
         case Timer.REQUEST:
             member.drop_coordinator(turn)
+        case Timer.METADATA:
+            wishes.all_gathered(member, turn)
 
 
 _HANDLERS: dict[type[Event], Callable[[Member, Turn, Any], None]] = {

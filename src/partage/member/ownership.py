@@ -25,6 +25,7 @@ from partage.member.events import (
     Decoded,
     DecodeFailed,
     Event,
+    MetadataChanged,
     Partition,
     Prepared,
     PrepareFailed,
@@ -197,8 +198,13 @@ class Ownership:
         if self.membership.state in _NOT_WANTED:
             self._pass_on(outcome, Start(at_ms=event.at_ms))
         elif changed and not self._is_undescribed:
-            reason = "the subscription has changed"
-            self._pass_on(outcome, RejoinWanted(at_ms=event.at_ms, reason=reason))
+            again: Event
+            if event.by_pattern:
+                reason = "other topics match the pattern"
+                again = MetadataChanged(at_ms=event.at_ms, reason=reason, is_own=True)
+            else:
+                again = RejoinWanted(at_ms=event.at_ms, reason="the subscription has changed")
+            self._pass_on(outcome, again)
 
     @property
     def _is_undescribed(self) -> bool:

@@ -16,6 +16,9 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: How long the group waits for this member to join again. Kafka's consumers take
     #: ``max.poll.interval.ms`` for it, its Connect workers ``rebalance.timeout.ms``.
     rebalance_timeout_ms: int = 300_000
+    #: How long changes of topics are gathered before the member joins again for all of them. Kafka
+    #: has no such option: its consumers join again at once.
+    metadata_rebalance_delay_ms: int = 0
     #: How long a consumer may stay away from ``poll``; None for a member that is not polled.
     max_poll_interval_ms: int | None = None
     request_timeout_ms: int = 30_000

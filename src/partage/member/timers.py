@@ -15,6 +15,7 @@ class Timer(StrEnum):
     POLL = "poll"
     RETRY = "retry"
     REQUEST = "request"
+    METADATA = "metadata"
 
 
 class TimerFacts(msgspec.Struct, frozen=True, gc=False):
@@ -66,5 +67,12 @@ TIMERS: tuple[TimerFacts, ...] = (
         "LeaveGroup is sent",
         "{request_timeout_ms}",
         "the member is out, whatever the coordinator heard",
+    ),
+    TimerFacts(
+        Timer.METADATA,
+        "topics have changed, of what the member leads or what its pattern matches, and nothing "
+        "was gathered before; cancelled when it joins for another reason",
+        "metadata_rebalance_delay_ms; not at all if that is 0",
+        "the member joins again for all that has changed by then",
     ),
 )

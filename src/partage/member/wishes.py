@@ -57,9 +57,24 @@ def rejoin_wanted(member: Member, turn: Turn, event: RejoinWanted) -> None:
 
 
 def metadata_changed(member: Member, turn: Turn, event: MetadataChanged) -> None:
-    """There is a reason to join again, if we lead."""
-    if member.is_leader and member.state in INSIDE:
+    """There is a reason to join again, if we lead or are to subscribe to something else."""
+    if not (member.is_leader or event.is_own) or member.state not in INSIDE:
+        return
+    delay_ms = member.settings.metadata_rebalance_delay_ms
+    if not delay_ms:
         member.want_rejoin(turn, event.reason)
+        return
+    if not member.gathered:
+        turn.arm(Timer.METADATA, delay_ms)
+    if event.reason not in member.gathered:
+        member.gathered.append(event.reason)
+
+
+def all_gathered(member: Member, turn: Turn) -> None:
+    """Join again for all that has changed in a while."""
+    reason = "; ".join(member.gathered)
+    member.gathered.clear()
+    member.want_rejoin(turn, reason)
 
 
 def leave_wanted(member: Member, turn: Turn, event: Leave) -> None:

@@ -184,10 +184,11 @@ def test_patterns_take_in_new_topics(member_of, servers, topic):
     assert one.subscription() == {"t", "t7"}
 
 
-def test_new_partitions_are_shared(member_of, servers, topic):
+@pytest.mark.parametrize("delay_ms", [0, 300])
+def test_new_partitions_are_shared(member_of, servers, topic, delay_ms):
     from confluent_kafka.admin import AdminClient, NewPartitions
 
-    one = member_of()
+    one = member_of(metadata_rebalance_delay_ms=delay_ms)
     one.subscribe([topic])
     until(lambda: shared(one), one)
     admin = AdminClient({"bootstrap.servers": servers})

@@ -111,6 +111,7 @@ class GroupOwner(Owner):
         self._poll_ended_ms = self._told_ms = now_ms()
         self._is_polling = False
         self._is_member = False
+        self._is_subscribing = False  # until the pattern was looked at once
         self._watching = Watching(cluster, self._topics_changed, self._partitions_changed)
         self._protocol = EmbeddedProtocol(
             embedding, cluster, self._coordinator, settings.group_id, self._watching
@@ -128,8 +129,9 @@ class GroupOwner(Owner):
         self._is_member = True
         self._left.clear()
         self._watching.want(topics, pattern)
+        self._is_subscribing = pattern is not None
         if pattern is None:
-            self._topics_changed(topics)
+            self._driver.handle(Subscribed(at_ms=now_ms(), topics=topics))
         self._watching.start()
 
     async def leave(self, reason: str) -> None:
@@ -313,7 +315,8 @@ class GroupOwner(Owner):
     # What has changed.
 
     def _topics_changed(self, topics: frozenset[str]) -> None:
-        self._driver.handle(Subscribed(at_ms=now_ms(), topics=topics))
+        by_itself, self._is_subscribing = not self._is_subscribing, False
+        self._driver.handle(Subscribed(at_ms=now_ms(), topics=topics, by_pattern=by_itself))
 
     def _partitions_changed(self, reason: str) -> None:
         self._driver.handle(MetadataChanged(at_ms=now_ms(), reason=reason))

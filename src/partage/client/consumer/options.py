@@ -34,8 +34,10 @@ IsolationLevel = Literal["read_uncommitted", "read_committed"]
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a consumer of its own has, beside what every client has (`ClientOptions`).
 
-    ``buffer_bytes_max`` bounds what is fetched and not yet handed out, ``unknown_topic_wait_ms``
-    is for how long a topic may be unknown before a poll says so; both are ours.
+    ``metadata_rebalance_delay_ms`` is for how long changes of topics are gathered before this
+    member joins again for them. ``buffer_bytes_max`` bounds what is fetched and not yet handed out,
+    ``unknown_topic_wait_ms`` is for how long a topic may be unknown before a poll says so. All
+    three are ours.
     """
 
     group_id: str | None = None
@@ -44,6 +46,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
+    metadata_rebalance_delay_ms: int = 0
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     partition_assignment_strategy: Any = ("cooperative-sticky",)
@@ -89,6 +92,7 @@ _LEAST: Final = {
     "fetch_max_wait_ms": 0,
     "fetch_min_bytes": 0,
     "metadata_max_age_ms": 0,
+    "metadata_rebalance_delay_ms": 0,
     "retry_backoff_ms": 0,
     "retry_backoff_max_ms": 0,
     "unknown_topic_wait_ms": 0,

@@ -66,6 +66,7 @@ class Place:
             heartbeat_interval_ms=options.heartbeat_interval_ms,
             rebalance_timeout_ms=options.max_poll_interval_ms,
             max_poll_interval_ms=options.max_poll_interval_ms,
+            metadata_rebalance_delay_ms=options.metadata_rebalance_delay_ms,
             request_timeout_ms=client.request_timeout_ms,
             retry_backoff_ms=client.retries.backoff_ms,
             retry_backoff_max_ms=client.retries.backoff_max_ms,

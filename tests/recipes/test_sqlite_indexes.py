@@ -89,6 +89,12 @@ def test_retired_indexes_are_kept_for_a_while_and_not_searched(indexes, tmp_path
     indexes.retire(ONE)
     assert indexes.remove_retired(0) == [ONE]
     assert indexes.copies() == {"flights": [0]}
+    indexes.retire(ZERO)  # though nobody has opened it
+    indexes.retire(ZERO)
+    indexes.retire(ONE)  # nor is there one any more
+    assert indexes.copies() == {"flights": [0]}
+    with pytest.raises(NothingToSearch):
+        search(tmp_path, "one")
     assert sorted(path.name for path in (tmp_path / "a").glob("flights-1*")) == []
     indexes.close()
 
@@ -239,6 +245,7 @@ class TestSearch:
         assert (hit.timestamp, hit.key) == (1000, "k0")
         assert hit.text == '{"dest":"IAH","tail":"N14228"}'
         assert hit.score > 0
+        assert hit.excerpt == hit.text
 
     def test_of_several_members_the_one_that_is_furthest(self, tmp_path):
         other = SqliteIndexes(tmp_path / "b")

@@ -67,6 +67,11 @@ class Cluster:
             raise self.failure(error) from error
 
     @property
+    def properties(self) -> Mapping[str, str]:
+        """What was said about reaching it, in librdkafka's words."""
+        return self._properties
+
+    @property
     def timeout_s(self) -> float:
         """How long a broker may take to answer, in seconds."""
         return self.timeout_ms / 1000

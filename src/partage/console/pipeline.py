@@ -13,6 +13,7 @@ class Pipelines(LazyCommands):
 
     targets: ClassVar[Mapping[str, str]] = {
         "archive": "partage.console.pipeline_archive:app",
+        "index": "partage.console.pipeline_index:app",
     }
 
 

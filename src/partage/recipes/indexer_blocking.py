@@ -48,8 +48,9 @@ _OURS: Final = {
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """What an indexer has done since it began, and what it has.
 
-    ``positions`` are the offsets of the next records, by partition; ``rebuilt`` are partitions
-    whose indexes were of no use any more.
+    ``positions`` are the offsets of the next records, by partition; ``behind`` is how many offsets
+    are left to the end of a run that has one; ``rebuilt`` are partitions whose indexes were of no
+    use any more.
     """
 
     records: int = 0
@@ -57,6 +58,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     rebalances: int = 0
     rebuilt: int = 0
+    behind: int | None = None
     positions: Mapping[TopicPartition, int] = {}
 
 
@@ -141,6 +143,7 @@ class RedundantIndexer:
         """
         self._stops = False
         ends = self._ends() if to_end else None
+        self._note(behind=None)
         while not self._stops:
             records = self._poll()
             for batch in records.batches:
@@ -148,9 +151,11 @@ class RedundantIndexer:
             if not records:
                 self._pass_over()
             self._look_after()
+            if ends is not None:
+                self._note(behind=self._behind(ends))
             if on_progress is not None:
                 on_progress(self._progress)
-            if ends is not None and not records and self._has_reached(ends):
+            if self._progress.behind == 0 and self._is_placed and not records:
                 break
         self._show()
 
@@ -236,11 +241,9 @@ class RedundantIndexer:
         partitions = [p for topic in self._topics for p in self._consumer.partitions_of(topic)]
         return self._consumer.end_offsets(partitions)
 
-    def _has_reached(self, ends: Mapping[TopicPartition, int]) -> bool:
-        return self._is_placed and all(
-            (index.position or 0) >= ends.get(partition, 0)
-            for partition, index in self._held.items()
-        )
+    def _behind(self, ends: Mapping[TopicPartition, int]) -> int:
+        positions = self._positions()
+        return sum(max(0, ends.get(p, 0) - position) for p, position in positions.items())
 
     # What is held.
 
@@ -254,6 +257,7 @@ class RedundantIndexer:
                 self._consumer.seek_to_beginning(partition)
             else:
                 self._consumer.seek(partition, index.position)
+        self._retire_others()
         self._is_placed = True
         self._note(rebalances=self._progress.rebalances + 1, positions=self._positions())
 
@@ -263,6 +267,13 @@ class RedundantIndexer:
             if self._held.pop(partition, None) is not None and not self._is_closing:
                 self._indexes.retire(partition)
         self._note(positions=self._positions())
+
+    def _retire_others(self) -> None:
+        """What was here when the last process ended, and is others' now."""
+        for topic, numbers in self._indexes.copies().items():
+            for number in numbers if topic in self._topics else ():
+                if (partition := TopicPartition(topic, number)) not in self._held:
+                    self._indexes.retire(partition)
 
     def _positions(self) -> dict[TopicPartition, int]:
         return {partition: index.position or 0 for partition, index in self._held.items()}

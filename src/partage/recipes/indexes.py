@@ -69,7 +69,10 @@ class Indexes(ABC):
 
     @abstractmethod
     def retire(self, partition: TopicPartition) -> None:
-        """Others keep this partition now: it is searched no more, and kept for a while."""
+        """Others keep this partition now: it is searched no more, and kept for a while.
+
+        Whether it is open or not; what is retired already stays so.
+        """
 
     @abstractmethod
     def remove(self, partition: TopicPartition) -> None:

@@ -23,7 +23,7 @@ from partage.recipes.sqlite_indexes import (
 )
 
 _SEARCH: Final = """
-SELECT d."offset", d.timestamp, d.key, d.text, -bm25(words)
+SELECT d."offset", d.timestamp, d.key, d.text, -bm25(words), snippet(words, 0, '', '', '…', 24)
 FROM words JOIN documents d ON d."offset" = words.rowid
 WHERE words MATCH ? ORDER BY rank, d."offset" LIMIT ?
 """
@@ -38,7 +38,10 @@ class BadQuery(SearchIndexError, ValueError):  # noqa: N818
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that was found. ``score`` is higher the better it fits (BM25, by partition)."""
+    """A record that was found. ``score`` is higher the better it fits (BM25, by partition).
+
+    ``excerpt`` is the part of its text with most of what was looked for.
+    """
 
     topic: str
     partition: int
@@ -47,6 +50,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None
     text: str
     score: float
+    excerpt: str
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,8 +171,8 @@ def _bad(query: str, error: sqlite3.OperationalError) -> BadQuery | None:
     return None
 
 
-def _hit(partition: TopicPartition, row: tuple[int, int, bytes | None, str, float]) -> Hit:
-    offset, timestamp, key, text, score = row
+def _hit(partition: TopicPartition, row: tuple[int, int, bytes | None, str, float, str]) -> Hit:
+    offset, timestamp, key, text, score, excerpt = row
     return Hit(
         topic=partition.topic,
         partition=partition.partition,
@@ -177,6 +181,7 @@ def _hit(partition: TopicPartition, row: tuple[int, int, bytes | None, str, floa
         key=None if key is None else key.decode(errors="replace"),
         text=text,
         score=score,
+        excerpt=excerpt,
     )
 
 

@@ -241,7 +241,11 @@ class SqliteIndexes(Indexes):
         return index
 
     def retire(self, partition: TopicPartition) -> None:
-        index = self._open.pop(partition)
+        index = self._open.pop(partition, None)
+        if index is None:
+            if self._retired_ms.get(partition, 0) is not None:
+                return  # it is already, or there is none
+            index = SqliteIndex(self.path_of(partition), partition)
         index.retire(_now_ms())
         index.close()
         with self._lock:

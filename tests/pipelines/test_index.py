@@ -1,0 +1,280 @@
+"""The indexer as processes that are killed: n whole replicas again, and each as it says it is."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from console.commands import Commands
+from partage.demo.flights import FLIGHTS, PARTITIONS, records
+from partage.demo.loading import create_topics, load
+
+pytestmark = pytest.mark.timeout(300)
+COUNT = 12_000
+QUICK = {
+    "session.timeout.ms": 3_000,
+    "heartbeat.interval.ms": 100,
+    "fetch.wait.max.ms": 50,
+}
+
+
+@pytest.fixture
+def servers(partage_broker):
+    create_topics(partage_broker.bootstrap_servers, [FLIGHTS])
+    return partage_broker.bootstrap_servers
+
+
+def fill(servers, begin, end):
+    return load(servers, FLIGHTS, itertools.islice(records(FLIGHTS), begin, end), lambda _: None)
+
+
+class Indexer:
+    """``partage pipeline index`` as a process."""
+
+    def __init__(self, servers, directory, *options):
+        self.directory = directory
+        command = [sys.executable, "-m", "partage", "pipeline", "index", "-t", FLIGHTS]
+        command += ["-o", str(directory), "--commit-interval-ms", "200", "--json", *options]
+        for name, value in QUICK.items():
+            command += ["-X", f"{name}={value}"]
+        self._error = (directory.with_suffix(".err")).open("a+")
+        self.process = subprocess.Popen(
+            [*command, "-b", servers],
+            env=os.environ.copy(),
+            stdout=subprocess.PIPE,
+            stderr=self._error,
+            text=True,
+        )
+
+    def kill(self):
+        self.process.kill()
+        self._end()
+
+    def stop(self):
+        """End it as Ctrl-C does; its report."""
+        self.process.send_signal(signal.SIGINT)
+        return self.report()
+
+    def report(self, within_s=60):
+        """What it prints when it ends."""
+        out, _ = self.process.communicate(timeout=within_s)
+        self._error.seek(0)
+        assert self.process.returncode == 0, self._error.read()
+        self._end()
+        return json.loads(out)
+
+    def _end(self):
+        self.process.wait(30)
+        self.process.stdout.close()
+        self._error.close()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.kill()
+        elif not self._error.closed:
+            self._end()
+
+    def positions(self):
+        """How far it is in what it keeps, by partition; what has moved away is left out."""
+        found = {}
+        for path in self.directory.glob("*.index"):
+            row = asked(path, "SELECT partition, coalesce(position, 0), retired_at_ms FROM state")
+            if row and row[0][2] is None:
+                found[row[0][0]] = row[0][1]
+        return found
+
+
+def asked(path: Path, question: str):
+    """What an index answers; nothing while it is being made or taken away."""
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=30)
+    try:
+        return connection.execute(question).fetchall()
+    except sqlite3.OperationalError:
+        return []
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def indexer_of(servers, tmp_path):
+    made = []
+
+    def make(name, *options):
+        made.append(Indexer(servers, tmp_path / name, *options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def ends(servers):
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "-"})
+    try:
+        return {
+            number: consumer.get_watermark_offsets(TopicPartition(FLIGHTS, number), timeout=30)[1]
+            for number in range(PARTITIONS)
+        }
+    finally:
+        consumer.close()
+
+
+def truth(servers):
+    """Every record as another client reads it: texts by partition and offset."""
+    last = ends(servers)
+    found = {number: {} for number in last}
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "-"})
+    consumer.assign([TopicPartition(FLIGHTS, number, 0) for number in last])
+    while sum(map(len, found.values())) < sum(last.values()):
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        found[message.partition()][message.offset()] = message.value().decode()
+    consumer.close()
+    return found
+
+
+def documents(directory, partition):
+    path = directory / f"{FLIGHTS}-{partition}.index"
+    return dict(asked(path, 'SELECT "offset", text FROM documents'))
+
+
+def check_consistent(indexer, true):
+    """Whatever moment it was killed at: its documents are those up to its positions."""
+    for partition, position in indexer.positions().items():
+        held = documents(indexer.directory, partition)
+        assert held == {n: text for n, text in true[partition].items() if n < position}
+
+
+def until(holds, *indexers, within_s=90.0):
+    give_up = time.monotonic() + within_s
+    while not holds():
+        for indexer in indexers:
+            assert indexer.process.poll() is None, indexer.directory.with_suffix(".err").read_text()
+        assert time.monotonic() < give_up, [indexer.positions() for indexer in indexers]
+        time.sleep(0.05)
+
+
+def replicated(last, times, *indexers):
+    """Whether each partition is with so many members, and whole with each of them."""
+    positions = [indexer.positions() for indexer in indexers]
+    count = Counter(partition for its in positions for partition in its)
+    return count == dict.fromkeys(last, times) and all(
+        at == last[partition] for its in positions for partition, at in its.items()
+    )
+
+
+def test_members_are_killed_and_replicas_are_whole_again(servers, indexer_of, tmp_path):
+    a, b, c = (indexer_of(name) for name in "abc")
+    writing = threading.Thread(target=fill, args=(servers, 0, COUNT // 2))
+    writing.start()
+    until(lambda: any(c.positions().values()), a, b, c)
+    c.kill()
+    writing.join()
+    last = ends(servers)
+    until(lambda: replicated(last, 2, a, b), a, b)
+    true = truth(servers)
+    check_consistent(c, true)
+
+    fill(servers, COUNT // 2, COUNT)
+    last, true = ends(servers), truth(servers)
+    assert sum(last.values()) == COUNT
+    c = indexer_of("c")  # with what it had
+    until(lambda: replicated(last, 2, a, b, c), a, b, c)
+    assert sorted(len(each.positions()) for each in (a, b, c)) == [8, 8, 8]
+    a.kill()
+    until(lambda: replicated(last, 2, b, c), b, c)
+    for indexer in (a, b, c):
+        check_consistent(indexer, true)
+    reports = [b.stop(), c.stop()]
+    for report in reports:
+        assert [each["lag"] for each in report["partitions"]] == [0] * PARTITIONS
+        assert sum(each["documents"] for each in report["partitions"]) == COUNT
+        assert report["rebuilt"] == 0
+    assert reports[0]["records"] >= COUNT
+
+    flown = sum('"tailnum":"N14228"' in text for its in true.values() for text in its.values())
+    assert flown > 0
+    for directory in (tmp_path, tmp_path / "b", tmp_path / "c"):
+        found = Commands(servers)("search", directory, "N14228", "-n", COUNT, "--json").json
+        assert len(found["hits"]) == flown
+
+
+def test_killed_in_the_middle_again_and_again_it_ends_with_the_truth(servers, indexer_of):
+    fill(servers, 0, COUNT // 2)
+    last, true = ends(servers), truth(servers)
+    for _ in range(3):
+        indexer = indexer_of("a", "--once", "-X", "fetch.message.max.bytes=20000")
+        before = indexer.positions()
+        until_over = time.monotonic() + 60
+        while indexer.process.poll() is None and indexer.positions() == before:
+            assert time.monotonic() < until_over
+            time.sleep(0.005)
+        indexer.kill()
+        check_consistent(indexer, true)
+    report = indexer_of("a", "--once").report()
+    assert {each["partition"]: each["position"] for each in report["partitions"]} == last
+    for partition in last:
+        assert documents(indexer.directory, partition) == true[partition]
+
+
+class TestCommand:
+    @pytest.fixture
+    def partage(self, servers):
+        return Commands(servers)
+
+    def index(self, partage, directory, *options, code=0):
+        quick = [option for n, v in QUICK.items() for option in ("-X", f"{n}={v}")]
+        arguments = ("-t", FLIGHTS, "-o", directory, "--once", *quick, *options)
+        return partage("pipeline", "index", *arguments, code=code)
+
+    def test_the_report_for_people(self, partage, servers, tmp_path):
+        fill(servers, 0, 100)
+        ran = self.index(partage, tmp_path)
+        assert ran.lines[0].split() == ["TOPIC", "PARTITION", "DOCUMENTS", "POSITION", "LAG"]
+        assert len(ran.lines) == 1 + PARTITIONS
+        assert f"{tmp_path}: 100 documents of 12 partitions; indexed 100 records (" in ran.err
+        assert "; 1 rebalance\n" in ran.err
+        again = self.index(partage, tmp_path, "--json").json
+        assert (again["records"], again["group"], again["replicas"]) == (0, "partage-index", 2)
+
+    def test_what_is_found(self, partage, servers, tmp_path):
+        fill(servers, 0, 1000)
+        self.index(partage, tmp_path / "a")
+        ran = partage("search", tmp_path, '"dest IAH" UA', "--limit", 2)
+        heads = ["TOPIC", "PARTITION", "OFFSET", "TIME", "KEY", "EXCERPT"]
+        assert ran.lines[0].split() == heads
+        assert len(ran.lines) == 3
+        assert '"dest":"IAH"' in ran.lines[1]
+        assert ran.err == "found 2 records; there may be more: --limit\n"
+        found = partage("search", tmp_path, "b6 OR ua", "--fts5", "-n", 5000, "--json").json["hits"]
+        assert {json.loads(hit["text"])["carrier"] for hit in found} == {"B6", "UA"}
+        assert found[0]["score"] >= found[-1]["score"]
+        assert partage("search", tmp_path, "nobody").err == "found 0 records\n"
+        assert partage("search", tmp_path, "iah", "-t", FLIGHTS, "--json").json["hits"]
+
+    def test_what_cannot_be(self, partage, tmp_path):
+        assert "there is no directory" in partage.fails("search", tmp_path / "x", "y")
+        assert "there is no index in" in partage.fails("search", tmp_path, "y")
+        assert "no words" in partage.fails("search", tmp_path, "-", code=2)
+        (tmp_path / "file").touch()
+        ran = self.index(partage, tmp_path / "file", code=1)
+        assert "cannot be a directory" in ran.err
+        ran = partage("pipeline", "index", "-t", "nope", "-o", tmp_path, "--once", code=1)
+        assert ran.err == "error: no such topic: nope\n"
+        ran = self.index(partage, tmp_path, "-X", "auto.offset.reset=latest", code=2)
+        assert "takes no auto_offset_reset" in ran.err
+        ran = self.index(partage, tmp_path, "-X", "heartbeat.interval.ms=4000", code=2)
+        assert "heartbeat_interval_ms=4000: it takes less than session_timeout_ms" in ran.err

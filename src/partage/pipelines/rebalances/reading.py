@@ -1,0 +1,67 @@
+"""The analysis in this process: for histories that one machine reads in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from partage.client.errors import ClientError
+from partage.client.fetching import decoded, fetch_range
+from partage.pipelines.queries import QueryFailed
+from partage.pipelines.rebalances.results import LocalResults
+from partage.pipelines.rebalances.tables import Analysis
+from partage.spark.bounds import BadOption
+from partage.spark.connecting import Connected, connect
+from partage.spark.options import ReadOptions, parse_options
+from partage.spark.planning import OffsetRange, plan_batch
+
+
+def analyse_here(
+    options: Mapping[str, str],
+    groups: Sequence[str],
+    progress: Callable[[int], None] = lambda count: None,
+) -> LocalResults:
+    """Read the topic and analyse it; all groups where none are named.
+
+    ``options`` are those of Spark's batch source, ``progress`` is told how many records are done.
+
+    Raises:
+        QueryFailed: an option is wrong, or the topic cannot be read.
+    """
+    analysis = Analysis()
+    wanted = frozenset(groups)
+    count = 0
+    try:
+        parsed = parse_options(options)
+        connected = connect(parsed.kafka, is_known_to_answer=False)
+        ranges = connected.loop.call(plan_batch(connected.cluster, parsed))
+        for of in ranges:
+            for key, value in _records(connected, of, parsed):
+                group_id = (key or b"").decode(errors="replace")
+                if not wanted or not group_id or group_id in wanted:
+                    analysis.take(group_id, value)
+                count += 1
+            progress(count)
+    except (BadOption, ClientError) as error:
+        raise QueryFailed(str(error)) from None
+    return LocalResults(analysis.tables())
+
+
+def _records(
+    connected: Connected, of: OffsetRange, options: ReadOptions
+) -> Iterator[tuple[bytes | None, bytes | None]]:
+    from partage.client.arrow import ArrowRows, kafka_schema
+
+    fetch = msgspec.structs.replace(
+        options.kafka.fetch,
+        patience_ms=options.poll_timeout_ms,
+        skip_gone=not options.fail_on_data_loss,
+    )
+    rows = ArrowRows(*of.partition, kafka_schema(["key", "value"]))
+    answers = fetch_range(connected.cluster, of.partition, of.from_offset, of.to_offset, fetch)
+    for fetched in connected.loop.pulled(answers):
+        for columns in decoded(fetched, with_headers=False, verify_crc=fetch.verify_crc):
+            batch = rows.batch(columns)
+            for key, value in zip(batch["key"], batch["value"], strict=True):
+                yield key.as_py(), value.as_py()

@@ -1,0 +1,160 @@
+"""What an analysis comes to, for the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from partage.pipelines.rebalances.results import Results
+
+#: So many groups and members are told of; the tables have all.
+LISTED_MAX: Final = 10
+
+
+class CauseTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """All rebalances of one cause, of all groups; times in ms."""
+
+    cause: str
+    episodes: int
+    rebalances: int
+    took_ms: int
+    moved: int
+    stood_still_ms: int
+
+
+class GroupTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """One group; times in ms, ``stood_still_ms`` of all its partitions together."""
+
+    group: str
+    rebalances: int
+    members_max: int
+    moved: int
+    stood_still_ms: int
+    refused_commits: int
+    lag: int | None
+    complete: bool
+
+
+class MemberTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """One member; times in ms."""
+
+    group: str
+    member: str
+    client_id: str
+    stood_still_ms: int
+    waited_ms: int
+    held_up_ms: int
+    gone_by: str | None
+
+
+class RebalancesReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a run.
+
+    ``lost_events`` were dropped by the broker, ``incomplete_groups`` have a history of which a
+    part is missing; ``first`` and ``last`` are the times of the first event and the last.
+    """
+
+    events: int
+    groups: int
+    rebalances: int
+    first: str | None
+    last: str | None
+    causes: list[CauseTotal]
+    most_still_groups: list[GroupTotal]
+    most_still_members: list[MemberTotal]
+    refused_commits: int
+    lost_events: int
+    unreadable_records: int
+    incomplete_groups: int
+    output: str
+    tables: dict[str, int]
+    pictures: list[str]
+
+
+def report_of(
+    results: Results, *, output: str, tables: Mapping[str, int], pictures: Sequence[str]
+) -> RebalancesReport:
+    """Add up."""
+    groups = _rows(results.table("groups"))
+    real = [row for row in groups if row["group_id"]]
+    listed = sorted(real, key=lambda row: (-row["stood_still_ms"], row["group_id"]))[:LISTED_MAX]
+    names = [row["group_id"] for row in listed]
+    lag = last_lag(results.table("lag", names))
+    return RebalancesReport(
+        events=sum(row["events"] for row in real),
+        groups=len(real),
+        rebalances=sum(row["rebalances"] for row in real),
+        first=_time(min((row["first_at"] for row in real), default=None)),
+        last=_time(max((row["last_at"] for row in real), default=None)),
+        causes=causes_of(results),
+        most_still_groups=[
+            GroupTotal(
+                group=row["group_id"],
+                rebalances=row["rebalances"],
+                members_max=row["members_max"],
+                moved=row["moved"],
+                stood_still_ms=row["stood_still_ms"],
+                refused_commits=row["refused_commits"],
+                lag=lag.get(row["group_id"]),
+                complete=row["is_complete"],
+            )
+            for row in listed
+        ],
+        most_still_members=[
+            MemberTotal(
+                group=row["group_id"],
+                member=row["member"],
+                client_id=row["client_id"],
+                stood_still_ms=row["stood_still_ms"],
+                waited_ms=row["waited_ms"],
+                held_up_ms=row["held_up_ms"],
+                gone_by=row["gone_by"],
+            )
+            for row in _rows(results.top("members", "stood_still_ms", LISTED_MAX))
+        ],
+        refused_commits=sum(row["refused_commits"] for row in real),
+        lost_events=sum(row["lost_events"] for row in groups),
+        unreadable_records=sum(row["unreadable"] for row in groups),
+        incomplete_groups=sum(not row["is_complete"] for row in real),
+        output=output,
+        tables=dict(tables),
+        pictures=list(pictures),
+    )
+
+
+def causes_of(results: Results) -> list[CauseTotal]:
+    """Rebalances by cause, of all groups together; the most frequent first."""
+    sums: dict[str, dict[str, int]] = {}
+    for row in _rows(results.table("causes")):
+        del row["group_id"]
+        of = sums.setdefault(row.pop("cause"), dict.fromkeys(row, 0))
+        for name, value in row.items():
+            of[name] += value
+    totals = [CauseTotal(cause=cause, **of) for cause, of in sums.items()]
+    return sorted(totals, key=lambda total: (-total.episodes, -total.rebalances, total.cause))
+
+
+def last_lag(table: pa.Table) -> dict[str, int]:
+    """How far each group was behind when it was last looked at, in records."""
+    last: dict[tuple[str, str, int], tuple[datetime, int]] = {}
+    for row in _rows(table):
+        place = row["group_id"], row["topic"], row["partition"]
+        if place not in last or row["seen_at"] >= last[place][0]:
+            last[place] = row["seen_at"], row["lag"]
+    sums: dict[str, int] = {}
+    for (group_id, _, _), (_, lag) in last.items():
+        sums[group_id] = sums.get(group_id, 0) + lag
+    return sums
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat(timespec="milliseconds")

@@ -1,0 +1,100 @@
+"""An analysis that is done, whoever did it: tables to look into and to write."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partage.pipelines.rebalances.rows import Row
+from partage.pipelines.rebalances.tables import SCHEMAS, TABLES, table_of
+
+_NEW: Final = "tables.new"
+_TABLES: Final = "tables"
+
+
+class Format(StrEnum):
+    """What tables are written as."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+
+
+class AlreadyThere(ValueError):  # noqa: N818 - named after what is wrong
+    """The output has tables already, and may not be overwritten."""
+
+
+class Results(Protocol):
+    """The tables of `tables.TABLES`, by name."""
+
+    def table(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
+        """A table; of some groups only, if they are given."""
+
+    def top(self, name: str, column: str, count_max: int) -> pa.Table:
+        """The rows with the largest values of a column, the largest first."""
+
+    def write(self, directory: Path, kind: Format) -> dict[str, int]:
+        """Write every table into a directory of its own in ``directory``; how many rows each."""
+
+
+class LocalResults:
+    """Tables in this process's memory."""
+
+    def __init__(self, rows: Mapping[str, Iterable[Row]]) -> None:
+        self._tables = {name: table_of(name, of) for name, of in rows.items()}
+
+    def table(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
+        """A table; of some groups only, if they are given."""
+        table = self._tables[name]
+        if groups is None:
+            return table
+        return table.filter(pc.is_in(table["group_id"], pa.array(groups, pa.string())))
+
+    def top(self, name: str, column: str, count_max: int) -> pa.Table:
+        """The rows with the largest values of a column, the largest first."""
+        return self._tables[name].sort_by([(column, "descending")]).slice(0, count_max)
+
+    def write(self, directory: Path, kind: Format) -> dict[str, int]:
+        """Write every table into a directory of its own in ``directory``; how many rows each."""
+        from pyarrow import csv, parquet
+
+        for name, table in self._tables.items():
+            place = directory / name
+            place.mkdir(parents=True)
+            if kind is Format.PARQUET:
+                parquet.write_table(table, place / "part-0.parquet")
+            else:
+                csv.write_csv(table, place / "part-0.csv")
+        return {name: table.num_rows for name, table in self._tables.items()}
+
+
+def check_output(output: Path, *, may_overwrite: bool) -> None:
+    """See that the output can be written, before any work is done.
+
+    Raises:
+        AlreadyThere: it has tables, or is a file.
+        OSError: it cannot be made.
+    """
+    if output.exists() and not output.is_dir():
+        raise AlreadyThere(f"{output} is a file; --output wants a directory")
+    if (output / _TABLES).exists() and not may_overwrite:
+        raise AlreadyThere(
+            f"{output} has the tables of an earlier run: take another --output, or --overwrite"
+        )
+    output.mkdir(parents=True, exist_ok=True)
+
+
+def write(results: Results, output: Path, kind: Format) -> dict[str, int]:
+    """Write the tables; those of an earlier run are there until the new ones are."""
+    new, tables = output / _NEW, output / _TABLES
+    shutil.rmtree(new, ignore_errors=True)
+    rows = results.write(new, kind)
+    shutil.rmtree(tables, ignore_errors=True)
+    new.rename(tables)
+    assert rows.keys() == TABLES.keys() == SCHEMAS.keys()
+    return rows

@@ -1,0 +1,117 @@
+"""The job: read, analyse, write tables, draw pictures, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from partage.pipelines.queries import QueryFailed
+from partage.pipelines.rebalances.report import RebalancesReport, report_of
+from partage.pipelines.rebalances.results import Format, Results, check_output, write
+from partage.store.group_events import TOPIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class RebalancesOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is analysed and where to; ``source`` are more options of Spark's batch source.
+
+    All ``groups`` where none are named, from ``since_ms`` on, in ms since the epoch, or from the
+    first event that is still there. Pictures are drawn of so many groups, those that stood still
+    longest; of none at 0.
+    """
+
+    servers: str
+    output: Path
+    topic: str = TOPIC
+    groups: tuple[str, ...] = ()
+    since_ms: int | None = None
+    kind: Format = Format.PARQUET
+    may_overwrite: bool = False
+    pictures_max: int = 4
+    source: Mapping[str, str] = {}
+
+    def source_options(self) -> dict[str, str]:
+        """The options of the batch source."""
+        options = {
+            **self.source,
+            "kafka.bootstrap.servers": self.servers,
+            "subscribe": self.topic,
+            "columns": "key,value,offset",
+        }
+        if self.since_ms is not None:
+            options["startingTimestamp"] = str(self.since_ms)
+            options["startingOffsetsByTimestampStrategy"] = "latest"
+        return options
+
+
+def rebalances(
+    options: RebalancesOptions,
+    spark: SparkSession | None = None,
+    *,
+    step: Callable[[str], None] = lambda what: None,
+) -> RebalancesReport:
+    """Run the job on Spark, or in this process where there is no session.
+
+    ``step`` is told what is being done.
+
+    Raises:
+        AlreadyThere: the output has tables already, and may not be overwritten.
+        QueryFailed: the topic cannot be read, or there is nothing in it.
+        OSError: the output cannot be written.
+    """
+    check_output(options.output, may_overwrite=options.may_overwrite)
+    step(f"reading {options.topic}")
+    results: Results
+    if spark is None:
+        from partage.pipelines.rebalances.reading import analyse_here
+
+        results = analyse_here(options.source_options(), options.groups)
+    else:
+        from partage.pipelines.rebalances.on_spark import analyse_on_spark
+
+        results = analyse_on_spark(spark, options.source_options(), options.groups)
+    _check_found(results, options)
+    step("writing tables")
+    tables = write(results, options.output, options.kind)
+    step("drawing pictures")
+    pictures = _draw(results, options)
+    return report_of(
+        results, output=str(options.output), tables=tables, pictures=[str(one) for one in pictures]
+    )
+
+
+def _check_found(results: Results, options: RebalancesOptions) -> None:
+    groups = results.table("groups").to_pylist()
+    if any(row["events"] for row in groups):
+        return
+    unreadable = sum(row["unreadable"] for row in groups)
+    if unreadable:
+        raise QueryFailed(
+            f"none of the {unreadable:,} records of {options.topic} is an event of a group; is it "
+            "the right topic?"
+        )
+    of = f" of {', '.join(options.groups)}" if options.groups else ""
+    raise QueryFailed(
+        f"there are no events{of} in {options.topic}: either nothing has happened in the time that "
+        "is asked for, or the broker has partage.group.events.enable=false"
+    )
+
+
+def _draw(results: Results, options: RebalancesOptions) -> list[Path]:
+    """Draw, if that is wanted and can be done."""
+    from importlib.util import find_spec
+
+    directory = options.output / "pictures"
+    if directory.is_dir():
+        for old in directory.glob("*.png"):
+            old.unlink()
+    if not options.pictures_max or find_spec("matplotlib") is None:
+        return []
+    from partage.pipelines.rebalances.pictures import draw
+
+    return draw(results, directory, options.pictures_max)

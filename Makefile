@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _walk.pxi)
 
 .PHONY: setup demo test again check interop bench fuzz pin clean
 
 setup: $(STAMP)
 
-$(STAMP): requirements/dev.txt requirements/flights.txt pyproject.toml src/partage/wire/records/_native.pyx
+$(STAMP): requirements/dev.txt requirements/flights.txt pyproject.toml $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes -r requirements/dev.txt
 	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/flights.txt

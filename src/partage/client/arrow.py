@@ -7,6 +7,7 @@ number, which a partition's rows all share, are made here, once for many batches
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -42,8 +43,11 @@ class ArrowRows:
 
     def __init__(self, topic: str, partition: int, schema: pa.Schema) -> None:
         self._schema = schema
-        self._topic = _Repeated(pa.scalar(topic, pa.string()))
-        self._partition = _Repeated(pa.scalar(partition, pa.int32()))
+        self._row = pa.struct(list(schema))
+        self._no_key = _Repeated(partial(pa.nulls, type=KAFKA_TYPES["key"]))
+        self._no_headers = _Repeated(_no_headers)
+        self._topic = _Repeated(partial(pa.repeat, pa.scalar(topic, pa.string())))
+        self._partition = _Repeated(partial(pa.repeat, pa.scalar(partition, pa.int32())))
         make = self._makers()
         self._make = [make[name] for name in schema.names]
 
@@ -55,43 +59,66 @@ class ArrowRows:
     def batch(self, columns: Columns) -> pa.RecordBatch:
         """One row a record, without a copy of keys and values."""
         arrays = [make(columns) for make in self._make]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if not arrays:
+            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        # By way of a struct: its types are not compared with the schema's once more.
+        rows = pa.Array.from_buffers(self._row, columns.count, [None], 0, children=arrays)
+        return pa.RecordBatch.from_struct_array(rows)
 
     def _makers(self) -> dict[str, Callable[[Columns], pa.Array]]:
         return {
-            "key": lambda c: _binary(c.key, c.count, pa.binary()),
+            "key": lambda c: (
+                self._no_key.times(c.count)
+                if c.key.null_count == c.count
+                else _binary(c.key, c.count, pa.binary())
+            ),
             "value": lambda c: _binary(c.value, c.count, pa.binary()),
             "topic": lambda c: self._topic.times(c.count),
             "partition": lambda c: self._partition.times(c.count),
             "offset": lambda c: _fixed(c.offset, c.count, pa.int64()),
             "timestamp": lambda c: _fixed(c.timestamp_us, c.count, KAFKA_TYPES["timestamp"]),
             "timestampType": lambda c: _fixed(c.timestamp_type, c.count, pa.int32()),
-            "headers": lambda c: _headers(c.headers, c.count),
+            "headers": lambda c: (
+                self._no_headers.times(c.count)
+                if c.headers is not None and not c.headers.count
+                else _headers(c.headers, c.count)
+            ),
         }
 
 
 class _Repeated:
     """One value many times over; shorter columns are slices of the longest one made."""
 
-    def __init__(self, value: pa.Scalar) -> None:
-        self._value = value
-        self._longest = pa.repeat(value, 0)
+    def __init__(self, make: Callable[[int], pa.Array]) -> None:
+        self._make = make
+        self._longest = self._last = make(0)
 
     def times(self, count: int) -> pa.Array:
-        longest = self._longest  # another thread may put its own there meanwhile
+        last, longest = self._last, self._longest  # another thread may put its own there meanwhile
+        if count == len(last):
+            return last
         if count > len(longest):
-            longest = self._longest = pa.repeat(self._value, count)
-        return longest.slice(0, count)
+            longest = self._longest = self._make(count)
+        last = self._last = longest.slice(0, count)
+        return last
 
 
 def _fixed(held: Bytes, count: int, kind: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(held)])
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(held)], null_count=0)
 
 
 def _binary(column: Binary, count: int, kind: pa.DataType) -> pa.Array:
     validity = None if column.validity is None else pa.py_buffer(column.validity)
     buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
     return pa.Array.from_buffers(kind, count, buffers, null_count=column.null_count)
+
+
+def _no_headers(count: int) -> pa.Array:
+    # Not pa.nulls: the buffers of its empty child are as long as its own, and Arrow's stream
+    # sends them whole.
+    buffers = [pa.py_buffer(bytes((count + 7) // 8)), pa.py_buffer(bytes(4 * (count + 1)))]
+    empty = pa.array([], _HEADER)
+    return pa.Array.from_buffers(KAFKA_TYPES["headers"], count, buffers, count, children=[empty])
 
 
 def _headers(column: Headers | None, count: int) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from partage.wire.frames import LENGTH
+from partage.wire.records.decode import unfilled
 
 _SCRATCH: Final = 64 * 1024
 _FIRST_ROOM: Final = 16 * 1024 * 1024  # a fetch of the usual size is received without growing
@@ -57,7 +58,7 @@ class FrameReader:
 
     def _grow(self, full: bytearray) -> None:
         # A new one: the event loop may still hold a view of the old one, which pins its size.
-        self._frame = bytearray(min(2 * len(full), self._size))
+        self._frame = unfilled(min(2 * len(full), self._size))
         self._frame[: len(full)] = full
 
     def _split(self, chunk: memoryview) -> list[bytearray]:
@@ -81,5 +82,5 @@ class FrameReader:
     def _begin(self, size: int, start: memoryview) -> None:
         self._size = size
         self._filled = len(start)
-        self._frame = bytearray(min(size, _FIRST_ROOM))
+        self._frame = unfilled(min(size, _FIRST_ROOM))
         self._frame[: len(start)] = start

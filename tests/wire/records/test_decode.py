@@ -326,3 +326,10 @@ def test_the_door_takes_the_compiled_one_if_it_is_there() -> None:
         assert free.stdout.strip() == "plain"
         assert "_native" in native.stderr
     assert decode.DECODER in ("native", "plain")
+
+
+def test_room_for_what_is_received(decoder: ModuleType) -> None:
+    room = decoder.unfilled(70_000)
+    assert (type(room), len(room)) == (bytearray, 70_000)
+    with pytest.raises(ValueError):  # noqa: PT011 - Python's own words in one of them
+        decoder.unfilled(-1)

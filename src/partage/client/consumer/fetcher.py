@@ -241,7 +241,6 @@ class Fetcher:
                 for one in lookups:
                     self._positions.found(one, found.get(one.lease.partition))
         self._changed()
-        self._again.set()
 
     async def _committed(self, lookups: list[Lookup]) -> dict[TopicPartition, int]:
         return dict(await self._ask_committed([one.lease.partition for one in lookups]))
@@ -271,7 +270,6 @@ class Fetcher:
         finally:
             with self._lock:
                 self._positions.done(fetch)
-            self._again.set()
 
     async def _ask(self, fetch: Fetch) -> FetchResponse:
         first = fetch.wanted[0].lease.partition

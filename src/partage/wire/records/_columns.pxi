@@ -1,5 +1,10 @@
 # Part of _native: records as Arrow columns.
 
+cdef enum:
+    LIKELY_MAX = 16 * 1024 * 1024  # what may be reserved for records that are only expected
+    PAD = 32  # so many bytes may be written behind a column's data, and are of no account
+    SHORT = 256
+
 cdef class Growing:
     """A bytearray that is written through ``at`` and doubled as needed."""
 
@@ -12,9 +17,10 @@ cdef class Growing:
         self.at = PyByteArray_AS_STRING(self.held)
         self.capacity = 0
 
-    cdef int reserve(self, Py_ssize_t size) except -1:
+    cdef int reserve(self, Py_ssize_t size, Py_ssize_t likely) except -1:
+        """Make room for ``size`` bytes, or, if there is none yet, for those that are ``likely``."""
         if size > self.capacity:
-            self.capacity = max(size, 2 * self.capacity)
+            self.capacity = max(size, min(likely, LIKELY_MAX), 2 * self.capacity)
             PyByteArray_Resize(self.held, self.capacity)
             self.at = PyByteArray_AS_STRING(self.held)
         return 0
@@ -34,9 +40,28 @@ cdef struct Cells:
     Py_ssize_t nulls
 
 
-cdef inline void put(Cells* cells, Py_ssize_t row, const uint8_t* at, Py_ssize_t size) noexcept nogil:
+cdef inline void copy(
+    char* to, const uint8_t* at, Py_ssize_t size, Py_ssize_t readable
+) noexcept nogil:
+    """Copy ``size`` of ``readable`` bytes; up to PAD more may be written behind them.
+
+    Whole steps need no call, which for short keys and values costs more than the copy itself.
+    """
+    cdef Py_ssize_t done = 0
+    if size > SHORT or readable - size < PAD:
+        memcpy(to, at, size)
+        return
+    while done < size:
+        memcpy(to + done, at + done, PAD)
+        done += PAD
+
+
+cdef inline void put(
+    Cells* cells, Py_ssize_t row, const uint8_t* at, Py_ssize_t size, const uint8_t* end
+) noexcept nogil:
+    """Add a cell; it can be read up to ``end``, which may be behind its own bytes."""
     if size > 0:
-        memcpy(cells.data + cells.used, at, size)
+        copy(cells.data + cells.used, at, size, end - at)
         cells.used += size
     elif size < 0:
         cells.validity[row >> 3] &= ~(1 << (row & 7))
@@ -53,17 +78,19 @@ cdef class BinaryColumn:
     def __cinit__(self):
         self.validity, self.offsets, self.data = Growing(), Growing(), Growing()
         self.cells.used = self.cells.nulls = 0
-        self.reserve(0, 0)
+        self.reserve(0, 0, 0, 0)
         self.cells.offsets[0] = 0
 
-    cdef int reserve(self, Py_ssize_t rows, Py_ssize_t size) except -1:
+    cdef int reserve(
+        self, Py_ssize_t rows, Py_ssize_t size, Py_ssize_t likely_rows, Py_ssize_t likely_size
+    ) except -1:
         """Make room for ``rows`` and ``size`` bytes of data in all."""
         cdef Py_ssize_t had = self.validity.capacity
-        self.validity.reserve((rows + 7) >> 3)
+        self.validity.reserve((rows + 7) >> 3, (likely_rows + 7) >> 3)
         if self.validity.capacity > had:
             memset(self.validity.at + had, 0xFF, self.validity.capacity - had)
-        self.offsets.reserve(4 * (rows + 1))
-        self.data.reserve(size)
+        self.offsets.reserve(4 * (rows + 1), 4 * (likely_rows + 1))
+        self.data.reserve(size + PAD, likely_size)
         self.cells.validity = self.validity.at
         self.cells.offsets = <int32_t*>self.offsets.at
         self.cells.data = self.data.at
@@ -111,21 +138,28 @@ cdef class ColumnSink(Sink):
         self.offset, self.timestamp, self.timestamp_type = Growing(), Growing(), Growing()
         self.header_offsets = Growing()
         self.rows = self.headers = self.size = 0
+        self.likely = 1
         self.reserve(0, 0)
         if with_headers:
             (<int32_t*>self.header_offsets.at)[0] = 0
         self.mark()
 
     cdef int reserve(self, Py_ssize_t rows, Py_ssize_t size) except -1:
-        """Make room for so many more records, with so many more bytes."""
+        """Make room for so many more records, with so many more bytes.
+
+        What grows does so for what is ``likely`` still to come. Keys only double: most are short.
+        """
+        cdef Py_ssize_t later = self.rows + rows * self.likely
         rows += self.rows
-        self.key.reserve(rows, self.key.cells.used + size)
-        self.value.reserve(rows, self.value.cells.used + size)
-        self.offset.reserve(8 * rows)
-        self.timestamp.reserve(8 * rows)
-        self.timestamp_type.reserve(4 * rows)
+        self.key.reserve(rows, self.key.cells.used + size, later, 0)
+        self.value.reserve(
+            rows, self.value.cells.used + size, later, self.value.cells.used + size * self.likely
+        )
+        self.offset.reserve(8 * rows, 8 * later)
+        self.timestamp.reserve(8 * rows, 8 * later)
+        self.timestamp_type.reserve(4 * rows, 4 * later)
         if self.with_headers:
-            self.header_offsets.reserve(4 * (rows + 1))
+            self.header_offsets.reserve(4 * (rows + 1), 4 * (later + 1))
         return 0
 
     cdef bint take(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
@@ -163,8 +197,8 @@ cdef class ColumnSink(Sink):
                     if not self.take_headers(record.headers, at):
                         raise malformed(batch, index, "has malformed headers")
                 header_offsets[row + 1] = <int32_t>self.headers
-            put(&key, row, record.key, record.key_size)
-            put(&value, row, record.value, record.value_size)
+            put(&key, row, record.key, record.key_size, end)
+            put(&value, row, record.value, record.value_size, end)
             offsets[row] = offset
             timestamps[row] = append_us if append_time else microseconds(
                 saturated_sum(batch.base_timestamp, record.timestamp_delta)
@@ -190,17 +224,19 @@ cdef class ColumnSink(Sink):
         at = read_header_count(at, end, &count)
         if at == NULL:
             return False
-        self.header_key.reserve(self.headers + count, self.header_key.cells.used + (end - at))
-        self.header_value.reserve(self.headers + count, self.header_value.cells.used + (end - at))
+        self.header_key.reserve(self.headers + count, self.header_key.cells.used + (end - at), 0, 0)
+        self.header_value.reserve(
+            self.headers + count, self.header_value.cells.used + (end - at), 0, 0
+        )
         for _ in range(count):
             at = read_header(at, end, &key, &key_size, &value, &value_size)
             if at == NULL:
                 return False
             if is_ascii(key, key_size):
-                put(&self.header_key.cells, self.headers, key, key_size)
+                put(&self.header_key.cells, self.headers, key, key_size, end)
             else:
                 self.take_header_key(key, key_size, end - at)
-            put(&self.header_value.cells, self.headers, value, value_size)
+            put(&self.header_value.cells, self.headers, value, value_size, end)
             self.headers += 1
         return at == end
 
@@ -211,8 +247,9 @@ cdef class ColumnSink(Sink):
         size = PyBytes_GET_SIZE(key)
         if size > INT32_MAX - self.header_key.cells.used - left:
             raise Malformed("header keys are too large for one column")
-        self.header_key.reserve(self.headers + 1, self.header_key.cells.used + size + left)
-        put(&self.header_key.cells, self.headers, <const uint8_t*>PyBytes_AS_STRING(key), size)
+        self.header_key.reserve(self.headers + 1, self.header_key.cells.used + size + left, 0, 0)
+        at = <const uint8_t*>PyBytes_AS_STRING(key)
+        put(&self.header_key.cells, self.headers, at, size, at + size)
         return 0
 
     cdef void mark(self) noexcept:

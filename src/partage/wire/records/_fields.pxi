@@ -15,26 +15,38 @@ cdef inline const uint8_t* read_varint(
 ) noexcept nogil:
     """Position after the zig-zag varint at ``at``; NULL if cut short or wider than ``bits``."""
     cdef uint64_t raw, byte
-    cdef int shift = 7
     if at == end:
         return NULL
     raw = at[0]
     at += 1
     if raw >= 0x80:
-        raw &= 0x7F
-        while True:
-            if at == end:
-                return NULL
-            byte = at[0]
-            at += 1
-            # The last group has room for bits - shift bits, and no other may follow it.
-            if bits - shift < 7 and byte >> (bits - shift):
-                return NULL
-            raw |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
+        if at == end:
+            return NULL
+        byte = at[0]
+        at += 1
+        raw = (raw & 0x7F) | (byte & 0x7F) << 7
+        if byte >= 0x80:
+            at = read_rest(at, end, bits, &raw)
     value[0] = <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+    return at
+
+
+cdef const uint8_t* read_rest(
+    const uint8_t* at, const uint8_t* end, int bits, uint64_t* raw
+) noexcept nogil:
+    """What a varint has beyond two bytes."""
+    cdef uint64_t byte = 0x80
+    cdef int shift = 14
+    while byte >= 0x80:
+        if at == end:
+            return NULL
+        byte = at[0]
+        at += 1
+        # The last group has room for bits - shift bits, and no other may follow it.
+        if bits - shift < 7 and byte >> (bits - shift):
+            return NULL
+        raw[0] |= (byte & 0x7F) << shift
+        shift += 7
     return at
 
 

@@ -9,7 +9,9 @@ from array import array as python_array
 
 from cpython cimport array
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_Append
 from libc.stdint cimport (
@@ -188,6 +190,13 @@ def decode_pairs(blobs, *, verify_crc=True, decompressed_max=DECOMPRESSED_MAX):
     cdef PairSink sink = PairSink()
     walk(blobs, sink, verify_crc, decompressed_max, None)
     return sink.pairs
+
+
+def unfilled(Py_ssize_t size):
+    """See `plain.unfilled`. What was in this memory before is still there."""
+    if size < 0:
+        raise ValueError(f"no room of {size} bytes")
+    return PyByteArray_FromStringAndSize(NULL, size)
 
 
 def check_records(payload, int32_t count):

@@ -8,6 +8,7 @@ cdef class Sink:
     """Takes the records of the batches that a walk comes upon."""
 
     cdef int64_t from_offset, to_offset, next_offset
+    cdef Py_ssize_t likely  # how many batches like this one the buffer has, this one included
 
     cdef bint take(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
         """Take the batch's records, which are the bytes up to ``end``; True to stop the walk."""
@@ -110,7 +111,9 @@ cdef bint walk_blob(
                     raise Malformed(f"record batch at byte {pos} is not sound: count")
             if control:
                 transactions.mark(at, end, &batch)
-            elif sink.take(at, end, &batch):
-                return True
+            else:
+                sink.likely = (size - pos + batch.size - 1) // batch.size
+                if sink.take(at, end, &batch):
+                    return True
         sink.next_offset = max(sink.next_offset, min(batch.next_offset, sink.to_offset))
         pos += batch.size

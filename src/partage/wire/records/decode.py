@@ -23,6 +23,7 @@ try:
         decode_pairs,
         decode_records,
         scan,
+        unfilled,
     )
 
     _found = "native"
@@ -35,6 +36,7 @@ except ImportError:
         decode_pairs,
         decode_records,
         scan,
+        unfilled,
     )
 
     _found = "plain"
@@ -49,4 +51,5 @@ __all__ = [
     "decode_pairs",
     "decode_records",
     "scan",
+    "unfilled",
 ]

@@ -127,6 +127,14 @@ def decode_pairs(
     return list(zip(rows.keys, rows.values, strict=True))
 
 
+def unfilled(size: int) -> bytearray:
+    """Room for so many bytes, all of which are to be received into it.
+
+    What it holds until then is of no account: filling it with zeros first is what is saved.
+    """
+    return bytearray(size)
+
+
 def check_records(payload: Buffer, count: int) -> None:
     """Make sure that ``payload`` is ``count`` records with offset deltas from 0 on.
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from partage.client import LoopThread
 from partage.testing import ThreadedBroker
 
 
@@ -34,6 +39,10 @@ class Kafka:
         """Give a topic more partitions."""
         self._admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
 
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        self._admin.delete_topics([topic])[topic].result(30)
+
     def produce(self, topic: str, records: list[dict], **config: object) -> None:
         """Records as ``Producer.produce`` takes them; all are acknowledged."""
         producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 20, **config})
@@ -47,6 +56,26 @@ class Kafka:
             producer.produce(topic, on_delivery=told, **record)
         assert producer.flush(30) == 0
         assert failures == []
+
+    def protocol(self, group: str) -> str:
+        """The assignor that a group has agreed on."""
+        found = self._admin.describe_consumer_groups([group])[group].result(30)
+        return found.partition_assignor
+
+    @contextmanager
+    def standing_still(self, loop: LoopThread) -> Iterator[None]:
+        """A client's loop does nothing meanwhile, as if its process were stopped."""
+        goes_on = threading.Event()
+
+        async def stand_still() -> None:
+            goes_on.wait()
+
+        future = loop.submit(stand_still())
+        try:
+            yield
+        finally:
+            goes_on.set()
+            future.result(30)
 
     def cut(self, topic: str, before: int, partition: int = 0) -> None:
         """Delete the records before an offset."""

@@ -1,34 +1,43 @@
 """``spark.readStream.format("partage")``, in Spark: a query as a member of a group."""
 
-import time
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from .watching import PATIENCE_S, committed, described, filled, produce, until
+
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
-PATIENCE_S = 60
-
-
-def until(true, what=""):
-    """Wait until something is so; what it was in the end."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := true()):
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
-        time.sleep(0.05)
-    return found
 
 
 class Query:
     """A streaming query that collects its rows, batch by batch."""
 
     def __init__(self, frame, checkpoint, **trigger):
-        self.rows = []
+        self.batches = []
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+        self.is_to_fail = False
         writer = frame.writeStream.foreachBatch(self._take)
         writer = writer.option("checkpointLocation", str(checkpoint))
         self.query = (writer.trigger(**trigger) if trigger else writer).start()
 
     def _take(self, frame, batch_id):
-        self.rows += [tuple(row) for row in frame.collect()]
+        if rows := [tuple(row) for row in frame.collect()]:
+            self.batches.append(sorted(rows))
+            self.may_go_on.wait()
+            if self.is_to_fail:
+                raise RuntimeError("this batch was to fail")
+
+    @property
+    def rows(self):
+        return [row for batch in self.batches for row in batch]
 
     def has(self, count):
         """Wait for so many rows; all of them, in order."""
@@ -38,8 +47,13 @@ class Query:
                 raise self.query.exception()
             return len(self.rows) >= count
 
-        until(come, f"{len(self.rows)} rows of {count}")
+        until(come, f"{count} rows")
         return sorted(self.rows)
+
+    def done(self):
+        """Wait for the query to end by itself."""
+        assert self.query.awaitTermination(PATIENCE_S)
+        return self
 
 
 @pytest.fixture
@@ -57,34 +71,120 @@ def stream(spark, kafka, tmp_path):
 
     yield start
     for one in queries:
+        one.may_go_on.set()
         one.query.stop()
 
 
-def filled(kafka, partitions=4, count=100):
-    """A topic with records spread evenly, and what a query should get of it."""
-    topic = kafka.topic(partitions)
-    kafka.produce(topic, [{"value": b"%d" % n, "partition": n % partitions} for n in range(count)])
-    return topic, sorted((n % partitions, n // partitions) for n in range(count))
+def sources(spark):
+    """The source processes of a session's queries."""
+    jvm = spark.sparkContext._gateway.jvm.java.lang.ProcessHandle.current().pid()
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with suppress(OSError):
+                parent = Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()[1]
+                command = Path(f"/proc/{entry}/cmdline").read_text()
+                if int(parent) == jvm and "python_streaming_source_runner" in command:
+                    found.append(int(entry))
+    return found
 
 
-def committed(kafka, group, topic, partitions):
-    """What a group has committed, as another client sees it; None where nothing is."""
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-    from confluent_kafka.admin import AdminClient
+def grouped(topic, **options):
+    """Options of a query in a group named after its topic, which reads it from its beginning."""
+    return {"subscribe": topic, "kafka__group__id": topic, "startingOffsets": "earliest"} | options
 
-    admin = AdminClient({"bootstrap.servers": kafka.servers})
-    wanted = [TopicPartition(topic, n) for n in range(partitions)]
-    asked = [ConsumerGroupTopicPartitions(group, wanted)]
-    found = admin.list_consumer_group_offsets(asked)[group].result(30).topic_partitions
-    return [None if at.offset < 0 else at.offset for at in sorted(found, key=lambda p: p.partition)]
+
+NOW = {"availableNow": True}
+PARTAGE = (sys.executable, "-m", "partage")
 
 
 def test_a_query_reads_as_a_member_and_commits_what_is_done(stream, kafka):
     topic, truth = filled(kafka)
-    group = {"kafka__group__id": topic, "startingOffsets": "earliest"}
-    query = stream(subscribe=topic, **group)
+    query = stream(**grouped(topic))
     assert query.has(100) == truth
     until(lambda: committed(kafka, topic, topic, 4) == [25] * 4)
     kafka.produce(topic, [{"value": b"x", "partition": 2}] * 3)
     assert query.has(103) == sorted([*truth, (2, 25), (2, 26), (2, 27)])
     until(lambda: committed(kafka, topic, topic, 4) == [25, 25, 28, 25])
+    query.query.processAllAvailable()
+    source = query.query.lastProgress.sources[0]
+    end, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
+    assert list(described(kafka, topic)) == [end["member"]] == [latest["member"]]
+    assert end["generation"] == latest["generation"] > 0
+    assert end["ranges"][topic] == {"0": [25, 25], "1": [25, 25], "2": [25, 28], "3": [25, 25]}
+    assert end["lag"] == {topic: dict.fromkeys("0123", 0)}
+    query.may_go_on.clear()
+    produce(kafka, topic, 4, 7)
+    query.has(131)  # in a batch that is under way, so that the group lags
+    lags = subprocess.run(
+        [*PARTAGE, "groups", "describe", "--group", topic, "--bootstrap-server", kafka.servers],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert [line.split()[3:6] for line in lags[1:]] == [
+        [str(at), str(at + 7), "7"] for at in (25, 25, 28, 25)
+    ]
+    query.may_go_on.set()
+
+
+def test_queries_share_and_take_over_while_the_others_run_on(stream, kafka):
+    """Cooperative: who stays keeps what stays; nothing is left out, nothing comes twice."""
+    topic, truth = filled(kafka)
+    one = stream("one", **grouped(topic))
+    assert one.has(100) == truth
+    two = stream("two", **grouped(topic))
+
+    def shared():
+        return sorted(map(len, described(kafka, topic).values())) == [2, 2]
+
+    until(shared, "two members with two partitions each")
+    produce(kafka, topic, 4, 5)
+    until(lambda: len(one.rows) + len(two.rows) == 120)
+    assert {p for p, _ in two.rows}.isdisjoint(p for p, _ in one.rows[100:])
+    assert len({p for p, _ in two.rows}) == 2
+    two.query.processAllAvailable()
+    two.query.stop()  # which is a SIGTERM to its source: no session has to expire
+    until(lambda: list(map(len, described(kafka, topic).values())) == [4])
+    produce(kafka, topic, 4, 5)
+    until(lambda: len(one.rows) + len(two.rows) == 140)
+    assert sorted(one.rows + two.rows) == [(p, o) for p in range(4) for o in range(35)]
+
+
+def test_a_killed_source_is_replaced_and_its_batch_run_again_as_it_was(stream, kafka, spark):
+    topic, _ = filled(kafka)
+    options = grouped(topic, kafka__group__instance__id="i")
+    query = stream(**options)
+    query.query.processAllAvailable()
+    query.is_to_fail = True
+    query.may_go_on.clear()
+    produce(kafka, topic, 4, 5)
+    query.has(120)
+    produce(kafka, topic, 4, 5)
+    (pid,) = sources(spark)
+    os.kill(pid, signal.SIGKILL)
+    query.may_go_on.set()
+    until(lambda: query.query.exception() is not None)
+    again = stream(**options)  # from the same checkpoint, as the same static member
+    again.has(40)
+    assert again.batches[0] == query.batches[1]
+    assert sorted(query.batches[0] + again.rows) == [(p, o) for p in range(4) for o in range(35)]
+    until(lambda: committed(kafka, topic, topic, 4) == [35] * 4)
+
+
+def test_available_now_reads_what_there_is_in_batches_ends_and_leaves(stream, kafka):
+    topic, truth = filled(kafka)
+    options = grouped(topic, maxOffsetsPerTrigger="40")
+    first = stream(trigger=NOW, **options).done()
+    assert sorted(first.rows) == truth
+    assert [len(batch) for batch in first.batches] == [40, 40, 20]
+    assert committed(kafka, topic, topic, 4) == [25] * 4
+    until(lambda: described(kafka, topic) == {})
+    produce(kafka, topic, 4)
+    assert sorted(stream(trigger=NOW, **options).done().rows) == [(p, 25) for p in range(4)]
+
+
+def test_what_is_wrong_ends_the_query_and_says_why(stream, kafka):
+    query = stream(subscribe="nowhere", kafka__group__id="g")
+    story = str(until(query.query.exception))
+    assert "there is no topic 'nowhere'" in story

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from partage.bridge.embedding import PROTOCOL_TYPE, Embedding
@@ -24,7 +24,6 @@ from partage.member.outcome import Call
 from partage.member.settings import MemberSettings
 from partage.spark.group_options import GroupOptions
 from partage.spark.options import Assign, Subscribe, SubscribePattern, Wanted
-from partage.spark.planning import wanted_partitions
 from partage.spark.stream.planner import Tenure
 
 log = logging.getLogger(__name__)
@@ -76,6 +75,11 @@ class Holding(ABC):
         """Member and generation; "" and -1 outside a group."""
         return "", -1
 
+    @property
+    def is_in(self) -> bool:
+        """Whether the first assignment has come, be it empty."""
+        return True
+
     async def change(self, timeout_s: float) -> None:
         """Wait until what is held may have changed, no longer than that."""
         self._changed.clear()
@@ -92,10 +96,9 @@ class Holding(ABC):
 class Everything(Holding):
     """All that the options name, outside any group; new partitions are found by looking."""
 
-    def __init__(self, cluster: Cluster, wanted: Wanted) -> None:
+    def __init__(self, look: Callable[[], Awaitable[Iterable[TopicPartition]]]) -> None:
         super().__init__()
-        self._cluster = cluster
-        self._wanted = wanted
+        self._look = look
         self._partitions: Tenures = {}
         self._looked_s: float | None = None
 
@@ -109,8 +112,7 @@ class Everything(Holding):
     async def tenures(self) -> Tenures:
         now_s = asyncio.get_running_loop().time()
         if self._looked_s is None or now_s - self._looked_s >= _LOOKED_EVERY_S:
-            found = await wanted_partitions(self._cluster, self._wanted)
-            self._partitions = dict.fromkeys(found, 0)
+            self._partitions = dict.fromkeys(await self._look(), 0)
             self._looked_s = now_s
         return self._partitions
 
@@ -178,7 +180,7 @@ class Share(Holding):
             log.warning("group %s: %s", self._group_id, error)
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        found = await self._owner.committed_offsets(partitions)
+        found = await self._owner.committed_offsets(partitions) if partitions else {}
         return {partition: at.offset for partition, at in found.items()}
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
@@ -221,6 +223,10 @@ class Share(Holding):
     def identity(self) -> tuple[str, int]:
         identity = self._owner.identity
         return ("", -1) if identity is None else (identity.member_id, identity.generation)
+
+    @property
+    def is_in(self) -> bool:
+        return self._owner.identity is not None
 
     async def leave(self) -> None:
         self._is_left = True

@@ -7,6 +7,7 @@ is made, and travels to the executors without its stream.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 #: Longer than a member takes to leave, and short enough for whoever waits for the query to end.
 _STOP_PATIENCE_S: Final = 4.0
+_CLOSING_S: Final = 0.01
 
 Offset = dict[str, Any]
 
@@ -135,11 +137,21 @@ class Running:
             leaving.result(_STOP_PATIENCE_S)
         except Exception as error:  # the query ends all the same
             log.info("the group was not told that the query has ended: %r", error)
+        self.end()
+
+    def end(self) -> None:
+        """Drop the connections, end the thread."""
+        self.loop.call(_closed(self.cluster))
         self.loop.stop()
 
 
 async def _made(cluster: Cluster, options: ReadOptions) -> Stream:
     return Stream(cluster, options)
+
+
+async def _closed(cluster: Cluster) -> None:
+    cluster.close()
+    await asyncio.sleep(_CLOSING_S)  # transports close in a later turn of the loop
 
 
 def _on_sigterm(stop: Callable[[], None]) -> None:

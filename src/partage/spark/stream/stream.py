@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from partage.client.cluster import Cluster
-from partage.client.errors import RecordsGone
+from partage.client.errors import ClientError, RecordsGone
 from partage.client.offsets import EARLIEST, LATEST
 from partage.client.topics import TopicPartition
 from partage.spark.options import ReadOptions
-from partage.spark.planning import OffsetRange, split, wanted_partitions
+from partage.spark.planning import OffsetRange, split
 from partage.spark.stream.holding import Everything, Holding, Share
 from partage.spark.stream.offset import StreamOffset, Whose, check_whose, nested, read, written
 from partage.spark.stream.planner import Planner
@@ -26,13 +26,18 @@ from partage.spark.stream.topics import Topics
 
 log = logging.getLogger(__name__)
 
-#: How long a query that begins waits for its place in the group, and for partitions in it.
+#: How long a query that begins waits for its place in the group, and, if it is to end by itself,
+#: for partitions.
 _JOIN_PATIENCE_S: Final = 30.0
 _HANDOVER_PATIENCE_S: Final = 10.0
-#: An idle query looks for records this often, or less often where looking takes long.
+#: A query looks for records this often, the longer it is idle the less often, and less often too
+#: where looking takes long.
 _LOOK_EVERY_S: Final = 0.05
+_LOOK_SELDOM_S: Final = 0.25
+_LOOK_GROWTH: Final = 1.2
 _LOOK_SHARE: Final = 20
 _GIVE_UP_ATTEMPTS: Final = 3
+_TENDED_EVERY_S: Final = 1.0
 
 Ends = dict[TopicPartition, int]
 
@@ -51,15 +56,19 @@ class Stream:
         self._targets: Ends | None = None
         self._ends: Ends = {}
         self._refused = 0
+        self._calm_s = _LOOK_EVERY_S
+        self._boundary = asyncio.Lock()
+        #: The end of the last batch while none is under way.
+        self._idle_at: StreamOffset | None = None
+        self._tending: asyncio.Task[None] | None = None
 
     # What Spark asks.
 
     async def prepare_available_now(self) -> None:
         """Read to where the topics end now, and no further. Waits until there is a share."""
         holding = await self._open()
-        partitions = await wanted_partitions(self._cluster, self._options.wanted)
-        self._targets = await self._topics.find(partitions, LATEST)
-        if not await _holds_something(holding, _HANDOVER_PATIENCE_S):
+        self._targets = await self._topics.find(await self._topics.wanted(), LATEST)
+        if not await _until(holding, lambda: bool(holding.owned), _HANDOVER_PATIENCE_S):
             log.warning("the other members of the group have all partitions; there is none to read")
 
     async def latest(self, kept: dict[str, Any], pace: Pace) -> dict[str, Any]:
@@ -73,9 +82,16 @@ class Stream:
         """
         is_first = self._holding is None
         holding = await self._open()
-        start = await self._topics.start(self._read(kept))
-        if is_first:
-            await _holds_something(holding, _JOIN_PATIENCE_S)
+        async with self._boundary:
+            start = await self._topics.start(self._read(kept))
+            if is_first:  # Spark runs a first batch in any case: let there be something in it
+                await _until(holding, lambda: holding.is_in, _JOIN_PATIENCE_S)
+            end = await self._next(holding, start, pace)
+            self._idle_at = start if end is None else None
+        return kept if end is None else written(end)
+
+    async def _next(self, holding: Holding, start: StreamOffset, pace: Pace) -> StreamOffset | None:
+        """The next batch, None if there is nothing for one before the wait is over."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._options.kafka.fetch.max_wait_ms / 1000
         while True:
@@ -87,18 +103,21 @@ class Stream:
                 await self._pass_over_gone()
                 self._planner.holds(await holding.tenures())
                 if self._is_due(ends, pace, now_ms):
+                    self._calm_s = _LOOK_EVERY_S
                     whose = self._whose(holding)
                     marks = self._topics.marks
-                    return written(self._planner.plan(ends, pace, now_ms, whose, marks))
+                    return self._planner.plan(ends, pace, now_ms, whose, marks)
             left_s = deadline_s - loop.time()
             if left_s <= 0 or self._targets is not None:
-                return kept
-            wait_s = max(_LOOK_EVERY_S, _LOOK_SHARE * (loop.time() - began_s))
+                return None
+            wait_s = max(self._calm_s, _LOOK_SHARE * (loop.time() - began_s))
+            self._calm_s = min(self._calm_s * _LOOK_GROWTH, _LOOK_SELDOM_S)
             await holding.change(min(wait_s, left_s))
 
     async def partitions(self, kept: Mapping[str, Any]) -> list[OffsetRange]:
         """What the batch that ends in ``kept`` reads: the same whenever it is asked for."""
         await self._open()
+        self._idle_at = None
         return split(
             self._read(kept).to_read,
             self._options.partitions_min,
@@ -116,6 +135,8 @@ class Stream:
 
     async def stop(self) -> None:
         """Leave the group. What is under way is not committed."""
+        if self._tending is not None:
+            self._tending.cancel()
         if self._holding is not None:
             await self._holding.leave()
 
@@ -126,11 +147,12 @@ class Stream:
             if self._holding is None:
                 await self._topics.begin()
                 if self._group.group_id is None:
-                    holding: Holding = Everything(self._cluster, self._options.wanted)
+                    holding: Holding = Everything(self._topics.wanted)
                 else:
                     holding = Share(self._cluster, self._options.wanted, self._group)
                 await holding.begin()
                 self._holding = holding
+                self._tending = asyncio.get_running_loop().create_task(self._tend(holding))
             return self._holding
 
     def _read(self, kept: Mapping[str, Any]) -> StreamOffset:
@@ -163,6 +185,19 @@ class Stream:
         if await self._place(holding):
             await self._commit(holding)
 
+    async def _tend(self, holding: Holding) -> None:
+        """Between two triggers without a batch, let nobody wait for the next one."""
+        while True:
+            await holding.change(_TENDED_EVERY_S)
+            if self._idle_at is None or not holding.to_give_up:
+                continue
+            async with self._boundary:
+                if self._idle_at is not None:
+                    try:
+                        await self._at_boundary(holding, self._idle_at)
+                    except ClientError as error:  # the next trigger will raise it
+                        log.info("between two triggers: %s", error)
+
     async def _commit(self, holding: Holding) -> bool:
         """Whether the group knows all that is done."""
         due = self._planner.due()
@@ -182,7 +217,7 @@ class Stream:
         new = self._planner.unplaced
         if not new:
             return False
-        committed = await holding.committed(new)
+        committed = await holding.committed([p for p in new if p.topic not in self._topics.anew])
         unknown = [p for p in new if p not in committed and not self._planner.is_known(p)]
         otherwise = await self._topics.beginnings(unknown)
         for partition in new:
@@ -230,12 +265,15 @@ class Stream:
                 self._planner.moved(partition, last)
 
 
-async def _holds_something(holding: Holding, patience_s: float) -> bool:
+async def _until(holding: Holding, is_so: Callable[[], bool], patience_s: float) -> bool:
+    """Wait until something is so; whether it is. Raises what ends the query."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + patience_s
-    while not await holding.tenures():
+    await holding.tenures()
+    while not is_so():
         left_s = deadline_s - loop.time()
         if left_s <= 0:
             return False
         await holding.change(min(left_s, 0.2))
+        await holding.tenures()
     return True

@@ -20,6 +20,7 @@ from partage.spark.options import (
     ReadOptions,
     Subscribe,
     SubscribePattern,
+    Wanted,
     check_named,
     named_partitions,
 )
@@ -44,6 +45,8 @@ class Topics:
         self._policy = retry_policy(cluster, options)
         #: The topics that are read, as of the last look.
         self.marks: dict[str, TopicMark] = {}
+        #: Topics that were made anew since the checkpoint: what is committed is of the old ones.
+        self.anew: set[str] = set()
         self._known: Mapping[str, int] | None = None
         self._gone: dict[str, float] = {}
         self._complained: set[str] = set()
@@ -74,6 +77,7 @@ class Topics:
         }
         for name in anew:
             self._made_anew(name)
+        self.anew |= anew
         ranges = {p: r for p, r in kept.ranges.items() if p.topic not in anew}
         return msgspec.structs.replace(kept, ranges=ranges) if anew else kept
 
@@ -105,6 +109,31 @@ class Topics:
                 return any(partition.topic == topic for partition in partitions)
 
     # What there is.
+
+    async def wanted(self) -> list[TopicPartition]:
+        """The partitions that the options name, of the topics that are still there.
+
+        Raises:
+            TopicGone: a topic was deleted, unless failOnDataLoss is false.
+        """
+        while True:
+            wanted = self._still_there()
+            if wanted is None:
+                return []
+            try:
+                return await wanted_partitions(self._cluster, wanted)
+            except UnknownTopic as error:
+                self._deleted(error.topic)
+
+    def _still_there(self) -> Wanted | None:
+        match self._options.wanted:
+            case Subscribe(topics=topics):
+                left = tuple(topic for topic in topics if not self._is_gone(topic))
+                return Subscribe(left) if left else None
+            case Assign(partitions=partitions):
+                stay = tuple(p for p in partitions if not self._is_gone(p.topic))
+                return Assign(stay) if stay else None
+        return self._options.wanted
 
     async def refresh(self) -> set[str]:
         """Look anew at the topics that are read; those that were made anew meanwhile."""
@@ -165,7 +194,7 @@ class Topics:
         """
         known = self._known or {}
         left = [p for p in partitions if not self._is_gone(p.topic)]
-        old = [p for p in left if p.partition < known.get(p.topic, 0)]
+        old = [p for p in left if p.partition < known.get(p.topic, 0) and p.topic not in self.anew]
         new = [p for p in left if p not in set(old)]
         bound = self._options.starting or Latest()
         return {

@@ -1,0 +1,179 @@
+"""Queries that share a group, as a model: whatever happens, nothing is left out.
+
+Queries are planners with a checkpoint each; the group is who owns what, its generation, and what
+is committed. Queries plan, finish, lose what they have, crash and come back, in any order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from partage.client import TopicPartition
+from partage.spark.stream.offset import INITIAL, StreamOffset, Whose, read, written
+from partage.spark.stream.planner import Planner
+from partage.spark.stream.sharing import Pace
+
+PARTITIONS = [TopicPartition("t", n) for n in range(3)]
+queries = st.integers(0, 2)
+
+
+class Query:
+    """One query: its checkpoint outlives its process."""
+
+    def __init__(self):
+        self.kept = written(INITIAL)  # the end of the last batch that is written
+        self.logged = None  # the end of a batch that is under way
+        self.start_anew()
+
+    def start_anew(self):
+        self.planner = Planner()
+        self.owned = {}  # by partition: its tenure
+        self.to_give_up = set()
+        self.knows_generation = False
+
+
+class Sharing(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.ends = dict.fromkeys(PARTITIONS, 0)
+        self.committed = {}
+        self.queries = [Query() for _ in range(3)]
+        self.rows = Counter()  # how often each record was written
+        self.tenure = 0
+        self.was_unclean = False
+
+    @initialize()
+    def begin(self):
+        for partition in PARTITIONS:
+            self.give(partition, 0)
+
+    def owner(self, partition):
+        return next((q for q in self.queries if partition in q.owned), None)
+
+    def give(self, partition, to):
+        self.tenure += 1
+        self.queries[to].owned[partition] = self.tenure
+
+    # The world.
+
+    @rule(partition=st.sampled_from(PARTITIONS), count=st.integers(1, 5))
+    def records_come(self, partition, count):
+        self.ends[partition] += count
+
+    @rule(partition=st.sampled_from(PARTITIONS), to=queries)
+    def a_rebalance_wants_to_move(self, partition, to):
+        """Cooperative: the owner keeps it until it gives it up between two batches."""
+        owner = self.owner(partition)
+        if owner is None:
+            self.give(partition, to)
+        else:
+            owner.to_give_up.add(partition)
+
+    @rule(partition=st.sampled_from(PARTITIONS), to=queries)
+    def a_member_is_thrown_out(self, partition, to):
+        """It stood still for a session: others have what it had, and it may come back."""
+        owner = self.owner(partition)
+        if owner is not None:
+            self.was_unclean = True
+            for each in list(owner.owned):
+                del owner.owned[each]
+                self.give(each, to)
+            owner.to_give_up.clear()
+
+    # Queries.
+
+    @rule(which=queries, limit=st.none() | st.integers(1, 4))
+    def a_query_plans(self, which, limit):
+        """latestOffset: what was under way is written."""
+        query = self.queries[which]
+        if query.logged is not None:
+            self.a_batch_is_written(query)
+        planner = query.planner
+        planner.done(read(query.kept))
+        planner.holds(query.owned)
+        self.commit(planner)
+        for partition in query.to_give_up & query.owned.keys():
+            del query.owned[partition]
+        query.to_give_up.clear()
+        planner.holds(query.owned)
+        for partition in planner.unplaced:
+            planner.place(partition, self.committed.get(partition), 0)
+        self.commit(planner)
+        ends = {partition: self.ends[partition] for partition in query.owned}
+        if planner.is_due(ends, Pace(), 0):
+            end = planner.plan(ends, Pace(records_max=limit), 0, Whose(), {})
+            assert limit is None or sum(one.size for one in end.to_read) <= limit
+            query.logged = written(end)
+
+    def commit(self, planner):
+        due = planner.due()
+        for partition, offset in due.items():
+            assert offset > self.committed.get(partition, -1), "the group would go back"
+            self.committed[partition] = offset
+        planner.committed(due)
+
+    def a_batch_is_written(self, query):
+        end: StreamOffset = read(query.logged)
+        for partition, first, last in end.to_read:
+            assert 0 <= first < last <= self.ends[partition]
+            self.rows.update((partition, offset) for offset in range(first, last))
+        query.kept, query.logged = query.logged, None
+
+    @rule(which=queries)
+    def a_batch_fails_halfway(self, which):
+        """Its rows are written, in part or all; Spark does not know, and runs it again."""
+        query = self.queries[which]
+        if query.logged is not None:
+            self.was_unclean = True
+            for partition, first, last in read(query.logged).to_read:
+                self.rows.update((partition, offset) for offset in range(first, last))
+
+    @rule(which=queries)
+    def a_query_is_killed_and_comes_back(self, which):
+        query = self.queries[which]
+        self.was_unclean = self.was_unclean or query.logged is not None
+        owned = list(query.owned)
+        query.start_anew()
+        for partition in owned:
+            self.give(partition, which)
+
+    @rule(which=queries, to=queries)
+    def a_query_leaves(self, which, to):
+        """Its checkpoint stays; a batch under way is run again when it comes back."""
+        query = self.queries[which]
+        self.was_unclean = True  # what it wrote last may not be committed
+        owned = list(query.owned)
+        query.start_anew()
+        for partition in owned:
+            self.give(partition, to)
+
+    # What must hold.
+
+    @invariant()
+    def what_is_committed_is_written(self):
+        for partition, offset in self.committed.items():
+            assert offset <= self.ends[partition]
+            missing = [o for o in range(offset) if not self.rows[partition, o]]
+            assert not missing, f"{partition}: {missing} of {offset} were left out"
+
+    @invariant()
+    def nothing_is_doubled_where_all_went_well(self):
+        if not self.was_unclean:
+            assert all(times == 1 for times in self.rows.values())
+
+    def teardown(self):
+        """Left alone, whoever owns a partition reads it to its end."""
+        for which in [0, 1, 2, 0, 1, 2]:
+            self.a_query_plans(which, None)
+        for partition in PARTITIONS:
+            if self.owner(partition) is not None:
+                assert self.committed.get(partition, 0) == self.ends[partition]
+        self.what_is_committed_is_written()
+
+
+Sharing.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestSharing = Sharing.TestCase

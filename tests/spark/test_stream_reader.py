@@ -1,0 +1,457 @@
+"""The streaming source on a real broker, driven as Spark drives it; no Spark."""
+
+import logging
+import time
+
+import pytest
+
+from partage.client import ClientError, RecordsGone, UnknownTopic
+from partage.client.errors import BrokersUnreachable
+from partage.client.group.errors import MemberFailed
+from partage.spark.bounds import BadOption
+from partage.spark.stream.offset import BadCheckpoint
+from partage.spark.stream.topics import TopicGone
+from partage.sync import Consumer, Membership
+
+from .driven import Driven
+from .watching import committed, described, filled, produce, until
+
+
+@pytest.fixture
+def query(kafka, monkeypatch):
+    monkeypatch.setattr("partage.spark.stream.reader._on_sigterm", lambda stop: None)
+    made = []
+
+    def make(servers=None, **options):
+        made.append(one := Driven(servers or kafka.servers, **options))
+        return one
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+def grouped(topic, **options):
+    """Options of a query in a group named after its topic, which reads it from its beginning."""
+    return {"subscribe": topic, "kafka__group__id": topic, "startingOffsets": "earliest"} | options
+
+
+class TestGroups:
+    def test_a_batch_is_committed_by_the_next_call_and_not_before(self, query, kafka):
+        topic, truth = filled(kafka, 2, 10)
+        one = query(**grouped(topic))
+        assert one.batch() == truth
+        assert committed(kafka, topic, topic, 2) == [0, 0]
+        assert one.batch() == []
+        assert committed(kafka, topic, topic, 2) == [5, 5]
+
+    def test_partitions_are_given_up_between_batches_only(self, query, kafka):
+        topic, truth = filled(kafka, 4, 40)
+        one, two = query(**grouped(topic)), query(**grouped(topic))
+        assert one.batch() == truth
+        until(lambda: two.batch() == [] and len(described(kafka, topic)) == 2)
+        assert sorted(map(len, described(kafka, topic).values())) == [0, 2]
+        assert two.plan() is None  # what it is to get is still at work
+        one.plan()  # the batch is over
+        until(lambda: (two.plan(), sorted(map(len, described(kafka, topic).values())))[1] == [2, 2])
+        produce(kafka, topic, 4)
+        rows = []
+        until(lambda: len(rows.extend(one.batch() + two.batch()) or rows) >= 4)
+        assert sorted(rows) == [(p, 10) for p in range(4)]
+
+    def test_an_idle_query_lets_go_without_being_asked(self, query, kafka):
+        """With a trigger once in an hour, and no batch under way, nobody waits for the hour."""
+        topic, truth = filled(kafka, 2, 10)
+        one = query(**grouped(topic))
+        assert one.all() == truth
+        two = query(**grouped(topic))
+        until(lambda: (two.plan(), sorted(map(len, described(kafka, topic).values())))[1] == [1, 1])
+
+    def test_who_leaves_is_not_waited_for(self, query, kafka):
+        topic, truth = filled(kafka, 2, 10)
+        one = query(**grouped(topic))
+        assert one.all() == truth
+        one.stop()
+        assert described(kafka, topic) == {}
+        produce(kafka, topic, 2)
+        assert query(**grouped(topic)).all() == [(0, 5), (1, 5)]
+
+    def test_who_is_killed_is_found_out_and_runs_its_batch_again(self, query, kafka):
+        topic, truth = filled(kafka, 2, 10)
+        hasty = {"kafka__session__timeout__ms": "1000", "kafka__heartbeat__interval__ms": "200"}
+        one = query(**grouped(topic, **hasty))
+        assert one.batch() == truth
+        one.kill()
+        produce(kafka, topic, 2)
+        two = query(**grouped(topic, **hasty))
+        rows = []
+        until(lambda: rows.extend(two.batch()) or len(rows) >= 12)
+        assert sorted(rows) == sorted([*truth, (0, 5), (1, 5)])  # it was never committed
+        one.start()
+        assert one.read() == truth  # what was under way, whoever has its partitions now
+        assert two.all() == []
+        assert committed(kafka, topic, topic, 2) == [6, 6]
+        until(lambda: one.plan() is None and len(described(kafka, topic)) == 2)
+        assert committed(kafka, topic, topic, 2) == [6, 6]  # and not back to 5
+
+    def test_a_member_that_was_thrown_out_goes_on_and_moves_nothing_back(self, query, kafka):
+        topic, truth = filled(kafka, 2, 10)
+        hasty = {"kafka__session__timeout__ms": "1000", "kafka__heartbeat__interval__ms": "200"}
+        one = query(**grouped(topic, **hasty))
+        assert one.batch() == truth
+        with kafka.standing_still(one.reader._running.loop):
+            two = query(**grouped(topic))
+            rows = []
+            until(lambda: rows.extend(two.batch()) or len(rows) >= 10)
+            produce(kafka, topic, 2)
+            until(lambda: rows.extend(two.batch()) or len(rows) >= 12)
+            assert two.plan() is None
+        assert committed(kafka, topic, topic, 2) == [6, 6]
+        until(
+            lambda: (
+                one.plan(),
+                two.plan(),
+                sorted(map(len, described(kafka, topic).values())) == [1, 1],
+            )[2]
+        )
+        assert committed(kafka, topic, topic, 2) == [6, 6]
+        produce(kafka, topic, 2)
+        rows = []
+        until(lambda: rows.extend(one.batch() + two.batch()) or len(rows) >= 2)
+        assert sorted(rows) == [(0, 6), (1, 6)]
+
+    def test_what_is_committed_comes_before_starting_offsets(self, query, kafka):
+        topic, _ = filled(kafka, 2, 10)
+        with Consumer(kafka.servers, group_id=topic) as consumer:
+            consumer.assign([(topic, 0), (topic, 1)])
+            consumer.commit({(topic, 0): 3})
+        assert query(**grouped(topic)).all() == [(0, 3), (0, 4), *((1, n) for n in range(5))]
+
+    def test_what_nobody_has_begun_is_begun_once(self, query, kafka):
+        """With ``latest``: records that come while a partition changes hands are not left out."""
+        topic, _ = filled(kafka, 1, 5)
+        options = {"subscribe": topic, "kafka__group__id": topic}
+        one = query(**options)
+        assert one.all() == []
+        assert committed(kafka, topic, topic, 1) == [5]
+        one.stop()
+        produce(kafka, topic, 1)
+        assert query(**options).all() == [(0, 5)]
+
+    def test_new_partitions_are_read_from_their_beginning(self, query, kafka):
+        topic, _ = filled(kafka, 1, 5)
+        options = {"subscribe": topic, "kafka__group__id": topic}
+        one = query(kafka__metadata__max__age__ms="100", **options)
+        assert one.all() == []
+        kafka.widen(topic, 2)
+        produce(kafka, topic, 2)
+        rows = []
+        until(lambda: rows.extend(one.batch()) or len(rows) >= 2)
+        assert sorted(rows) == [(0, 5), (1, 0)]
+
+    def test_a_pattern_takes_in_new_topics(self, query, kafka):
+        topic, truth = filled(kafka, 1, 5)
+        options = {"subscribePattern": f"{topic}(x.*)?", "startingOffsets": "earliest"}
+        one = query(kafka__metadata__max__age__ms="100", kafka__group__id=topic, **options)
+        assert one.all() == truth
+        kafka.create(f"{topic}x")
+        produce(kafka, f"{topic}x", 1)
+        assert until(one.batch) == [(0, 0)]
+
+    def test_assigned_partitions_are_committed_without_a_membership(self, query, kafka):
+        topic, truth = filled(kafka)
+        options = grouped(topic, assign=f'{{"{topic}": [1, 3]}}')
+        del options["subscribe"]
+        one = query(**options)
+        assert one.all() == [row for row in truth if row[0] in (1, 3)]
+        assert described(kafka, topic) == {}
+        assert committed(kafka, topic, topic, 4) == [None, 25, None, 25]
+
+    @pytest.mark.parametrize(
+        ("strategy", "protocol"),
+        [
+            ("range", "range"),
+            ("org.apache.kafka.clients.consumer.RoundRobinAssignor", "roundrobin"),
+            ("weighted, cooperative-sticky", "weighted"),
+            ("partage.assignors:ConsistentHashing", "consistent-hashing"),
+        ],
+    )
+    def test_any_assignor(self, query, kafka, strategy, protocol):
+        topic, truth = filled(kafka, 12, 24)
+        options = grouped(topic, kafka__partition__assignment__strategy=strategy)
+        one, two = query(**options), query(**options)
+        assert one.all() == truth
+        until(
+            lambda: (
+                one.plan(),
+                two.plan(),
+                [bool(owned) for owned in described(kafka, topic).values()] == [True, True],
+            )[2]
+        )
+        assert kafka.protocol(topic) == protocol
+
+    def test_a_static_member_comes_back_to_what_it_had(self, query, kafka):
+        topic, truth = filled(kafka, 2, 10)
+        options = grouped(topic, kafka__group__instance__id="i")
+        one = query(**options)
+        assert one.all() == truth
+        (before,) = described(kafka, topic).items()
+        one.stop()
+        assert described(kafka, topic) == dict([before])  # it left without a word (KIP-345)
+        two = query(**options)
+        assert two.all() == []
+        generation = one.checkpoint[-1]["generation"]
+        produce(kafka, topic, 2)
+        assert two.all() == [(0, 5), (1, 5)]
+        assert two.checkpoint[-1]["generation"] == generation  # nobody had to rebalance
+
+    def test_the_broker_may_be_away_for_a_while(self, query):
+        from partage.testing import BrokerProcess
+
+        with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as broker:
+            from .conftest import Kafka
+
+            there = Kafka(broker.bootstrap_servers)
+            topic, truth = filled(there, 2, 10)
+            one = query(broker.bootstrap_servers, **grouped(topic))
+            assert one.batch() == truth
+            broker.kill()
+            broker.start()
+            produce(there, topic, 2)
+            assert until(one.batch) == [(0, 5), (1, 5)]
+            until(lambda: one.plan() is None and committed(there, topic, topic, 2) == [6, 6])
+
+
+class TestTriggers:
+    def test_no_more_than_may_be(self, query, kafka):
+        topic, _ = filled(kafka, 4, 100)
+        kafka.produce(topic, [{"value": b"x", "partition": 0}] * 100)
+        one = query(**grouped(topic, maxOffsetsPerTrigger="40"))
+        rows = one.batch()
+        assert [sum(p == n for p, _ in rows) for n in range(4)] == [25, 5, 5, 5]
+        assert one.checkpoint[-1]["lag"] == {topic: {"0": 100, "1": 20, "2": 20, "3": 20}}
+        assert len(one.batch(one.everything())) == 160
+
+    def test_not_before_there_is_enough(self, query, kafka):
+        topic, truth = filled(kafka, 2, 10)
+        options = grouped(topic, minOffsetsPerTrigger="4", maxTriggerDelay="1h")
+        one = query(**options)
+        assert one.batch() == truth  # the first batch waits for nothing
+        produce(kafka, topic, 1, 3)
+        assert one.batch() == []
+        assert committed(kafka, topic, topic, 2) == [5, 5]
+        produce(kafka, topic, 1, 1)
+        assert one.batch() == [(0, n) for n in range(5, 9)]
+        produce(kafka, topic, 1)
+        one.stop()
+        again = query(checkpoint=one.checkpoint, **options)
+        assert again.available_now() == [(0, 9)]  # there will be no more
+
+    def test_no_longer_than_it_may_take(self, query, kafka):
+        topic, truth = filled(kafka, 2, 10)
+        one = query(**grouped(topic, minOffsetsPerTrigger="4", maxTriggerDelay="300ms"))
+        assert one.batch() == truth
+        produce(kafka, topic, 1)
+        assert until(one.batch) == [(0, 5)]
+
+    def test_available_now_ends_where_the_topics_ended(self, query, kafka):
+        topic, truth = filled(kafka, 2, 10)
+        one = query(**grouped(topic, maxOffsetsPerTrigger="4"))
+        one.reader.prepareForTriggerAvailableNow()
+        produce(kafka, topic, 2)
+        assert sorted(one.all()) == truth
+        assert committed(kafka, topic, topic, 2) == [5, 5]
+
+    def test_an_idle_call_waits_and_can_be_interrupted(self, query, kafka):
+        topic, truth = filled(kafka, 2, 10)
+        one = query(**grouped(topic, kafka__fetch__max__wait__ms="300"))
+        assert one.all() == truth
+        began = time.monotonic()
+        assert one.plan() is None
+        assert time.monotonic() - began >= 0.25
+
+
+class TestOutsideAnyGroup:
+    def test_everything_is_read_by_everybody(self, query, kafka):
+        topic, truth = filled(kafka, 2, 10)
+        options = {"subscribe": topic, "startingOffsets": "earliest", "minPartitions": "6"}
+        one, two = query(**options), query(**options)
+        assert one.all() == two.all() == truth
+        produce(kafka, topic, 2)
+        again = query(checkpoint=one.checkpoint, **options)
+        assert again.all() == [(0, 5), (1, 5)]
+        kafka.widen(topic, 3)
+        produce(kafka, topic, 3)
+        rows = []
+        until(lambda: rows.extend(again.batch()) or len(rows) >= 3)
+        assert sorted(rows) == [(0, 6), (1, 6), (2, 0)]
+
+    def test_where_a_query_begins(self, query, kafka):
+        topic = kafka.topic(2)
+        records = [{"value": b"x", "partition": n % 2, "timestamp": 1000 + n} for n in range(10)]
+        kafka.produce(topic, records)
+
+        def rows(**options):
+            return query(subscribe=topic, **options).all()
+
+        assert rows() == []
+        starting = f'{{"{topic}": {{"0": 3, "1": -1}}}}'
+        assert rows(startingOffsets=starting) == [(0, 3), (0, 4)]
+        assert rows(startingTimestamp="1007") == [(0, 4), (1, 3), (1, 4)]
+        with pytest.raises(BadOption, match="no record of"):
+            rows(startingTimestamp="5000")
+        strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+        assert rows(startingTimestamp="1009", **strategy) == [(1, 4)]
+        with pytest.raises(BadOption, match="starting offsets must name exactly"):
+            rows(startingOffsets=f'{{"{topic}": {{"0": 3}}}}')
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("options", "story"),
+        [
+            ({"endingOffsets": "latest"}, "endingOffsets is for batch reads"),
+            ({"kafka__session__timeout__ms": "9"}, "heartbeat.interval.ms=3000 must be less"),
+            ({"kafka__session__timeout__ms": "9000"}, "kafka.group.id is missing"),
+            ({"kafka__group__instance__id": "i"}, "names a member of a group; which"),
+            ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "is more than max"),
+            ({"maxTriggerDelay": "soon"}, "takes a time such as 15m"),
+            ({"kafka__partition__assignment__strategy": "rnage"}, "did you mean range"),
+            ({"kafka__partition__assignment__strategy": "x:Y"}, "cannot be imported"),
+            ({"kafka__partition__assignment__strategy": "json:loads"}, "no class of assignors"),
+            ({"kafka__partition__assignment__strategy": "range,range"}, "two assignors"),
+            ({"kafka__group__id": " "}, "kafka.group.id is empty"),
+        ],
+    )
+    def test_options(self, query, options, story):
+        with pytest.raises(BadOption, match=story):
+            query("h:1", subscribe="t", **options)
+
+    def test_a_checkpoint_of_another_group_topic_or_cluster(self, query, kafka):
+        topic, truth = filled(kafka, 1, 3)
+        one = query(**grouped(topic))
+        assert one.all() == truth
+        kept = one.checkpoint
+        with pytest.raises(BadCheckpoint, match="this one is in group 'another'"):
+            query(checkpoint=kept, **grouped(topic, kafka__group__id="another")).all()
+        elsewhere = kafka.topic()
+        with pytest.raises(BadCheckpoint, match=f"is of topics {topic}, none of which"):
+            query(checkpoint=kept, **grouped(topic, subscribe=elsewhere)).all()
+        moved = [{**kept[-1], "cluster": "another"}]
+        with pytest.raises(BadCheckpoint, match="is of another cluster"):
+            query(checkpoint=moved, **grouped(topic)).all()
+        with pytest.raises(BadCheckpoint, match="is of another cluster"):
+            query(checkpoint=[{}, *moved], **grouped(topic)).read()
+
+    def test_a_topic_less_is_said_and_borne(self, query, kafka, caplog):
+        topic, _ = filled(kafka, 1, 3)
+        other, _ = filled(kafka, 1, 3)
+        one = query(**grouped(topic, subscribe=f"{topic},{other}"))
+        one.all()
+        one.stop()
+        produce(kafka, topic, 1)
+        with caplog.at_level(logging.WARNING):
+            again = query(checkpoint=one.checkpoint, **grouped(topic))
+            assert again.all() == [(0, 3)]
+        assert f"the checkpoint is of topics that are not read now: ['{other}']" in caplog.text
+
+    def test_a_group_of_another_kind(self, query, kafka):
+        topic, _ = filled(kafka, 1, 3)
+        with (
+            Membership(kafka.servers, topic, "crew", {}),
+            pytest.raises(MemberFailed, match="INCONSISTENT_GROUP_PROTOCOL"),
+        ):
+            query(**grouped(topic)).all()
+
+    def test_a_member_of_the_same_name(self, query, kafka):
+        topic, _ = filled(kafka, 1, 3)
+        options = grouped(
+            topic, kafka__group__instance__id="i", kafka__heartbeat__interval__ms="100"
+        )
+        one = query(**options)
+        one.all()
+        query(**options).all()
+
+        def is_told():
+            with pytest.raises(MemberFailed, match="FENCED_INSTANCE_ID"):
+                until(lambda: one.plan() is not None)
+            return True
+
+        assert is_told()
+
+    def test_no_broker_and_no_topic(self, query):
+        with pytest.raises(BrokersUnreachable, match=r"127\.0\.0\.1:1: Connection refused"):
+            query("127.0.0.1:1", subscribe="t", kafka__group__id="g").all()
+
+    def test_no_topic(self, query, kafka):
+        for options in ({}, {"kafka__group__id": "g"}):
+            with pytest.raises(UnknownTopic, match="there is no topic 'nowhere'"):
+                query(subscribe="nowhere", **options).all()
+
+    @pytest.mark.parametrize("in_group", [True, False])
+    def test_records_that_are_gone(self, query, kafka, caplog, in_group):
+        topic, truth = filled(kafka, 1, 10)
+        options = grouped(topic)
+        if not in_group:
+            del options["kafka__group__id"]
+        one = query(**options)
+        assert one.all() == truth
+        produce(kafka, topic, 1, 10)
+        kafka.cut(topic, 15)
+        with pytest.raises(RecordsGone, match=f"offset 10 of {topic}-0 is deleted"):
+            one.plan()
+        one.stop()
+        with caplog.at_level(logging.WARNING):
+            again = query(checkpoint=one.checkpoint, failOnDataLoss="false", **options)
+            assert again.all() == [(0, o) for o in range(15, 20)]
+        assert "failOnDataLoss=false, so it is passed over" in caplog.text
+
+    def test_records_that_go_between_plan_and_replay(self, query, kafka):
+        topic, _ = filled(kafka, 1, 10)
+        one = query(**grouped(topic))
+        one.plan()
+        kafka.cut(topic, 4)
+        with pytest.raises(RecordsGone, match="offset 0 of"):
+            one.read()
+        again = query(checkpoint=one.checkpoint, failOnDataLoss="false", **grouped(topic))
+        assert again.read() == [(0, o) for o in range(4, 10)]
+
+    @pytest.mark.parametrize("in_group", [True, False])
+    def test_a_topic_that_is_deleted(self, query, kafka, caplog, in_group):
+        topic, truth = filled(kafka, 1, 3)
+        stays, _ = filled(kafka, 1, 3)
+        options = grouped(topic, subscribe=f"{topic},{stays}")
+        if not in_group:
+            del options["kafka__group__id"]
+        one = query(**options)
+        two = query(
+            failOnDataLoss="false",
+            **(options | {"kafka__group__id": stays} if in_group else options),
+        )
+        assert one.all() == two.all() == sorted(truth * 2)
+        kafka.delete(topic)
+        produce(kafka, stays, 1)
+        with pytest.raises(TopicGone, match=f"'{topic}' was deleted while the query read it"):
+            until(lambda: one.plan() and False)
+        with caplog.at_level(logging.WARNING):
+            assert until(two.batch) == [(0, 3)]
+        assert "Going on without it" in caplog.text
+
+    @pytest.mark.parametrize("in_group", [True, False])
+    def test_a_topic_that_is_made_anew(self, query, kafka, in_group):
+        topic, truth = filled(kafka, 1, 10)
+        options = grouped(topic)
+        if not in_group:
+            del options["kafka__group__id"]
+        one, two = query(**options), query(failOnDataLoss="false", **options)
+        assert one.all() == truth
+        one.stop()
+        kafka.delete(topic)
+        kafka.create(topic)
+        produce(kafka, topic, 1, 15)
+        again = query(checkpoint=one.checkpoint, **options)
+        with pytest.raises(ClientError, match=f"topic '{topic}' was deleted and made anew"):
+            again.all()
+        again.stop()
+        two.checkpoint = one.checkpoint
+        assert two.all() == [(0, o) for o in range(15)]

@@ -1,0 +1,49 @@
+"""What tests of streaming queries see of a group and its topics, through another client."""
+
+import time
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+PATIENCE_S = 60
+
+
+def until(true, what=""):
+    """Wait until something is so; what it was in the end."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := true()):
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
+        time.sleep(0.05)
+    return found
+
+
+def filled(kafka, partitions=4, count=100):
+    """A topic with records spread evenly, and what a query should get of it."""
+    topic = kafka.topic(partitions)
+    kafka.produce(topic, [{"value": b"%d" % n, "partition": n % partitions} for n in range(count)])
+    return topic, sorted((n % partitions, n // partitions) for n in range(count))
+
+
+def committed(kafka, group, topic, partitions):
+    """What a group has committed, as another client sees it; None where nothing is."""
+    admin = AdminClient({"bootstrap.servers": kafka.servers})
+    wanted = [TopicPartition(topic, n) for n in range(partitions)]
+    asked = [ConsumerGroupTopicPartitions(group, wanted)]
+    found = admin.list_consumer_group_offsets(asked)[group].result(30).topic_partitions
+    return [None if at.offset < 0 else at.offset for at in sorted(found, key=lambda p: p.partition)]
+
+
+def described(kafka, group):
+    """The group as another client sees it: its members' partitions, by member id."""
+    admin = AdminClient({"bootstrap.servers": kafka.servers})
+    found = admin.describe_consumer_groups([group])[group].result(30)
+    return {
+        member.member_id: sorted(p.partition for p in member.assignment.topic_partitions)
+        for member in found.members
+    }
+
+
+def produce(kafka, topic, partitions, count=1):
+    """The same number of new records in each partition."""
+    records = [{"value": b"x", "partition": n} for n in range(partitions) for _ in range(count)]
+    kafka.produce(topic, records)

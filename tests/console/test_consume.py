@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import signal
+import time
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer as Librdkafka
+
+from partage.sync import Consumer
 
 from .commands import Commands, records
 
@@ -145,7 +151,10 @@ def test_a_group_without_from_beginning_starts_at_the_end(
     assert partage("consume", "-t", flights, "--group", name, "--exit").lines == []
 
 
-def test_ctrl_c_commits_and_leaves_the_group(partage: Commands, flights: str, name: str) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_signals_commit_and_leave_the_group(
+    partage: Commands, flights: str, name: str, stop: signal.Signals
+) -> None:
     process = partage.start("consume", "-t", flights, "--group", name, "--from-beginning")
     with process:
         assert process.stdout is not None
@@ -153,14 +162,86 @@ def test_ctrl_c_commits_and_leaves_the_group(partage: Commands, flights: str, na
         assert sorted(seen) == ["null", "v0", "v1", "v2", "v3", "v4"]
         described = partage("groups", "describe", "--group", name, "--json").json["groups"][0]
         assert (described["state"], len(described["members"])) == ("Stable", 1)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        process.send_signal(stop)
+        assert process.wait(30) == 0
         assert process.stderr is not None
         told = process.stderr.read()
     assert told == f"consumed 6 records (20 bytes) from {flights}: stopped\n"
     after = partage("groups", "describe", "--group", name, "--json").json["groups"][0]
     assert (after["state"], after["members"], after["total_lag"]) == ("Empty", [], 0)
     assert {each["partition"]: each["current_offset"] for each in after["offsets"]} == {0: 5, 1: 1}
+
+
+def test_a_group_shows_records_as_without_one(partage: Commands, flights: str, name: str) -> None:
+    """Whichever client reads: keys, headers, times, nulls."""
+    for number, options in enumerate([["--json"], ["-f", "%t %p %o %T %h %k/%K %s/%S\n"]]):
+        group = ["--group", f"{name}-{number}", "--from-beginning"]
+        alone = partage("consume", "-t", flights, "-e", *options).lines
+        shared = partage("consume", "-t", flights, "-e", *group, *options).lines
+        assert sorted(shared) == sorted(alone)
+
+
+def test_nothing_is_committed_if_that_is_not_wanted(
+    partage: Commands, flights: str, name: str
+) -> None:
+    options = ["-t", flights, "-g", name, "--from-beginning", "-e"]
+    for _ in range(2):
+        ran = partage("consume", *options, "-X", "enable.auto.commit=false")
+        assert len(ran.lines) == 6
+
+
+def test_commits_are_made_while_it_reads(partage: Commands, flights: str, name: str) -> None:
+    options = ["-g", name, "--from-beginning", "-X", "auto.commit.interval.ms=50"]
+    process = partage.start("consume", "-t", flights, *options)
+    with process:
+        assert process.stdout is not None
+        for _ in range(6):
+            process.stdout.readline()
+        give_up = time.monotonic() + 30
+        while describe(partage, name)["total_lag"] != 0:
+            assert time.monotonic() < give_up
+        process.kill()
+    assert partage("consume", "-t", flights, *options, "-e").lines == []
+
+
+def describe(partage: Commands, group: str) -> dict[str, Any]:
+    found: dict[str, Any] = partage("groups", "describe", "-g", group, "--json").json["groups"][0]
+    return found
+
+
+@pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky", "sticky"])
+def test_any_group_is_joined(partage: Commands, flights: str, name: str, strategy: str) -> None:
+    """Of members that go by other assignors than our own default."""
+    if strategy == "sticky":
+        other: Any = Consumer(
+            partage.bootstrap_servers, group_id=name, partition_assignment_strategy=[strategy]
+        )
+        other.subscribe([flights])
+        poll = functools.partial(other.poll, 50)
+    else:
+        other = Librdkafka(
+            {
+                "bootstrap.servers": partage.bootstrap_servers,
+                "group.id": name,
+                "partition.assignment.strategy": strategy,
+            }
+        )
+        other.subscribe([flights])
+        poll = functools.partial(other.poll, 0.05)
+    try:
+        give_up = time.monotonic() + 30
+        while len(other.assignment()) < 4:
+            poll()
+            assert time.monotonic() < give_up
+        process = partage.start("consume", "-t", flights, "--group", name)
+        with process:
+            while len(other.assignment()) != 2:
+                poll()
+                assert time.monotonic() < give_up
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+    finally:
+        other.close()
 
 
 def test_a_reader_that_has_had_enough(partage: Commands, topic: str, name: str) -> None:
@@ -189,7 +270,11 @@ def test_a_reader_that_has_had_enough(partage: Commands, topic: str, name: str) 
         (["--json", "--print-key"], "--json shows everything", 2),
         (["--property", "print.kye=true"], "no such --property: print.kye", 2),
         (["-c", "0"], "--max-messages", 2),
-        (["-g", "g", "-X", "session.timeout.ms=1"], "Invalid session timeout", 1),
+        (["-g", "g", "-X", "session.timeout.ms=1"], "heartbeat_interval_ms", 2),
+        (["-g", "g", "-X", "session.timeout.ms=100"], "INVALID_SESSION_TIMEOUT", 1),
+        (["-g", "g", "-X", "max.poll.interval.ms=x"], '"max.poll.interval.ms"', 2),
+        (["-g", "g", "-X", "enable.ssl.certificate.verification=false"], "librdkafka's own", 2),
+        (["-g", "g", "-X", "sasl.username=x"], "sasl_username has no effect", 2),
     ],
 )
 def test_options_that_make_no_sense(

@@ -123,11 +123,13 @@ def test_a_refused_login(partage: Commands, tmp_path: Path) -> None:
     assert partage.bootstrap_servers in error
 
 
-def test_a_broker_that_comes_back_and_one_that_does_not(name: str) -> None:
+@pytest.mark.parametrize("in_group", [False, True], ids=["alone", "group"])
+def test_a_broker_that_comes_back_and_one_that_does_not(name: str, in_group: bool) -> None:
+    group = ["--group", name] if in_group else []
     with BrokerProcess() as broker:
         partage = Commands(broker.bootstrap_servers)
         partage("topics", "create", "-t", name)
-        reading = ["--from-beginning", "--connect-timeout-ms", "20000"]
+        reading = ["--from-beginning", "--connect-timeout-ms", "20000", *group]
         consumer = partage.start("consume", "-t", name, *reading)
         producer = partage.start("produce", "-t", name, "-X", "message.timeout.ms=20000")
         with consumer, producer:
@@ -143,6 +145,7 @@ def test_a_broker_that_comes_back_and_one_that_does_not(name: str) -> None:
             assert consumer.wait(15) == 0
 
         reading = ["--from-beginning", "--connect-timeout-ms", "500"]
+        reading += ["--group", f"{name}-2"] if in_group else []
         consumer = partage.start("consume", "-t", name, *reading)
         producer = partage.start("produce", "-t", name, "-X", "message.timeout.ms=1000")
         with consumer, producer:

@@ -8,22 +8,25 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from partage.console.alone import Alone
 from partage.console.cluster import Cluster
 from partage.console.consuming import Consuming, Limits
 from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
+from partage.console.member_options import ASSIGNORS, sharing
 from partage.console.offsets import Place
 from partage.console.options import Json, pairs, with_cluster
 from partage.console.printing import Print, by_format, line_style, print_json_line
 from partage.console.record_json import JsonRecord
+from partage.console.sharing import Sharing
 from partage.console.show import count, json_help, note, size
 from partage.console.starting import BEGINNING, END, From, Span, Start, parse_start, spans
 from partage.console.stopping import StopRequest
 
 app = command_app()
 
-_NO_GROUP: Final = "partage-consume"
-"""librdkafka wants a group's name even where none is joined and nothing committed."""
+_END_WAIT_MS: Final = 100
+"""A partition's end is told of when a fetch comes back empty."""
 
 
 class Isolation(StrEnum):
@@ -146,7 +149,7 @@ def consume(
     ] = Isolation.UNCOMMITTED,
     json: Json = False,
 ) -> None:
-    """Consume records, one a line. Ctrl-C ends it, leaves the group and commits.
+    """Consume records, one a line. Ctrl-C ends it, commits and leaves the group.
 
     \b
     Examples:
@@ -173,28 +176,37 @@ def consume(
     )
     start = _start(offset, from_beginning, exit_at_end, group, partition)
     cluster.require_topics(topic)
-    in_group = group is not None
-    consumer = cluster.consumer(
-        {
-            "group.id": group or _NO_GROUP,
-            "auto.offset.reset": "earliest" if start == BEGINNING else "latest",
-            "enable.auto.commit": in_group,
-            "isolation.level": isolation_level.value,
-            # A partition's end is told of when a fetch comes back empty.
-            **({"fetch.wait.max.ms": 100} if exit_at_end else {}),
-        },
-        {"enable.partition.eof": True, "enable.auto.offset.store": False},
-    )
-    consuming = Consuming(cluster, consumer, show, sys.stdout.buffer, in_group)
+    fetch_wait_ms = _END_WAIT_MS if exit_at_end else None
+    consuming: Consuming
     with StopRequest() as stop:
+        if group is None:
+            consuming = Alone(
+                cluster,
+                _spans(cluster, topic, partition, start),
+                show,
+                sys.stdout.buffer,
+                isolation_level=isolation_level.value,
+                fetch_wait_ms=fetch_wait_ms,
+            )
+        else:
+            options = sharing(
+                cluster.bootstrap_servers,
+                cluster.properties,
+                {
+                    "group_id": group,
+                    "auto_offset_reset": "earliest" if start == BEGINNING else "latest",
+                    "client_id": "partage",
+                    "isolation_level": isolation_level.value,
+                    "partition_assignment_strategy": ASSIGNORS,
+                    "default_api_timeout_ms": cluster.timeout_ms,
+                    **({} if fetch_wait_ms is None else {"fetch_max_wait_ms": fetch_wait_ms}),
+                },
+            )
+            consuming = Sharing(cluster, options, topic, show, sys.stdout.buffer)
         try:
-            if in_group:
-                consuming.subscribe(topic)
-            else:
-                consuming.assign(_spans(cluster, topic, partition, start))
             ended = consuming.run(Limits(max_messages, timeout_ms, exit_at_end), stop)
         finally:
-            consumer.close()
+            consuming.close()
     what = f"{count(consuming.records, 'record')} ({size(consuming.bytes)}) from {', '.join(topic)}"
     note(f"consumed {what}{': ' + ended if ended else ''}")
 

@@ -7,13 +7,13 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
 from partage.console.escapes import unescape
 from partage.console.failure import misused
-from partage.console.record_json import headers_of, to_json
+from partage.console.record_json import Consumed, headers_of, to_json
 
-Print: TypeAlias = Callable[[Message], bytes]
+Print: TypeAlias = Callable[[Consumed], bytes]
 """A record's bytes on stdout."""
 
 _TIMES: Final = {
@@ -27,7 +27,7 @@ _KNOWN: Final = frozenset(
 )
 
 
-def print_json_line(message: Message) -> bytes:
+def print_json_line(message: Consumed) -> bytes:
     """The record as a line of JSON, in the form of `partage.console.record_json`."""
     return to_json(message) + b"\n"
 
@@ -46,7 +46,7 @@ class LineStyle(NamedTuple):
     headers_separator: bytes = b","
     null: bytes = b"null"
 
-    def print(self, message: Message) -> bytes:
+    def print(self, message: Consumed) -> bytes:
         """The record's line."""
         shown = []
         if self.timestamp:
@@ -139,13 +139,13 @@ _TOKENS: Final[Mapping[str, Callable[[bytes], Print]]] = {
 }
 
 
-def _headers(message: Message, equals: bytes, separator: bytes, null: bytes) -> bytes:
+def _headers(message: Consumed, equals: bytes, separator: bytes, null: bytes) -> bytes:
     return separator.join(
         name.encode() + equals + _or(value, null) for name, value in headers_of(message)
     )
 
 
-def _timestamp(message: Message) -> int:
+def _timestamp(message: Consumed) -> int:
     kind, at_ms = message.timestamp()
     return at_ms if kind in _TIMES else -1
 

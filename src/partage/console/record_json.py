@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
 Encoding: TypeAlias = Literal["base64"]
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
@@ -43,6 +43,18 @@ class JsonHeader(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     value: str | None
     encoding: Encoding | None = None
+
+
+class Consumed(Protocol):
+    """A consumed record: librdkafka's, or one that is like it."""
+
+    def topic(self) -> str | None: ...
+    def partition(self) -> int | None: ...
+    def offset(self) -> int | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Any: ...
 
 
 class JsonRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,7 +101,7 @@ _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(JsonLine)
 
 
-def to_json(message: Message) -> bytes:
+def to_json(message: Consumed) -> bytes:
     """The record as one line of JSON, without a line's end."""
     kind, timestamp = message.timestamp()
     key, key_encoding = _text(message.key())
@@ -138,7 +150,7 @@ def from_json(line: bytes) -> ToSend | None:
     )
 
 
-def headers_of(message: Message) -> Headers:
+def headers_of(message: Consumed) -> Headers:
     """A record's headers in order, with bytes as values."""
     found = message.headers() or []
     listed = found.items() if isinstance(found, dict) else found

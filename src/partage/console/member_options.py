@@ -1,0 +1,122 @@
+"""librdkafka's properties in the words of Partage's own consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from partage.client.consumer import BadOption
+from partage.client.consumer.options import option_names
+from partage.client.errors import ClientError
+from partage.client.security.errors import SecurityError
+from partage.client.security.options import SECURITY_NAMES, BadSecurityOption
+from partage.console.failure import Failure, misused
+from partage.sync import Consumer
+
+#: What any group goes by: members of Java's default, librdkafka's and our own may be in it.
+ASSIGNORS: Final = ["cooperative-sticky", "range", "roundrobin", "sticky"]
+
+_RENAMED: Final = {
+    "fetch.message.max.bytes": "max_partition_fetch_bytes",
+    "fetch.wait.max.ms": "fetch_max_wait_ms",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.oauthbearer.client.id": "sasl_oauthbearer_client_credentials_client_id",
+    "sasl.oauthbearer.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
+    "socket.timeout.ms": "request_timeout_ms",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.ca.pem": "ssl_cadata",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "topic.metadata.refresh.interval.ms": "metadata_max_age_ms",
+}
+_RESETS: Final = {
+    "smallest": "earliest",
+    "beginning": "earliest",
+    "largest": "latest",
+    "end": "latest",
+    "error": "none",
+}
+#: Ours to say, or said by something else.
+_ASIDE: Final = frozenset(
+    {"bootstrap.servers", "group.id", "sasl.oauthbearer.method", "group.protocol"}
+)
+_TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+class Sharing(msgspec.Struct, frozen=True, kw_only=True):
+    """How to read in a group; ``commit_every_s`` is None if nothing is to be committed."""
+
+    bootstrap_servers: str
+    options: dict[str, Any]
+    commit_every_s: float | None
+
+    def consumer(self) -> Consumer:
+        """A consumer of these options.
+
+        Raises:
+            Failure: they are not ones that it can have.
+        """
+        try:
+            return Consumer(self.bootstrap_servers, **self.options)
+        except (BadOption, BadSecurityOption) as error:
+            raise misused(str(error)) from error
+        except (ClientError, SecurityError, ValueError, TypeError) as error:
+            raise Failure(str(error)) from error
+
+
+def sharing(
+    bootstrap_servers: str, properties: Mapping[str, str], defaults: Mapping[str, Any]
+) -> Sharing:
+    """How to read in a group: ``defaults`` in our words, and what the user says before them.
+
+    What only librdkafka has and changes nothing of what is read is passed over.
+
+    Raises:
+        Failure: the user asks for what our consumer has no equal of.
+    """
+    given = {}
+    for name, value in properties.items():
+        if name == "ssl.endpoint.identification.algorithm":
+            given["ssl_check_hostname"] = value == "https"
+        elif name not in _ASIDE:
+            option = _RENAMED.get(name, name.replace(".", "_"))
+            if option in option_names() or option in SECURITY_NAMES:
+                given[option] = _value(name, option, value)
+            elif name.startswith(("ssl.", "sasl.", "enable.ssl.", "enable.sasl.")):
+                raise misused(
+                    f"{name} is librdkafka's own, and --group reads by Partage's consumer; give "
+                    "certificates and keys as files in PEM, logins by sasl.username and "
+                    "sasl.password"
+                )
+    options = {**defaults, **given}
+    if "session_timeout_ms" in given and "heartbeat_interval_ms" not in given:
+        options["heartbeat_interval_ms"] = max(1, min(3_000, given["session_timeout_ms"] // 3))
+    every_ms = options.pop("auto_commit_interval_ms", 5_000)
+    commits = options.pop("enable_auto_commit", True)
+    return Sharing(
+        bootstrap_servers=bootstrap_servers,
+        options={**options, "enable_auto_commit": False},
+        commit_every_s=every_ms / 1000 if commits else None,
+    )
+
+
+def _value(name: str, option: str, text: str) -> Any:
+    if option == "partition_assignment_strategy":
+        return [each.strip() for each in text.split(",")]
+    if option == "auto_offset_reset":
+        return _RESETS.get(text, text)
+    if option == "security_protocol":
+        return text.upper()
+    if option in ("enable_auto_commit", "check_crcs", "sasl_oauthbearer_header_urlencode"):
+        if text.lower() not in _TRUTHS:
+            raise misused(f"{name}={text}: it is true or false")
+        return _TRUTHS[text.lower()]
+    if option.endswith(("_ms", "_bytes", "_bytes_max", "_records")):
+        try:
+            return int(text)
+        except ValueError:
+            raise misused(f"{name}={text}: it takes a number") from None
+    return text

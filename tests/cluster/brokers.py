@@ -105,7 +105,7 @@ class ClusterBroker:
 
     def wait(self) -> int:
         process = self._process
-        assert process is not None
+        assert process is not None, "it is not running"
         code = process.wait(PATIENCE_S)
         assert process.stdout is not None
         process.stdout.close()
@@ -126,6 +126,7 @@ def brokers(
 ) -> Iterator[dict[int, ClusterBroker]]:
     """Brokers that serve, by their ids."""
     state = f"zookeeper://{servers}{path}"
+    directory.mkdir(exist_ok=True)
     made = {n: ClusterBroker(n, directory / f"broker{n}", state, overrides or {}) for n in ids}
     try:
         for broker in made.values():

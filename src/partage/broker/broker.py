@@ -151,7 +151,6 @@ class Broker:
         cluster = await join_cluster(state, self._disk, self._settings, self._is_fatal)
         self.cluster = cluster
         self._cluster_id = cluster.cluster_id
-        self._producer_ids = ProducerIds.counted_from(await cluster.reserve_producer_ids())
         await self.hosted.open()
         self.coordinator = Coordinator(
             [self._host(f"shard {n}", store) for n, store in enumerate(cluster.stores)]
@@ -208,9 +207,10 @@ class Broker:
         )
         neighbours: Neighbours = Alone(self.node)
         if self.cluster is not None:
-            neighbours = self.cluster
             hosts = self.coordinator.hosts
-            await enter_cluster(self.cluster, self.node, self.hosted, hosts, self._forget_all)
+            neighbours, self._producer_ids = await enter_cluster(
+                self.cluster, self.node, self.hosted, hosts, self._forget_all
+            )
         self.server.serve(self._handlers(neighbours))
         self._housekeeping.start()
         self._lag.start()

@@ -31,16 +31,9 @@ from partage.model.settings import BrokerSettings
 from partage.store.group_events import TOPIC as EVENTS_TOPIC
 from partage.store.group_events import TOPIC_CONFIGS as EVENTS_CONFIGS
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.store.shard_log import TOPIC_CONFIGS as OFFSETS_CONFIGS
 
 log = logging.getLogger(__name__)
-
-#: The coordinator's own topic: small segments compact early, and a large group is one record.
-_OFFSETS_CONFIGS = {
-    "cleanup.policy": "compact",
-    "segment.bytes": str(100 * 1024 * 1024),
-    "max.message.bytes": str(100 * 1024 * 1024),
-    "compression.type": "producer",
-}
 
 
 class HostedTopic:
@@ -102,7 +95,7 @@ class Hosted:
         await asyncio.to_thread(self._load)
         if self._keeps_offsets and OFFSETS_TOPIC not in self._topics:
             created = await self.create(
-                OFFSETS_TOPIC, self.settings.offsets_partitions, _OFFSETS_CONFIGS
+                OFFSETS_TOPIC, self.settings.offsets_partitions, OFFSETS_CONFIGS
             )
             if isinstance(created, Refusal):
                 raise OSError(created.message)

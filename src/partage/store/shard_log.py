@@ -19,6 +19,13 @@ from partage.wire.records.encode import encode_batch
 from partage.wire.types import Buffer
 
 TOPIC: Final = "__consumer_offsets"
+#: Small segments compact early, and a large group is one record.
+TOPIC_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(100 * 1024 * 1024),
+    "max.message.bytes": str(100 * 1024 * 1024),
+    "compression.type": "producer",
+}
 _BATCH_BYTES: Final = 512 * 1024  # begin another batch beyond this, as far as records allow
 _decode_topics = decoder(Subscription, 0, False)
 

@@ -190,6 +190,8 @@ class SharedLog:
 
         Raises `Refused`, `InDoubt`, where something is left for the next time, and `SessionOver`.
         """
+        if self._is_merging:
+            return
         self._is_merging = True
         try:
             if not self._is_swept:

@@ -14,39 +14,31 @@ from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.following import Following, Forget
 from partage.broker.cluster.identity import identify
 from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
+from partage.broker.cluster.leasing import boot_ms, keep
 from partage.broker.cluster.shared_store import SharedStore
+from partage.broker.cluster.writing import Writing
 from partage.broker.hosted import Hosted
 from partage.broker.node import Node
 from partage.broker.shard_host import ShardHost
 from partage.log.disk import Disk
-from partage.log.topics import Topic
 from partage.model.settings import BrokerSettings
 from partage.store.founding import find_cluster, reserve_producer_ids
-from partage.store.gathering import Gatherer, Written
+from partage.store.gathering import Written
 from partage.store.lease import Lease
 from partage.store.roster import IdTaken, Roster, ahead_of
-from partage.store.shard_log import shard_of
 from partage.store.shared_log import SharedLog
 from partage.store.shared_topics import SharedTopics
 from partage.store.tree import BrokerDoc, ClusterDoc, ForeignData, Tree
-from partage.store.zookeeper import InDoubt, Refused, SessionOver, StoreFault, surely
+from partage.store.zookeeper import InDoubt, SessionOver, StoreFault, surely
 
 log = logging.getLogger(__name__)
 
-_CONNECTED_WITHIN_S: Final = 15.0
-_TICK_S: Final = 0.005  # what comes within it shares a transaction
+_CONNECTED_WITHIN_S: Final = 10.0
 _LOOKED_EVERY_S: Final = 2.0  # for what no watch has told
-_RENEWALS: Final = 4  # in one session timeout
 _PRODUCER_IDS: Final = 1 << 32
 _SKEW_MAX_MS: Final = 2_000
 _APPLIED_WITHIN_S: Final = 5.0
 _APPLIED_AFTER_S: Final = 0.01
-
-
-def boot_ms() -> int:
-    """A clock that counts while the process, or the machine, is suspended too."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(clock) // 1_000_000
 
 
 class Cluster:
@@ -76,17 +68,15 @@ class Cluster:
         self._held: dict[int, SharedLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._life: asyncio.Task[None] | None = None
-        self._flushing: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._deciding = asyncio.Lock()
-        self._is_leaving = False
         self._begin(session)
 
     def _begin(self, session: KazooSession) -> None:
         """What is known goes with the session that it was read in."""
         self._session = session
         self._lease = Lease(session.timeout_ms)
-        self._gatherer = Gatherer(session)
+        self._writing = Writing(session, self._spawn, self._on_fatal)
         self._roster = Roster(session, self._tree, self._settings.node_id, self.shard_count)
         self._topics = SharedTopics(session, self._tree, self._settings.node_id)
         session.on_suspended = self._suspended
@@ -204,7 +194,7 @@ class Cluster:
 
     async def _stay(self) -> None:
         """See to the shards, until the session is over."""
-        keeping = self._spawn(self._keep_lease())
+        keeping = self._spawn(keep(self._lease, self._session, self._renewed))
         try:
             while True:
                 self._changed.clear()
@@ -248,7 +238,6 @@ class Cluster:
 
     async def leave(self) -> None:
         """Be down at once: others need not wait until the session would be over."""
-        self._is_leaving = True
         if self._life is not None:
             self._life.cancel()
         for task in list(self._tasks):
@@ -286,26 +275,10 @@ class Cluster:
         self.stores[shard].log = None
         self._hosts[shard].resign()
 
-    async def _keep_lease(self) -> None:
-        session, lease = self._session, self._lease
-        while True:
-            sent_ms = boot_ms()
-            try:
-                await session.reach()
-            except InDoubt:
-                await session.connected()
-                continue
-            except SessionOver:
-                return
-            self._renew(lease, sent_ms)
-            await asyncio.sleep(session.timeout_ms / 1000 / _RENEWALS)
-
-    def _renew(self, lease: Lease, sent_ms: int) -> None:
-        held = lease.holds(boot_ms())
-        lease.renew(sent_ms)
-        if not held and lease.holds(boot_ms()):
-            for shard in self._held:
-                self._hosts[shard].settle()
+    def _renewed(self) -> None:
+        """What waited for the lease may leave."""
+        for shard in self._held:
+            self._hosts[shard].settle()
 
     def may_answer(self) -> bool:
         """Whether nobody can have taken over what this broker has."""
@@ -373,49 +346,9 @@ class Cluster:
             self._resign(lost.shard)
             self._changed.set()
 
-    # Writing.
-
     def append(self, to: SharedLog, batch: bytes, written: Written) -> None:
         """Have a batch appended, together with what else comes in these milliseconds."""
-
-        def appended(fault: StoreFault | None) -> None:
-            if fault is None and to.wants_merging:
-                self._spawn(self._merge(to))
-            written(fault)
-
-        self._gatherer.add(to, batch, appended)
-        if self._flushing is None:
-            self._flush_soon()
-
-    def _flush_soon(self) -> None:
-        self._flushing = self._spawn(self._flush(self._gatherer))
-
-    async def _flush(self, gatherer: Gatherer) -> None:
-        try:
-            await asyncio.sleep(_TICK_S)
-            await gatherer.flush()
-        except SessionOver:
-            return
-        except Exception as error:
-            log.exception("writing to ZooKeeper failed")
-            self._on_fatal(error)
-            return
-        finally:
-            self._flushing = None
-            if not (self._is_leaving or self._gatherer.is_idle):  # those of a newer session
-                self._flush_soon()
-
-    async def _merge(self, held: SharedLog) -> None:
-        try:
-            await held.merge(asyncio.to_thread)
-        except (SessionOver, InDoubt):
-            pass  # the next entry will have it tried again, if there is one
-        except Refused as refused:
-            log.warning("merging the log of shard %d: %s", held.shard, refused)
-            self._changed.set()
-        except Exception as error:
-            log.exception("merging the log of shard %d failed", held.shard)
-            self._on_fatal(error)
+        self._writing.append(to, batch, written)
 
     # Topics.
 
@@ -426,6 +359,15 @@ class Cluster:
     def up(self) -> list[int]:
         """The brokers that are up."""
         return sorted({*self._roster.brokers, self.node.node_id})
+
+    def holds(self, shard: int) -> bool:
+        """Whether this broker has a shard."""
+        return shard in self._held
+
+    @property
+    def roster(self) -> Roster:
+        """Who is up, and who has what, as of the session that is under way."""
+        return self._roster
 
     async def _follow(self, *, is_first: bool = False) -> None:
         await self._following.follow(self._topics, self._changed.set, is_first=is_first)
@@ -442,42 +384,3 @@ class Cluster:
             except InDoubt:
                 await self._session.connected()
             await asyncio.sleep(_APPLIED_AFTER_S)
-
-    # What clients are told; see `partage.broker.neighbours.Neighbours`.
-
-    def brokers(self) -> list[Node]:
-        """All that are up, by id."""
-        return [self._node(broker_id) for broker_id in self.up()]
-
-    def _node(self, broker_id: int) -> Node:
-        doc = self._roster.brokers.get(broker_id)
-        if doc is None or broker_id == self.node.node_id:
-            return self.node
-        return Node(
-            node_id=broker_id,
-            host=doc.host,
-            port=doc.port,
-            cluster_id=self.cluster_id,
-            rack=doc.rack,
-        )
-
-    def coordinator(self, group_id: str) -> Node | None:
-        """Who has the shard of a group; None while nobody does."""
-        shard = shard_of(group_id, self.shard_count)
-        owner = self._roster.owner(shard)
-        if owner is None or (owner == self.node.node_id and shard not in self._held):
-            return None
-        return self._node(owner)
-
-    def controller_id(self) -> int:
-        """The lowest id that is up."""
-        return self.up()[0]
-
-    @staticmethod
-    def holder(topic: Topic, index: int) -> int:
-        """The broker that a partition was placed on."""
-        return topic.brokers[index]
-
-    def is_up(self, node_id: int) -> bool:
-        """Whether a broker is up."""
-        return node_id in self._roster.brokers or node_id == self.node.node_id

@@ -10,7 +10,9 @@ import msgspec
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.following import Forget
 from partage.broker.hosted import Hosted
+from partage.broker.neighbours import Neighbours
 from partage.broker.node import Node
+from partage.broker.producer_ids import ProducerIds
 from partage.broker.shard_host import ShardHost
 from partage.broker.topic_changes import TopicChanges
 from partage.log.disk import Disk
@@ -71,12 +73,18 @@ async def join_cluster(
 
 async def enter_cluster(
     cluster: Cluster, node: Node, hosted: Hosted, hosts: Sequence[ShardHost], forget: Forget
-) -> None:
-    """Be up, and take a share of the groups. Raises `CannotJoin`."""
+) -> tuple[Neighbours, ProducerIds]:
+    """Be up, and take a share of the groups; the cluster as clients are told of it, and producer
+    ids that no other broker hands out. Raises `CannotJoin`.
+    """
+    from partage.broker.cluster.seen import Seen
+
     try:
         await cluster.enter(node, hosted, hosts, forget)
+        first_id = await cluster.reserve_producer_ids()
     except (IdTaken, ForeignData, StoreFault) as error:
         raise CannotJoin(str(error)) from None
+    return Seen(cluster), ProducerIds.counted_from(first_id)
 
 
 def changes_of(cluster: Cluster, hosted: Hosted) -> TopicChanges:

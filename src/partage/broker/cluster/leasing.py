@@ -1,0 +1,37 @@
+"""Renewing the right to answer, on a clock that counts suspended time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from partage.store.lease import Lease
+from partage.store.zookeeper import InDoubt, Session, SessionOver
+
+_RENEWALS: Final = 4  # in one session timeout
+
+
+def boot_ms() -> int:
+    """A clock that counts while the process, or the machine, is suspended too."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock) // 1_000_000
+
+
+async def keep(lease: Lease, session: Session, renewed: Callable[[], None]) -> None:
+    """Renew a lease until the session is over; ``renewed`` is told when it holds again."""
+    while True:
+        sent_ms = boot_ms()
+        try:
+            await session.reach()
+        except InDoubt:
+            await session.connected()
+            continue
+        except SessionOver:
+            return
+        held = lease.holds(boot_ms())
+        lease.renew(sent_ms)
+        if not held and lease.holds(boot_ms()):
+            renewed()
+        await asyncio.sleep(session.timeout_ms / 1000 / _RENEWALS)

@@ -1,0 +1,343 @@
+"""The coordinator dies, is stopped, or ends: another takes over, and the group does not notice."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from broker.grouping import committing
+from broker.raw import Raw
+from partage import sync
+from partage.wire.apis.offset_commit import OFFSET_COMMIT
+
+from .asking import GroupClient, error_of, group_of
+from .brokers import PATIENCE_S, SESSION_MS, ClusterBroker, bootstrap, brokers, eventually
+from .ensemble import Ensemble
+
+pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
+
+Cluster = dict[int, ClusterBroker]
+SOON = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "log_level": 0}
+
+
+@pytest.fixture(scope="module")
+def cluster(zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("failover")
+    with brokers(directory, zookeeper.servers_at, "/tests/failover", ids=(1, 2, 3)) as running:
+        create(running, "t", [1])
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def all_up(cluster: Cluster) -> None:
+    """Each test begins with three brokers that share the groups."""
+    for broker in cluster.values():
+        if not broker.is_running:
+            broker.start()
+
+    def is_shared() -> bool:
+        found = {GroupClient(list(cluster.values()), f"g{n}").find()[0] for n in range(40)}
+        return found == {1, 2, 3}
+
+    eventually(is_shared)
+
+
+def create(running: Cluster, name: str, held_by: list[int]) -> None:
+    """A topic with one partition on each of these brokers."""
+    client = AdminClient({"bootstrap.servers": bootstrap(running), "log_level": 0})
+    made = NewTopic(name, len(held_by), replica_assignment=[[broker] for broker in held_by])
+    client.create_topics([made], request_timeout=30)[name].result(PATIENCE_S)
+
+
+def test_a_killed_coordinators_group_goes_on(cluster: Cluster) -> None:
+    """Same generation, same member, same offsets."""
+    group = group_of(cluster, 2, "killed{}".format)
+    joined = group.stable()
+    assert group.commit("t", 42, joined) == 0
+    cluster[2].kill()
+    assert group.beat(joined) == 0
+    assert group.committed("t") == 42
+    assert group.commit("t", 43, joined) == 0
+    assert group.sync(joined, None).assignment == b"all"
+    assert group.find()[0] in (1, 3)
+    group.close()
+
+
+def test_one_that_ends_hands_over_without_waiting(cluster: Cluster) -> None:
+    """The session need not run out: the groups have moved before the process has ended."""
+    group = group_of(cluster, 2, "ended{}".format)
+    joined = group.stable()
+    assert group.commit("t", 42, joined) == 0
+    cluster[2].stop()
+    assert group.beat(joined) == 0
+    assert group.committed("t") == 42
+    group.close()
+
+
+def test_one_that_comes_again_at_once_is_not_waited_for(cluster: Cluster) -> None:
+    """Its registration is its own: the data directory says so."""
+    group = group_of(cluster, 2, "again{}".format)
+    joined = group.stable()
+    cluster[2].kill()
+    cluster[2].start()
+    assert group.beat(joined) == 0
+    assert group.commit("t", 1, joined) == 0
+    group.close()
+
+
+def test_one_that_was_stopped_never_writes(cluster: Cluster) -> None:
+    """It wakes up and finds commits in its sockets; what it believes of itself is out of date."""
+    group = group_of(cluster, 2, "stopped{}".format)
+    joined = group.stable()
+    assert group.commit("t", 42, joined) == 0
+    stale = [Raw(cluster[2].address, timeout_s=PATIENCE_S) for _ in range(5)]
+    cluster[2].send(signal.SIGSTOP)
+    for number, raw in enumerate(stale):
+        raw.send(OFFSET_COMMIT, committing(group.group, "t", {0: number}, joined))
+    other = GroupClient([cluster[1], cluster[3]], group.group)
+    assert other.beat(joined) == 0
+    assert other.committed("t") == 42
+    assert other.commit("t", 50, joined) == 0
+    cluster[2].send(signal.SIGCONT)
+    for raw in stale:
+        assert error_of(raw.receive()) == 16
+        raw.close()
+    assert other.committed("t") == 50
+    assert other.beat(joined) == 0
+    group.close()
+    other.close()
+
+
+def test_a_dead_brokers_partitions_stay_listed(cluster: Cluster) -> None:
+    create(cluster, "partly", [1, 2, 3])
+    cluster[2].kill()
+    client = AdminClient({"bootstrap.servers": cluster[1].address, "log_level": 0})
+
+    def listed() -> dict[int, tuple[int, int | None]]:
+        shown = client.list_topics("partly", timeout=PATIENCE_S).topics["partly"]
+        return {
+            n: (p.leader, None if p.error is None else p.error.code())
+            for n, p in shown.partitions.items()
+        }
+
+    eventually(lambda: listed() == {0: (1, None), 1: (-1, 5), 2: (3, None)}, str)
+    shown = client.list_topics("partly", timeout=PATIENCE_S).topics["partly"]
+    assert shown.partitions[1].replicas == [2]
+    assert shown.partitions[1].isrs == []
+
+
+def test_what_was_decided_while_a_broker_was_down(cluster: Cluster) -> None:
+    """It does as the topics say when it comes back: one made, one gone, one grown."""
+    for name in ("going", "growing"):
+        create(cluster, name, [2])
+    producer = Producer({"bootstrap.servers": bootstrap(cluster), "log_level": 0})
+    producer.produce("growing", b"kept", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+    assert (cluster[2].directory / "going-0").exists()
+    cluster[2].kill()
+    client = AdminClient({"bootstrap.servers": cluster[1].address, "log_level": 0})
+    client.delete_topics(["going"], request_timeout=30)["going"].result(PATIENCE_S)
+    from confluent_kafka.admin import NewPartitions
+
+    grown = NewPartitions("growing", 2, replica_assignment=[[1]])
+    client.create_partitions([grown], request_timeout=30)["growing"].result(PATIENCE_S)
+    cluster[2].start()
+    assert not (cluster[2].directory / "going-0").exists()
+    shown = AdminClient({"bootstrap.servers": cluster[2].address, "log_level": 0}).list_topics(
+        timeout=PATIENCE_S
+    )
+    assert "going" not in shown.topics
+    assert len(shown.topics["growing"].partitions) == 2
+    reader = Consumer({"bootstrap.servers": bootstrap(cluster), "group.id": "r", **SOON})
+    assert reader.get_watermark_offsets(TopicPartition("growing", 0), PATIENCE_S) == (0, 1)
+    reader.close()
+
+
+class Members:
+    """Two members of one group, librdkafka's and ours, that poll and commit all the time."""
+
+    def __init__(self, servers: str, group: str, topic: str) -> None:
+        self.theirs_assigned: list[int] = []
+        self.ours_assigned: list[int] = []
+        self.committed = [0, 0]
+        self.read: set[tuple[int, int]] = set()
+        self.faults: list[BaseException] = []
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(run, servers, group, topic))
+            for run in (self._theirs, self._ours)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, run: Any, *args: str) -> None:
+        try:
+            run(*args)
+        except BaseException as error:
+            self.faults.append(error)
+
+    def _theirs(self, servers: str, group: str, topic: str) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "heartbeat.interval.ms": 200,
+                # Who is stopped keeps its connections: only time tells.
+                "socket.timeout.ms": 3000,
+                **SOON,
+            }
+        )
+
+        def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            self.theirs_assigned.append(len(partitions))
+            consumer.incremental_assign(partitions)
+
+        consumer.subscribe([topic], on_assign=assigned)
+        while not self._stopping.is_set():
+            messages = [m for m in consumer.consume(100, 0.05) if m.error() is None]
+            self.read.update((m.partition(), m.offset()) for m in messages)
+            if messages:
+                try:
+                    consumer.commit(asynchronous=False)
+                except KafkaException:
+                    continue
+                self.committed[0] += 1
+        consumer.close()
+
+    def _ours(self, servers: str, group: str, topic: str) -> None:
+        from partage.client.consumer import RebalanceListener
+
+        ours = self.ours_assigned
+
+        class Noting(RebalanceListener):
+            def on_partitions_assigned(self, partitions: Any) -> None:
+                ours.append(len(partitions))
+
+        options: dict[str, Any] = {
+            "group_id": group,
+            "auto_offset_reset": "earliest",
+            "heartbeat_interval_ms": 200,
+            "request_timeout_ms": 3000,
+            "enable_auto_commit": False,
+        }
+        with sync.Consumer(servers, **options) as consumer:
+            consumer.subscribe([topic], Noting())
+            while not self._stopping.is_set():
+                records = list(consumer.poll(timeout_ms=50))
+                self.read.update((r.partition, r.offset) for r in records)
+                if records:
+                    consumer.commit()
+                    self.committed[1] += 1
+
+    def wait(self, what: Any) -> None:
+        eventually(lambda: bool(self.faults) or what(), lambda: str(vars(self)))
+        assert not self.faults, self.faults
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+
+
+def described(broker: ClusterBroker, group: str) -> Any:
+    """A group, as a client sees it that knew no broker before."""
+    client = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
+    return client.describe_consumer_groups([group])[group].result(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.interop)]
+)
+def test_real_members_go_on_without_a_rebalance(cluster: Cluster, number: signal.Signals) -> None:
+    """Their partitions are on other brokers, so that reading, too, goes on."""
+    topic = f"flights{int(number)}"
+    create(cluster, topic, [1, 3, 1, 3])
+    group = group_of(cluster, 2, f"real{int(number)}-{{}}".format).group
+    servers = bootstrap(cluster)
+    producer = Producer({"bootstrap.servers": servers, **SOON})
+    members = Members(servers, group, topic)
+    sent = 0
+
+    def commits_more(than: list[int]) -> bool:
+        nonlocal sent
+        producer.produce(topic, b"x", partition=sent % 4)
+        producer.poll(0)
+        sent += 1
+        return all(now > before for now, before in zip(members.committed, than, strict=True))
+
+    try:
+        members.wait(lambda: sum(members.theirs_assigned) >= 2 and sum(members.ours_assigned) >= 2)
+        members.wait(lambda: commits_more([2, 2]))
+        assigned = list(members.theirs_assigned), list(members.ours_assigned)
+        before = described(cluster[1], group)
+        cluster[2].send(number)
+        if number is signal.SIGKILL:
+            cluster[2].wait()
+        than = [n + 5 for n in members.committed]
+        members.wait(lambda: commits_more(than))
+        eventually(lambda: GroupClient([cluster[1], cluster[3]], group).find()[0] != 2)
+        than = [n + 5 for n in members.committed]
+        members.wait(lambda: commits_more(than))
+        after = described(cluster[1], group)
+        assert after.coordinator.id in (1, 3)
+        assert {m.member_id for m in after.members} == {m.member_id for m in before.members}
+        assert assigned == (members.theirs_assigned, members.ours_assigned)
+        assert producer.flush(PATIENCE_S) == 0
+        members.wait(lambda: len(members.read) == sent)
+    finally:
+        if number is signal.SIGSTOP:
+            cluster[2].send(signal.SIGCONT)
+        members.stop()
+
+
+def test_zookeeper_goes_and_comes_back(
+    zookeeper: Ensemble, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Without it no group is answered, for nobody knows who has it; with it they go on."""
+    group = group_of(cluster, 1, "silent{}".format)
+    joined = group.stable()
+    assert group.commit("t", 42, joined) == 0
+    server = zookeeper.leader
+    server.signal(signal.SIGSTOP)
+    try:
+        time.sleep(SESSION_MS / 1000 * 1.2)
+        with Raw(cluster[1].address, timeout_s=PATIENCE_S) as raw:
+            raw.send(OFFSET_COMMIT, committing(group.group, "t", {0: 43}, joined))
+            assert raw.is_silent(1.0)
+            producer = Producer({"bootstrap.servers": bootstrap(cluster), **SOON})
+            producer.produce("t", b"records go on", partition=0)
+            assert producer.flush(PATIENCE_S) == 0
+            server.signal(signal.SIGCONT)
+            assert error_of(raw.receive()) in (0, 16)
+    finally:
+        server.signal(signal.SIGCONT)
+    assert group.commit("t", 44, joined) == 0
+    assert group.committed("t") == 44
+    assert group.beat(joined) == 0
+    group.close()
+
+
+@pytest.mark.interop
+def test_zookeeper_is_killed_and_started_again(zookeeper: Ensemble, cluster: Cluster) -> None:
+    group = group_of(cluster, 3, "restarted{}".format)
+    joined = group.stable()
+    assert group.commit("t", 42, joined) == 0
+    server = zookeeper.leader
+    server.kill()
+    server.start()
+    zookeeper.ready()
+    assert group.commit("t", 43, joined) == 0
+    assert group.committed("t") == 43
+    assert group.beat(joined) == 0
+    group.close()

@@ -1,0 +1,85 @@
+"""The proposal's four points of failure, each with a coordinator's process that dies just there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from partage.store.shard_log import shard_of
+
+from .asking import GroupClient
+from .brokers import OVERRIDES, ClusterBroker, brokers
+from .dying import POINTS
+from .ensemble import Ensemble
+
+pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
+
+BEFORE_GENERATION, AFTER_GENERATION, BEFORE_SYNC, AFTER_SYNC = POINTS
+SHARDS = int(OVERRIDES["offsets.topic.num.partitions"])
+#: In the first shard, which the first broker keeps when another comes.
+GROUP = next(name for n in range(100) if not shard_of(name := f"victim{n}", SHARDS))
+GENERATIONS = {
+    # Nobody has heard of that generation: the first one is that of the new coordinator.
+    BEFORE_GENERATION: 1,
+    # It was stored and is waiting for its sync, but its members join again: the second one.
+    AFTER_GENERATION: 2,
+    # A sync that is sent again, or was stored, needs no new generation.
+    BEFORE_SYNC: 1,
+    AFTER_SYNC: 1,
+}
+
+
+class Dying(ClusterBroker):
+    """A broker that dies at a point."""
+
+    point = ""
+
+    @property
+    def flag(self) -> Path:
+        return self.directory.with_suffix(".died")
+
+    def command(self) -> list[str]:
+        command = [sys.executable, "-m", "cluster.dying", self.point, str(self.flag), GROUP]
+        return command + super().command()[3:]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_the_coordinator_fails(
+    zookeeper: Ensemble, tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    path = f"/tests/point{POINTS.index(point)}"
+    state = f"zookeeper://{zookeeper.servers_at}{path}"
+    dying = Dying(1, tmp_path / "broker1", state, {})
+    dying.point = point
+    dying.launch()
+    try:
+        dying.ready()
+        with (
+            brokers(tmp_path, zookeeper.servers_at, path, ids=(2,)) as others,
+            GroupClient([dying, *others.values()], GROUP) as client,
+        ):
+            play(point, dying, client)
+    finally:
+        if dying.is_running:
+            dying.kill()
+
+
+def play(point: str, dying: Dying, client: GroupClient) -> None:
+    assert client.find()[0] == 1
+    joined = client.join(session_timeout_ms=60_000)
+    assert joined.error_code == 0
+    if point in (BEFORE_GENERATION, AFTER_GENERATION):
+        assert dying.flag.exists()
+        dying.wait()
+    synced = client.sync(joined)
+    if point in (BEFORE_SYNC, AFTER_SYNC):
+        assert dying.flag.exists()
+        dying.wait()
+    assert client.find()[0] == 2
+    assert synced.error_code == 0
+    assert synced.assignment == b"all"
+    assert client.beat(joined) == 0
+    assert joined.generation_id == GENERATIONS[point]

@@ -1,0 +1,72 @@
+"""Which data directory may join which cluster; nothing is written where it may not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from partage.broker.cluster.identity import identify
+from partage.broker.data_directory import Meta, cluster_id_of, read_meta, write_meta
+from partage.log.damage import DamagedFile
+from partage.log.memory import MemoryDisk
+from partage.store.memory import MemoryZooKeeper
+from partage.store.tree import ForeignData, Tree
+
+TREE, OTHER, NOTHING = Tree("/here"), Tree("/there"), Tree("/nothing")
+
+
+class World:
+    """A ZooKeeper with two clusters, and a directory of broker 7 of the first."""
+
+    def __init__(self) -> None:
+        self.zoo = MemoryZooKeeper()
+        self.disk = MemoryDisk()
+        self.directory = self.identify(TREE, self.disk)
+        self.identify(OTHER, MemoryDisk())
+
+    def identify(self, tree: Tree, disk: MemoryDisk, broker_id: int = 7) -> tuple[str, str]:
+        found = asyncio.run(identify(self.zoo.connect(), tree, disk, broker_id, 4))
+        return found[0].cluster_id, found[1]
+
+
+def test_a_new_directory_joins_what_it_finds() -> None:
+    world = World()
+    cluster_id, directory_id = world.identify(TREE, MemoryDisk(), 8)
+    assert cluster_id == world.directory[0]
+    assert directory_id != world.directory[1]
+
+
+def test_a_directory_is_known_again() -> None:
+    world = World()
+    assert world.identify(TREE, world.disk) == world.directory
+
+
+@pytest.mark.parametrize(
+    ("tree", "broker_id", "words"),
+    [
+        (OTHER, 7, "and /there in ZooKeeper holds cluster"),
+        (NOTHING, 7, "/nothing in ZooKeeper is empty"),
+        (TREE, 8, "this is the data of broker 7; correct --broker-id"),
+    ],
+)
+def test_what_does_not_belong_together(tree: Tree, broker_id: int, words: str) -> None:
+    world = World()
+    nodes, meta = dict(world.zoo.nodes), read_meta(world.disk)
+    with pytest.raises(ForeignData, match=words):
+        world.identify(tree, world.disk, broker_id)
+    assert world.zoo.nodes == nodes
+    assert read_meta(world.disk) == meta
+
+
+def test_the_data_of_one_who_was_alone() -> None:
+    world, disk = World(), MemoryDisk()
+    write_meta(disk, Meta("some cluster"))
+    with pytest.raises(ForeignData, match="a broker that was alone"):
+        world.identify(TREE, disk)
+
+
+def test_the_data_of_one_of_several_is_not_for_one_who_is_alone() -> None:
+    world = World()
+    with pytest.raises(DamagedFile, match="broker 7 of a cluster of several"):
+        cluster_id_of(world.disk)

@@ -1,0 +1,298 @@
+"""What cannot be one of several brokers says why, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partage.broker.cluster.address import BadState, StateAddress, parse_state
+from partage.broker.cluster.kazoo_session import KazooSession
+from partage.store.zookeeper import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Refused,
+    SessionOver,
+    SetData,
+    Why,
+)
+
+from .brokers import PATIENCE_S, ClusterBroker, brokers
+from .ensemble import Ensemble, free_ports
+
+pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
+
+
+def in_session(servers: str, play: Callable[[KazooSession], Awaitable[Any]]) -> Any:
+    """Do something in a session of its own."""
+
+    async def playing() -> Any:
+        session = await KazooSession.begin(servers, 10_000, PATIENCE_S)
+        try:
+            return await play(session)
+        finally:
+            await session.end()
+
+    return asyncio.run(playing())
+
+
+def make(servers: str, *operations: Operation) -> None:
+    async def making(session: KazooSession) -> None:
+        for operation in operations:
+            await session.transact([operation])
+
+    in_session(servers, making)
+
+
+def tree(servers: str, path: str) -> dict[str, bytes]:
+    """Everything under a path, ephemeral nodes apart."""
+
+    async def reading(session: KazooSession) -> dict[str, bytes]:
+        found = {}
+        waiting = [path]
+        while waiting:
+            at = waiting.pop()
+            node = await session.read(at)
+            if node is not None and not node.session:
+                found[at] = node.data
+                waiting += [f"{at}/{name}" for name in await session.children(at)]
+        return found
+
+    result: dict[str, bytes] = in_session(servers, reading)
+    return result
+
+
+# The option.
+
+
+@pytest.mark.parametrize(
+    ("text", "servers", "path"),
+    [
+        ("zookeeper://h:2181/partage", "h:2181", "/partage"),
+        ("zookeeper://a:1,b:2,c:3/deep/er/", "a:1,b:2,c:3", "/deep/er"),
+        ("zookeeper://[::1]:2181/p", "[::1]:2181", "/p"),
+    ],
+)
+def test_the_state_option(text: str, servers: str, path: str) -> None:
+    assert parse_state(text) == StateAddress(servers=servers, path=path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "h:2181/partage",
+        "etcd://h:1/p",
+        "zookeeper://h/partage",
+        "zookeeper://h:2181",
+        "zookeeper://h:2181/",
+        "zookeeper://h:2181/a//b",
+        "zookeeper://h:2181/a/../b",
+        "zookeeper://h:2181/zookeeper/x",
+        "zookeeper://h:2181/a b",
+        "zookeeper:///a",
+    ],
+)
+def test_state_options_that_cannot_be(text: str) -> None:
+    with pytest.raises(BadState, match="expected zookeeper://HOST:PORT/PATH"):
+        parse_state(text)
+
+
+def test_each_broker_needs_an_id(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "partage", "broker", "--data-dir", str(tmp_path / "d")]
+    done = subprocess.run(
+        [*command, "--state", "zookeeper://127.0.0.1:1/p"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "add --broker-id N" in done.stderr
+    assert not (tmp_path / "d").exists()
+
+
+# At the start.
+
+
+@pytest.mark.interop
+def test_nobody_answers(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    broker = ClusterBroker(1, tmp_path / "b", f"zookeeper://127.0.0.1:{port}/p", {})
+    assert f"no ZooKeeper answers at 127.0.0.1:{port}" in broker.refused()
+
+
+def test_a_path_that_holds_something_else(zookeeper: Ensemble, tmp_path: Path) -> None:
+    made = [Create("/kafka"), Create("/kafka/brokers"), Create("/kafka/controller", b"x")]
+    make(zookeeper.servers_at, *made)
+    before = tree(zookeeper.servers_at, "/kafka")
+    broker = ClusterBroker(1, tmp_path / "b", f"zookeeper://{zookeeper.servers_at}/kafka", {})
+    assert "/kafka in ZooKeeper holds something else than a cluster" in broker.refused()
+    assert tree(zookeeper.servers_at, "/kafka") == before
+
+
+@pytest.mark.interop
+def test_who_is_refused_at_the_door(zookeeper: Ensemble, tmp_path: Path) -> None:
+    """An id that is taken, another broker's data, another cluster's, that of one who was alone."""
+    servers = zookeeper.servers_at
+    with (
+        brokers(tmp_path, servers, "/tests/door", ids=(1,)) as door,
+        brokers(tmp_path / "other", servers, "/tests/other", ids=(2,)) as other,
+    ):
+        other[2].stop()
+        before = tree(servers, "/tests/door")
+        state = f"zookeeper://{servers}/tests/door"
+
+        same_id = ClusterBroker(1, tmp_path / "new", state, {})
+        story = same_id.refused()
+        assert f"a broker with id 1 is up at {door[1].address}" in story
+        assert "--broker-id" in story
+
+        stranger = ClusterBroker(2, other[2].directory, state, {})
+        assert "and /tests/door in ZooKeeper holds cluster" in stranger.refused()
+
+        moved = ClusterBroker(2, other[2].directory, f"zookeeper://{servers}/tests/nothing", {})
+        assert "/tests/nothing in ZooKeeper is empty" in moved.refused()
+
+        renamed = ClusterBroker(3, other[2].directory, f"zookeeper://{servers}/tests/other", {})
+        assert "this is the data of broker 2" in renamed.refused()
+
+        alone = [sys.executable, "-m", "partage", "broker", "--listen", "127.0.0.1:0"]
+        done = subprocess.run(
+            [*alone, "--data-dir", str(other[2].directory)],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "the data of broker 2 of a cluster of several" in done.stderr
+
+        single = tmp_path / "single"
+        with subprocess.Popen(
+            [*alone, "--data-dir", str(single)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+        joining = ClusterBroker(5, single, state, {})
+        assert "the data of a broker that was alone" in joining.refused()
+
+        assert door[1].is_running
+        after = tree(servers, "/tests/door")
+        assert after == before
+        assert tree(servers, "/tests/nothing") == {}
+
+
+# The session itself, on a real server.
+
+
+def test_what_the_servers_refuse(zookeeper: Ensemble) -> None:
+    servers = zookeeper.servers_at
+
+    async def refused(session: KazooSession, *operations: Operation) -> tuple[int, Why]:
+        with pytest.raises(Refused) as caught:
+            await session.transact(operations)
+        return caught.value.position, caught.value.why
+
+    async def playing(session: KazooSession) -> None:
+        root = "/tests-session"
+        await session.transact([Create(root, b"0"), Create(f"{root}/a", b"1")])
+        assert await refused(session, Create(root)) == (0, Why.EXISTS)
+        assert await refused(session, Check(root, 0), Create(root)) == (1, Why.EXISTS)
+        assert await refused(session, Check(root, 7), Create(root)) == (0, Why.VERSION)
+        assert await refused(session, SetData(f"{root}/b", b"")) == (0, Why.MISSING)
+        assert await refused(session, Delete(f"{root}/b")) == (0, Why.MISSING)
+        assert await refused(session, Delete(root)) == (0, Why.CHILDREN)
+        assert await refused(session, Create(f"{root}/x/y")) == (0, Why.MISSING)
+        assert await refused(session, SetData(root, b"9"), Check(f"{root}/a", 3)) == (
+            1,
+            Why.VERSION,
+        )
+        node = await session.read(root)
+        assert node is not None
+        assert (node.data, node.version) == (b"0", 0)
+        assert await session.children(root) == ["a"]
+        assert await session.children(f"{root}/none") == []
+        found = await session.read_all([f"{root}/a", f"{root}/none"])
+        assert [None if each is None else each.data for each in found] == [b"1", None]
+
+    in_session(servers, playing)
+
+
+def test_watches_tell_of_what_comes_changes_and_goes(zookeeper: Ensemble) -> None:
+    async def playing(session: KazooSession) -> None:
+        heard: asyncio.Queue[str] = asyncio.Queue()
+        path = "/tests-watched"
+        for what, change in (
+            ("comes", Create(path)),
+            ("changes", SetData(path, b"1")),
+            ("goes", Delete(path)),
+        ):
+            await session.read(path, lambda what=what: heard.put_nowait(what))  # type: ignore[misc]
+            await session.transact([change])
+            assert await asyncio.wait_for(heard.get(), PATIENCE_S) == what
+        await session.children("/", lambda: heard.put_nowait("children"))
+        await session.transact([Create(path)])
+        assert await asyncio.wait_for(heard.get(), PATIENCE_S) == "children"
+
+    in_session(zookeeper.servers_at, playing)
+
+
+def test_a_session_that_has_ended_does_nothing_more(zookeeper: Ensemble) -> None:
+    """Its client would go on in a new one by itself; this one does not."""
+
+    async def playing() -> None:
+        session = await KazooSession.begin(zookeeper.servers_at, 10_000, PATIENCE_S)
+        over = asyncio.Event()
+        session.on_over = over.set
+        other = await KazooSession.begin(zookeeper.servers_at, 10_000, PATIENCE_S)
+        await session.transact([Create("/tests-ephemeral", is_ephemeral=True)])
+        node = await other.read("/tests-ephemeral")
+        assert node is not None
+        assert node.session == session.session_id
+        await asyncio.to_thread(expire, zookeeper.servers_at, session)
+        await asyncio.wait_for(over.wait(), PATIENCE_S)
+        for _ in range(2):
+            with pytest.raises(SessionOver):
+                await session.transact([Create("/tests-late")])
+            await asyncio.sleep(0)
+        assert await other.read("/tests-late") is None
+        assert await other.read("/tests-ephemeral") is None
+        await session.end()
+        await other.end()
+
+    asyncio.run(playing())
+
+
+def expire(servers: str, session: KazooSession) -> None:
+    """Close a session from elsewhere, as its expiry would."""
+    from kazoo.client import KazooClient
+
+    twin = KazooClient(servers, client_id=session._client.client_id)
+    twin.start(PATIENCE_S)
+    twin.stop()
+    twin.close()
+
+
+def test_the_timeout_is_what_the_servers_grant(zookeeper: Ensemble) -> None:
+    """These grant a minute at most."""
+
+    async def playing() -> Sequence[int]:
+        granted = []
+        for asked_ms in (5_000, 3_600_000):
+            session = await KazooSession.begin(zookeeper.servers_at, asked_ms, PATIENCE_S)
+            granted.append(session.timeout_ms)
+            await session.end()
+        return granted
+
+    assert asyncio.run(playing()) == [5_000, 60_000]

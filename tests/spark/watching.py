@@ -5,7 +5,7 @@ import time
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 def until(true, what=""):

@@ -60,6 +60,7 @@ class Stream:
         self._boundary = asyncio.Lock()
         #: The end of the last batch while none is under way.
         self._idle_at: StreamOffset | None = None
+        self._under_way: StreamOffset | None = None
         self._tending: asyncio.Task[None] | None = None
 
     # What Spark asks.
@@ -87,7 +88,7 @@ class Stream:
             if is_first:  # Spark runs a first batch in any case: let there be something in it
                 await _until(holding, lambda: holding.is_in, _JOIN_PATIENCE_S)
             end = await self._next(holding, start, pace)
-            self._idle_at = start if end is None else None
+            self._idle_at, self._under_way = (start, None) if end is None else (None, end)
         return kept if end is None else written(end)
 
     async def _next(self, holding: Holding, start: StreamOffset, pace: Pace) -> StreamOffset | None:
@@ -117,9 +118,10 @@ class Stream:
     async def partitions(self, kept: Mapping[str, Any]) -> list[OffsetRange]:
         """What the batch that ends in ``kept`` reads: the same whenever it is asked for."""
         await self._open()
-        self._idle_at = None
+        end = self._read(kept)
+        self._idle_at, self._under_way = None, end
         return split(
-            self._read(kept).to_read,
+            end.to_read,
             self._options.partitions_min,
             self._options.records_per_partition_max,
         )
@@ -189,14 +191,24 @@ class Stream:
         """Between two triggers without a batch, let nobody wait for the next one."""
         while True:
             await holding.change(_TENDED_EVERY_S)
-            if self._idle_at is None or not holding.to_give_up:
+            if not holding.to_give_up:
                 continue
-            async with self._boundary:
-                if self._idle_at is not None:
-                    try:
+            try:
+                await self._see_whether_done(holding)
+                async with self._boundary:
+                    if self._idle_at is not None:
                         await self._at_boundary(holding, self._idle_at)
-                    except ClientError as error:  # the next trigger will raise it
-                        log.info("between two triggers: %s", error)
+            except ClientError as error:  # if it stays so the next trigger will raise it
+                log.info("between two triggers: %s", error)
+
+    async def _see_whether_done(self, holding: Holding) -> None:
+        """A batch that the driver's listener has committed is over, whenever the next one is."""
+        end = self._under_way
+        if end is None or not end.to_read:
+            return
+        has = await holding.committed([partition for partition, _, _ in end.to_read])
+        if end is self._under_way and all(has.get(p, -1) >= last for p, _, last in end.to_read):
+            self._idle_at, self._under_way = end, None
 
     async def _commit(self, holding: Holding) -> bool:
         """Whether the group knows all that is done."""

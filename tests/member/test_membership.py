@@ -19,8 +19,10 @@ PROTOCOLS = (events.Protocol("election", b"me"),)
 class Group:
     """One member in a group of its own kind, and all that it asked for last."""
 
-    def __init__(self) -> None:
-        self.member = Membership(MemberSettings(group_id="g", protocol_type="election"))
+    def __init__(self, **settings: int) -> None:
+        self.member = Membership(
+            MemberSettings(group_id="g", protocol_type="election", **settings)  # type: ignore[arg-type]
+        )
         self.timers: Timers[Timer] = Timers()
         self.actions: list[outcome.Action] = []
         self.hear(events.Start(at_ms=0))
@@ -115,6 +117,16 @@ def test_leaving() -> None:
     group.hear(events.LeaveAnswered(at_ms=0, serial=goodbye.serial))
     assert group.actions == [outcome.Left()]
     assert group.hear(events.Leave(at_ms=0, reason="again")) == [outcome.Left()]
+
+
+def test_a_join_is_waited_for_as_long_as_the_oldest_version_may_take() -> None:
+    """JoinGroup v0 has no rebalance timeout, the session timeout stands for both. A member that
+    gave up before left one behind each time that the next generation had to wait for.
+    """
+    group = Group(session_timeout_ms=60_000, rebalance_timeout_ms=3_000)
+    group.find()
+    group.prepare()
+    assert group.timers.armed[Timer.REQUEST] == 60_000 + 5_000
 
 
 def test_metadata_that_cannot_be_written_is_final() -> None:

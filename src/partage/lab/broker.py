@@ -192,7 +192,7 @@ class Broker:
             world.happened("loading fails", f"{error}")
             self._later(_RELOAD_AFTER_MS, lambda: self._load(is_restart))
             return
-        world.backup = None
+        world.damage = None
         shard = replay(content, world.settings)
         state = {key: value for key, value in decode_pairs(content) if key is not None}
         world.note(history.Loaded(at_ms=world.now_ms, state=state, is_restart=is_restart))

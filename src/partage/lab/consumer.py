@@ -64,6 +64,7 @@ class Process:
         self._found: int | None = None
         self._postponed: list[Callable[[], None]] = []
         self._timers: Timers[Timer] = Timers()
+        self._wake_ms: int | None = None
         self._holds: frozenset[history.Partition] = frozenset()
         self._owned: frozenset[history.Partition] = frozenset()
         self._counts: dict[str, int] = {}  # what it last assigned, as the leader
@@ -158,19 +159,24 @@ class Process:
         if deadline_ms is not None and key is Timer.RETRY:  # as the driver, it jitters these
             wait_ms = max(0, deadline_ms - self.world.now_ms)
             deadline_ms = self.world.now_ms + int(wait_ms * self.rng.uniform(0.8, 1.2))
-        before_ms = self._timers.wake_at_ms()
         self._timers.set(key, deadline_ms)
-        wake_ms = self._timers.wake_at_ms()
-        if wake_ms is not None and (before_ms is None or wake_ms < before_ms):
-            self.later(max(0, wake_ms - self.world.now_ms), self._fire)
+        self._wake()
 
-    def _fire(self) -> None:
+    def _wake(self) -> None:
+        """See to it that the next timer fires; what was to wake us later then counts no more."""
+        wake_ms = self._timers.wake_at_ms()
+        if wake_ms is not None and (self._wake_ms is None or wake_ms < self._wake_ms):
+            self._wake_ms = wake_ms
+            self.later(max(0, wake_ms - self.world.now_ms), lambda: self._fire(wake_ms))
+
+    def _fire(self, wake_ms: int) -> None:
+        if wake_ms != self._wake_ms:
+            return
+        self._wake_ms = None
         now_ms = self.world.now_ms
         for key in self._timers.due(now_ms):
             self.hear(events.TimerFired(at_ms=now_ms, key=key))
-        wake_ms = self._timers.wake_at_ms()
-        if wake_ms is not None:
-            self.later(max(1, wake_ms - now_ms), self._fire)
+        self._wake()
 
     # Actions.
 
@@ -260,7 +266,11 @@ class Process:
         """Requests that park have the core's own timer."""
         settings = self.core.membership.settings
         if isinstance(action, outcome.SendJoin | outcome.SendSync):
-            longest = max(settings.rebalance_timeout_ms, settings.request_timeout_ms)
+            longest = max(
+                settings.rebalance_timeout_ms,
+                settings.session_timeout_ms,
+                settings.request_timeout_ms,
+            )
             return longest + 2 * settings.parked_lapse_ms
         return settings.request_timeout_ms
 

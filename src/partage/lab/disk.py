@@ -184,6 +184,13 @@ class CrashDisk:
         file.content[position] ^= 0x10
         file.sync()
 
+    def peek(self, path: str, position: int) -> int | None:
+        """A byte as it stands there; nothing where there is none."""
+        file = self._find(path)
+        if not isinstance(file, File) or position >= len(file.content):
+            return None
+        return file.content[position]
+
     def _operate(self) -> None:
         self.operations += 1
         if self.fail_after is not None:

@@ -269,13 +269,13 @@ def _refuse(world: World, rng: Random, operation: str, code: int) -> bool:
 
 
 def bit_flips(world: World, rng: Random) -> bool:
-    """While the broker is down a bit of the coordinator's log changes; there is a backup.
+    """While the broker is down a bit of the coordinator's log changes, until that is noticed.
 
     It is one of those that the markers know to be acknowledged: behind them a changed bit looks
     like a write that was torn, and the log is cut there.
     """
     disk = world.broker.disk
-    if world.backup is not None:
+    if world.damage is not None:
         return False
     if world.broker.is_up:
         world.broker.die("it is killed")
@@ -283,24 +283,29 @@ def bit_flips(world: World, rng: Random) -> bool:
     paths = [path for path, size in sizes.items() if size]
     if not paths:
         return False
-    world.backup = disk.copy()
     path = rng.choice(paths)
-    disk.damage(path, rng.randrange(sizes[path]))
+    return _damage(world, path, rng.randrange(sizes[path]))
+
+
+def _damage(world: World, path: str, position: int) -> bool:
+    disk = world.broker.disk
+    disk.damage(path, position)
+    value = disk.peek(path, position)
+    assert value is not None
+    world.damage = (path, position, value)
     return True
 
 
 def markers_are_damaged(world: World, rng: Random) -> bool:
-    """While the broker is down a bit of the file of markers changes; there is a backup."""
+    """While the broker is down a bit of the file of markers changes, until that is noticed."""
     disk = world.broker.disk
-    if world.backup is not None or MARKERS not in disk.names(""):
+    if world.damage is not None or MARKERS not in disk.names(""):
         return False
     if world.broker.is_up:
         world.broker.die("it is killed")
     if not disk.size(MARKERS):
         return False
-    world.backup = disk.copy()
-    disk.damage(MARKERS, rng.randrange(disk.size(MARKERS)))
-    return True
+    return _damage(world, MARKERS, rng.randrange(disk.size(MARKERS)))
 
 
 def log_is_compacted(world: World, rng: Random) -> bool:

@@ -140,6 +140,7 @@ def _draw(rng: Random, kinds: tuple[str, ...]) -> Options:
     share = pick((0.2, 0.5, 1.0))
     drawn = tuple(kind for kind in kinds if rng.random() < share) or kinds[:1]
     session_ms = pick((3_000, 6_000, 10_000))
+    rebalance_ms = pick((3_000, 6_000, 10_000))
     safety_ms = pick((15_000, 30_000, 45_000))
     return Options(
         members=pick((1, 2, 2, 3, 3, 4)),
@@ -152,8 +153,8 @@ def _draw(rng: Random, kinds: tuple[str, ...]) -> Options:
         ),
         version_cap=pick((0, 0, 2, 9)),
         session_timeout_ms=session_ms,
-        rebalance_timeout_ms=pick((3_000, 6_000, 10_000)),
-        heartbeat_interval_ms=pick((session_ms // 3, 1_000)),
+        rebalance_timeout_ms=rebalance_ms,
+        heartbeat_interval_ms=pick((min(session_ms, rebalance_ms) // 3, 1_000)),
         max_poll_interval_ms=pick((6_000, 12_000)),
         poll_interval_ms=pick((1_000, 3_000)),
         commits_at_revoke=rng.random() < 0.7,

@@ -6,6 +6,7 @@ the thread that waits for the disk is the virtual clock here.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -24,7 +25,12 @@ from partage.model.errors import ErrorCode
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 _MARKERS_EVERY_MS: Final = 1_000
-_TOPIC_IDS: Final = {OFFSETS_TOPIC: b"o" * 16, "t": b"t" * 16, "u": b"u" * 16}
+
+
+def topic_id_of(topic: str) -> bytes:
+    """The id of a topic; there is no catalogue here to look it up in."""
+    return hashlib.blake2b(topic.encode(), digest_size=16).digest()
+
 
 Done = Callable[[ErrorCode], None]
 
@@ -176,7 +182,7 @@ class Storage:
             }
         )
         places = [(topic, index) for topic, count in counts.items() for index in range(count)]
-        known = [(_TOPIC_IDS[topic], index) for topic, index in places]
+        known = [(topic_id_of(topic), index) for topic, index in places]
         # As in a broker, whose catalogue is empty when it starts for the first time.
         self._markers = Markers.load(disk, known if disk.names("") else [])
         self.partitions: dict[tuple[str, int], Partition] = {}
@@ -185,7 +191,7 @@ class Storage:
 
     def open(self, topic: str, index: int, now_ms: int) -> Partition:
         """Open a partition, or open it again."""
-        topic_id = _TOPIC_IDS[topic]
+        topic_id = topic_id_of(topic)
         marker = self._markers.found(topic_id, index)
         opened = open_partition(
             self._disk,
@@ -205,7 +211,7 @@ class Storage:
         """The log files of a topic's first partition, each with how many bytes of it the markers
         on a disk know to be acknowledged.
         """
-        topic_id, directory = _TOPIC_IDS[topic], partition_directory(topic, 0)
+        topic_id, directory = topic_id_of(topic), partition_directory(topic, 0)
         try:
             marker = Markers.load(disk, [(topic_id, 0)]).found(topic_id, 0)
         except OSError:

@@ -17,7 +17,6 @@ from partage.lab import history
 from partage.lab.broker import Broker
 from partage.lab.clock import Clock
 from partage.lab.consumer import Process
-from partage.lab.disk import CrashDisk
 from partage.lab.network import Connection, Network
 from partage.lab.options import Scenario
 from partage.lab.producer import Producer
@@ -53,7 +52,8 @@ class World:
         self.generations: set[tuple[str, int]] = set()
         self.partition_counts = {"t": options.partitions_t, "u": options.partitions_u}
         self.is_calm = False
-        self.backup: CrashDisk | None = None  # of a disk that was damaged on purpose
+        #: What was damaged on purpose: the file, the place, and what stands there now.
+        self.damage: tuple[str, int, int] | None = None
         self.network = Network(
             self.clock, Random(f"network {seed}"), options.delay_max_ms, options.splits
         )
@@ -140,13 +140,14 @@ class World:
         self.clock.later(500, self.broker.start)
 
     def damaged(self, error: DamagedLog) -> None:
-        """The broker found damage: a disk that was damaged on purpose has a backup."""
-        if self.backup is None:
+        """The broker found damage: what was damaged on purpose is put right, as from a copy."""
+        if self.damage is None:
             raise history.Violation("recovery", f"the disk was never damaged, and yet: {error}")
-        self.broker.disk, self.backup = self.backup, None
-        self.broker.disk.refuses.clear()
-        self.broker.disk.fail_after = None
-        self.happened("the disk is restored from its backup")
+        path, position, value = self.damage
+        self.damage = None
+        if self.broker.disk.peek(path, position) == value:  # else it was written over
+            self.broker.disk.damage(path, position)
+        self.happened("the damaged file is put right")
 
     # Life.
 
@@ -228,7 +229,7 @@ class World:
                 return [RoundRobin()]
             case "mixed":  # on the way from eager to cooperative
                 offered: list[Assignor] = [CooperativeSticky()]
-                return [*offered, Range()] if self.rng.random() < 0.5 else offered
+                return self.rng.choice((offered, [*offered, Range()], [Range(), *offered]))
         return [CooperativeSticky()]
 
     def add_partition(self, topic: str) -> None:

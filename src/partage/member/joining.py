@@ -53,7 +53,9 @@ def prepare_failed(member: Member, turn: Turn, event: PrepareFailed) -> None:
 
 def _time_parked(member: Member, turn: Turn) -> None:
     settings = member.settings
-    parked_ms = settings.rebalance_timeout_ms + settings.parked_lapse_ms
+    # JoinGroup v0 has no rebalance timeout: there the session timeout stands for both.
+    longest_ms = max(settings.rebalance_timeout_ms, settings.session_timeout_ms)
+    parked_ms = longest_ms + settings.parked_lapse_ms
     turn.arm(Timer.REQUEST, max(parked_ms, settings.request_timeout_ms))
 
 

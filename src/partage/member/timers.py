@@ -59,7 +59,8 @@ TIMERS: tuple[TimerFacts, ...] = (
     TimerFacts(
         Timer.REQUEST,
         "JoinGroup or SyncGroup is sent",
-        "the rebalance timeout and {parked_lapse_ms}, at least {request_timeout_ms}",
+        "the longer of rebalance and session timeout and {parked_lapse_ms}, at least "
+        "{request_timeout_ms}",
         "the coordinator is looked for anew, and the member joins again",
     ),
     TimerFacts(

@@ -197,6 +197,10 @@ class Driver:
         """How long an answer may take: requests that park have the core's own timer."""
         settings = self._settings
         if isinstance(action, SendJoin | SendSync):
-            longest = max(settings.rebalance_timeout_ms, settings.request_timeout_ms)
+            longest = max(
+                settings.rebalance_timeout_ms,
+                settings.session_timeout_ms,
+                settings.request_timeout_ms,
+            )
             return longest + 2 * settings.parked_lapse_ms
         return settings.request_timeout_ms

@@ -12,15 +12,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
-from partage.coordinator.records import OffsetCommitted, OffsetRemoved, Record
+from partage.coordinator.records import GroupSaved, OffsetCommitted, OffsetRemoved, Record
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Answered, Asked, History, Violation, Written
+from partage.lab.history import Answered, Asked, History, Loaded, Violation, Written
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.delete_groups import DeleteGroupsRequest
 from partage.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from partage.wire.apis.offset_delete import OffsetDeleteRequest
 from partage.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from partage.wire.consumer_protocol import decode_subscription
 
 _Key = tuple[str, str, int]
 _Value = tuple[int, str]
@@ -41,6 +42,7 @@ class Commits:
     """Remembers every offset that was stored, and which of them were acknowledged."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._ledger = ledger
         self._retention_ms = settings.offsets_retention_ms
         self._stored: dict[_Key, list[OffsetCommitted | None]] = defaultdict(list)
         self._written: dict[_Key, list[OffsetCommitted]] = defaultdict(list)
@@ -51,6 +53,7 @@ class Commits:
         history.listen(Asked, self._ask)
         history.listen(Written, self._write)
         history.listen(Answered, self._answer)
+        history.listen(Loaded, self._load)
         ledger.when_stored(self._store)
 
     def _ask(self, entry: Asked) -> None:
@@ -82,9 +85,18 @@ class Commits:
     def _judge_removal(self, record: OffsetRemoved, at_ms: int) -> None:
         key = (record.group_id, record.topic, record.partition)
         last = self._written[key][-1] if self._written[key] else None
-        is_deleted = at_ms == self._deleted_ms
-        if not is_deleted and (last is None or at_ms - last.commit_ms < self._retention_ms):
+        if at_ms == self._deleted_ms:
+            return
+        group = self._ledger.latest(record.group_id)
+        if group is not None and not group.awaiting_sync and record.topic in _topics(group):
+            raise Violation("commits", f"{last} went, and its group is at work on it")
+        if last is None or at_ms - last.commit_ms < self._retention_ms:
             raise Violation("commits", f"{last} went before its time, and nobody deleted it")
+
+    def _load(self, entry: Loaded) -> None:
+        """What was written and is lost is not there to expire."""
+        for key in self._written:
+            self._written[key] = [kept for kept in self._stored[key][-1:] if kept is not None]
 
     def _store(self, record: Record) -> None:
         match record:
@@ -164,6 +176,11 @@ class Commits:
             return
         if shown not in allowed:
             raise Violation("commits", f"{key} shows {shown}, which is none of {allowed[-5:]}")
+
+
+def _topics(group: GroupSaved) -> set[str]:
+    """What the members of a group subscribe to."""
+    return {topic for m in group.members for topic in decode_subscription(m.subscription).topics}
 
 
 def _offsets(message: OffsetCommitRequest) -> Iterator[tuple[str, int, int, str]]:

@@ -1,10 +1,13 @@
-"""``joins``: nobody hears of a generation that is not durable; its leader hears who is in it."""
+"""``joins``: nobody hears of a generation that is not durable; its leader hears who is in it.
+
+Who was a member and does not join again is in no later generation; static members may be.
+"""
 
 from __future__ import annotations
 
 from partage.coordinator.records import GroupSaved, Record
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Answered, History, Violation
+from partage.lab.history import Answered, Asked, History, Violation, Written
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
@@ -15,8 +18,34 @@ class Joins:
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._saved: dict[tuple[str, int], list[GroupSaved]] = {}
+        self._asked: dict[str, set[str]] = {}
+        self._members: dict[str, set[str]] = {}
         history.listen(Answered, self._answer)
+        history.listen(Asked, self._ask)
+        history.listen(Written, self._write)
         ledger.when_stored(self._store)
+
+    def _ask(self, entry: Asked) -> None:
+        message = entry.message
+        if isinstance(message, JoinGroupRequest):
+            self._asked.setdefault(message.group_id, set()).add(message.member_id)
+
+    def _write(self, entry: Written) -> None:
+        for record in entry.records:
+            if isinstance(record, GroupSaved):
+                self._judge_who(record)
+
+    def _judge_who(self, record: GroupSaved) -> None:
+        """Of the members there were only those go on that joined again, and static ones."""
+        before = self._members.get(record.group_id, set())
+        self._members[record.group_id] = {m.member_id for m in record.members}
+        if not record.awaiting_sync:
+            return
+        joined = self._asked.pop(record.group_id, set())
+        for member in record.members:
+            is_new = member.member_id not in before
+            if not is_new and member.instance_id is None and member.member_id not in joined:
+                raise Violation("joins", f"{member.member_id} did not join {record}")
 
     def _store(self, record: Record) -> None:
         if isinstance(record, GroupSaved):

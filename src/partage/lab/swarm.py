@@ -1,0 +1,70 @@
+"""Many worlds: run, counted, and summed up."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from partage.lab.faults import KINDS
+from partage.lab.running import Verdict, draw, live
+
+_CHUNK = 10
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """What came of many worlds; ``states`` counts requests by the state of their group."""
+
+    worlds: int = 0
+    events: int = 0
+    requests: int = 0
+    generations: int = 0
+    failures: list[Verdict] = []
+    faults: Counter[str] = msgspec.field(default_factory=Counter)
+    states: Counter[str] = msgspec.field(default_factory=Counter)
+    member_states: set[str] = set()
+
+    def add(self, verdict: Verdict) -> None:
+        """One more world."""
+        self.worlds += 1
+        self.events += verdict.events
+        self.requests += verdict.requests
+        self.generations += verdict.generations
+        self.faults.update(verdict.faults)
+        self.states.update(verdict.states)
+        self.member_states.update(verdict.member_states)
+        if verdict.rule is not None:
+            self.failures.append(verdict)
+
+    def never(self) -> list[str]:
+        """The faults that never happened."""
+        return [kind for kind in KINDS if not self.faults[kind]]
+
+
+def judge(
+    seed: int, kept: Sequence[int] | None = None, changes: dict[str, Any] | None = None
+) -> Verdict:
+    """Live through the world of a seed, and no more than its verdict."""
+    _, verdict = live(draw(seed, None if kept is None else tuple(kept), changes))
+    return verdict
+
+
+def verdicts(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
+    """The verdicts of many seeds, as they come; from several processes with ``jobs`` above 1."""
+    if jobs <= 1:
+        yield from map(judge, seeds)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs, maxtasksperchild=200) as pool:
+        yield from pool.imap_unordered(judge, seeds, _CHUNK)
+
+
+def summed(found: Iterable[Verdict]) -> Summary:
+    """All verdicts together."""
+    summary = Summary()
+    for verdict in found:
+        summary.add(verdict)
+    return summary

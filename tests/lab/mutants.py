@@ -1,0 +1,363 @@
+"""Bugs that we plant: each a few words of our own code put differently.
+
+``words`` must stand in the module exactly once, so that a change of the code that makes a mutant
+void is noticed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    """A bug: in ``module``, ``words`` are replaced by ``by``."""
+
+    name: str
+    module: str
+    words: str
+    by: str
+
+
+_C, _M, _L = "partage.coordinator", "partage.member", "partage.log"
+
+MUTANTS = (
+    # The coordinator: who is accepted.
+    Mutant(
+        "heartbeats of any generation are accepted",
+        f"{_C}.heartbeat",
+        "if event.generation != group.saved.generation:",
+        "if event.generation > group.saved.generation:",
+    ),
+    Mutant(
+        "a heartbeat does not prolong the session",
+        f"{_C}.heartbeat",
+        "    turn.keep_alive(member)\n",
+        "",
+    ),
+    Mutant(
+        "commits of any generation are accepted",
+        f"{_C}.commit",
+        "if member.is_new or event.generation != group.generation:",
+        "if member.is_new:",
+    ),
+    Mutant(
+        "a commit from outside is accepted into a group at work",
+        f"{_C}.answers",
+        "        _A.COMMIT,\n        _A.COMMIT,\n        _A.UNKNOWN_MEMBER,\n"
+        "        _A.UNKNOWN_MEMBER,\n        _A.UNKNOWN_MEMBER,\n",
+        "        _A.COMMIT,\n        _A.COMMIT,\n        _A.UNKNOWN_MEMBER,\n"
+        "        _A.UNKNOWN_MEMBER,\n        _A.COMMIT,\n",
+    ),
+    Mutant(
+        "a member that was replaced is not fenced but unknown",
+        f"{_C}.group",
+        "return ErrorCode.FENCED_INSTANCE_ID",
+        "return ErrorCode.UNKNOWN_MEMBER_ID",
+    ),
+    Mutant(
+        "the assignment of any generation is taken",
+        f"{_C}.sync",
+        "    if event.generation != group.generation:\n        return ErrorCode.ILLEGAL_GENERATION\n",
+        "",
+    ),
+    Mutant(
+        "anybody's SyncGroup assigns",
+        f"{_C}.sync",
+        "row = Row.SYNC_LEADER if member.id == group.leader else Row.SYNC_FOLLOWER",
+        "row = Row.SYNC_LEADER",
+    ),
+    Mutant(
+        "the group has room for one more",
+        f"{_C}.join",
+        "return holder is not None or len(group.members) < members_max",
+        "return holder is not None or len(group.members) <= members_max",
+    ),
+    Mutant(
+        "a group with members can be deleted",
+        f"{_C}.admin",
+        "if group is None or answer in ERRORS:",
+        "if group is None:",
+    ),
+    # The coordinator: rebalances.
+    Mutant(
+        "a generation has the number of the one before",
+        f"{_C}.rebalance",
+        "generation=group.generation + 1,\n            protocol=protocol,",
+        "generation=max(1, group.generation),\n            protocol=protocol,",
+    ),
+    Mutant(
+        "an empty group keeps its generation",
+        f"{_C}.rebalance",
+        "generation=group.generation + 1,\n            protocol=None,",
+        "generation=group.generation,\n            protocol=None,",
+    ),
+    Mutant(
+        "members that do not join stay",
+        f"{_C}.rebalance",
+        "if m.join_ticket is None and not m.is_static]",
+        "if m.join_ticket is None and not m.is_static and m.is_new]",
+    ),
+    Mutant(
+        "nobody rebalances when a member goes",
+        f"{_C}.rebalance",
+        "if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):\n        start(",
+        "if group.state is GroupState.COMPLETING_REBALANCE:\n        start(",
+    ),
+    Mutant(
+        "a parked member's session goes on",
+        f"{_C}.rebalance",
+        "    if not member.is_new:\n        turn.cancel(member.session_timer)\n",
+        "",
+    ),
+    Mutant(
+        "a member that waits for its assignment keeps a session",
+        f"{_C}.rebalance",
+        "    member.sync_ticket = ticket\n    turn.cancel(member.session_timer)",
+        "    member.sync_ticket = ticket",
+    ),
+    Mutant(
+        "nobody is missed in the sync phase",
+        f"{_C}.rebalance",
+        "    turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())\n    turn.notice(",
+        "    turn.notice(",
+    ),
+    Mutant(
+        "a pending member that is forgotten keeps its timer",
+        f"{_C}.rebalance",
+        "    turn.cancel(Member.timer_for(group.id, member_id))\n",
+        "",
+    ),
+    Mutant(
+        "who waits in a sync is not told that it is over",
+        f"{_C}.rebalance",
+        "        abandon_sync(turn, group)\n    turn.cancel(SyncTimer",
+        "        pass\n    turn.cancel(SyncTimer",
+    ),
+    Mutant(
+        "any protocol may be chosen",
+        f"{_C}.group",
+        "candidates = {name for name, count in self.support.items() if count == everyone}",
+        "candidates = set(self.support)",
+    ),
+    Mutant(
+        "a static member that returns loses its assignment",
+        f"{_C}.join",
+        'assignments[member.id] = assignments.pop(old.id, b"")',
+        'assignments.pop(old.id, b"")',
+    ),
+    Mutant(
+        "a member that leaves does not start a rebalance",
+        f"{_C}.leave",
+        "    gone.append(member_id)\n",
+        "",
+    ),
+    Mutant(
+        "the leader's assignment is applied and not stored",
+        f"{_C}.sync",
+        "    turn.write(\n        group.snapshot(",
+        "    group.apply(\n        group.snapshot(",
+    ),
+    # The coordinator: offsets.
+    Mutant(
+        "one partition of a commit is acknowledged and not stored",
+        f"{_C}.commit",
+        "        errors.append(ErrorCode.NONE)\n        turn.write(\n            OffsetCommitted(",
+        "        errors.append(ErrorCode.NONE)\n        if wanted.partition == 1:\n"
+        "            continue\n        turn.write(\n            OffsetCommitted(",
+    ),
+    Mutant(
+        "offsets expire while their group is at work",
+        f"{_C}.admin",
+        "    else:\n        return False\n    if offset.expire_ms",
+        "    else:\n        since_ms = offset.commit_ms\n    if offset.expire_ms",
+    ),
+    Mutant(
+        "while it loads the coordinator knows no offsets, and says so without an error",
+        f"{_C}.unavailable",
+        "        case FetchOffsets():\n            return OffsetsReply(error=error)",
+        "        case FetchOffsets():\n"
+        "            return OffsetsReply(offsets=(None,) * len(event.partitions or ()))",
+    ),
+    # The coordinator: loading.
+    Mutant(
+        "a group that awaited its sync is loaded as stable",
+        f"{_C}.group",
+        "        if saved.awaiting_sync:\n            self.state",
+        "        if saved.awaiting_sync and not self.members:\n            self.state",
+    ),
+    Mutant(
+        "after loading members have no session",
+        f"{_C}.shard",
+        "            for member in group.members.values():\n                turn.keep_alive(member)\n",
+        "",
+    ),
+    Mutant(
+        "after loading nobody is missed in the sync phase",
+        f"{_C}.shard",
+        "            if group.sync_resumed:\n",
+        "            if group.sync_resumed and not group.members:\n",
+    ),
+    # The driver.
+    Mutant(
+        "replies leave before they are durable",
+        "partage.runtime.driver",
+        "        if self._durable == self._applied:\n            self.ready += outcome.replies",
+        "        if True:\n            self.ready += outcome.replies",
+    ),
+    Mutant(
+        "what is durable first lets all replies leave",
+        "partage.runtime.driver",
+        "while self._held and self._held[0][0] <= mark:",
+        "while self._held:",
+    ),
+    Mutant(
+        "timers of a core that was dropped fire in the next one",
+        "partage.runtime.driver",
+        "        self.timers = Timers()\n        self._held.clear()",
+        "        self._held.clear()",
+    ),
+    Mutant(
+        "a standstill of the broker counts against members",
+        "partage.runtime.resting",
+        "if stood_ms <= _STALL_MS:",
+        "if stood_ms <= 1_000_000:",
+    ),
+    # The member.
+    Mutant(
+        "a cooperative member gives nothing up",
+        f"{_M}.ownership",
+        "return self.owned - target",
+        "return _NOTHING",
+    ),
+    Mutant(
+        "an eager member joins with what it owns",
+        f"{_M}.ownership",
+        "case Preparing() if self.rebalance_protocol is RebalanceProtocol.EAGER:",
+        "case Preparing() if self.rebalance_protocol is None:",
+    ),
+    Mutant(
+        "a zombie delivers",
+        f"{_M}.ownership",
+        "if not membership.is_in_generation or membership.link.is_lapsed or self.is_lost:",
+        "if not membership.is_in_generation or self.is_lost:",
+    ),
+    Mutant(
+        "what is lost stays owned",
+        f"{_M}.ownership",
+        "                self.is_lost = bool(self.owned)",
+        "                self.is_lost = False",
+    ),
+    Mutant(
+        "what was revoked stays owned",
+        f"{_M}.ownership",
+        "            self.owned -= frozenset(told.partitions)",
+        "            pass",
+    ),
+    Mutant(
+        "a member does not join again after it has revoked",
+        f"{_M}.ownership",
+        "            self._pass_on(outcome, RejoinWanted(at_ms=at_ms, reason=reason))\n"
+        "        self._tell(outcome, Call.REVOKED, partitions)",
+        "        self._tell(outcome, Call.REVOKED, partitions)",
+    ),
+    Mutant(
+        "a rebalance is taken no note of",
+        f"{_M}.reactions",
+        "    Request.HEARTBEAT: {\n        _E.NONE: _R.GO_ON,\n"
+        "        _E.REBALANCE_IN_PROGRESS: _R.REBALANCE,",
+        "    Request.HEARTBEAT: {\n        _E.NONE: _R.GO_ON,\n"
+        "        _E.REBALANCE_IN_PROGRESS: _R.GO_ON,",
+    ),
+    Mutant(
+        "an unknown member goes on under its id",
+        f"{_M}.reactions",
+        "        _E.UNKNOWN_MEMBER_ID: _R.LOSE_MEMBERSHIP,\n"
+        "        _E.FENCED_INSTANCE_ID: _R.FAIL,  # KIP-345",
+        "        _E.UNKNOWN_MEMBER_ID: _R.JOIN_AGAIN,\n"
+        "        _E.FENCED_INSTANCE_ID: _R.FAIL,  # KIP-345",
+    ),
+    Mutant(
+        "a lost coordinator is not looked for",
+        f"{_M}.staying",
+        "        member.link.lost()\n        member.go_on_without_coordinator(turn)",
+        "        member.link.lost()",
+    ),
+    # The log.
+    Mutant(
+        "nothing is synced",
+        f"{_L}.performing",
+        "        disk.sync(*dict.fromkeys(write.path for write in writes))\n"
+        "        sync_directories(",
+        "        sync_directories(",
+    ),
+    Mutant(
+        "names of new files are not synced",
+        f"{_L}.performing",
+        "        sync_directories(disk, (write.path for write in writes if write.position == 0))\n",
+        "        pass\n",
+    ),
+    Mutant(
+        "damage is cut off like a torn tail",
+        f"{_L}.recovery",
+        "return marker.position if marker.base_offset == segment.base_offset else 0",
+        "return 0",
+    ),
+    Mutant(
+        "a start after a failed sync does not make up for it",
+        f"{_L}.recovery",
+        "        self._write_again(scanned)\n",
+        "",
+    ),
+    Mutant(
+        "a torn tail is not cut",
+        f"{_L}.recovery",
+        "                self._cuts.append(cut_tail(self._disk, segment.path, *fault))\n",
+        "",
+    ),
+    Mutant(
+        "a marker is written before what it says is durable",
+        f"{_L}.partition",
+        "        writes.append(self._segments.add(self._stored(batches, leader_epoch, time_ms, at_ms)))",
+        "        writes.append(self._segments.add(self._stored(batches, leader_epoch, time_ms, at_ms)))\n"
+        "        writes.append(self.mark_durable(self.end_offset))",
+    ),
+    Mutant(
+        "a producer's repetition is appended again",
+        f"{_L}.producers",
+        "            if duplicate := self._duplicate(batch):\n                return duplicate\n",
+        "            if self._duplicate(batch):\n                continue\n",
+    ),
+    Mutant(
+        "producers are forgotten at a restart",
+        f"{_L}.recovery",
+        "        producers = producers or Producers()\n        for base_offset in",
+        "        producers = Producers()\n        for base_offset in",
+    ),
+    Mutant(
+        "compaction keeps the first value of a key",
+        f"{_L}.rewriting",
+        "                        latest[key] = offset",
+        "                        latest.setdefault(key, offset)",
+    ),
+    # The store.
+    Mutant(
+        "a replay takes the first value of a key",
+        "partage.store.shard_log",
+        "    last = {key: value for key, value in decode_pairs(blobs) if key is not None}\n"
+        "    shard = Shard(settings, subscribed_topics)",
+        "    last = dict(reversed([p for p in decode_pairs(blobs) if p[0] is not None]))\n"
+        "    shard = Shard(settings, subscribed_topics)",
+    ),
+    Mutant(
+        "the store forgets that a sync is awaited",
+        "partage.store.formats",
+        "        awaiting_sync=record.awaiting_sync,",
+        "        awaiting_sync=False,",
+    ),
+    Mutant(
+        "the store forgets who leads",
+        "partage.store.formats",
+        "leader=held.leader,",
+        "leader=None,",
+    ),
+)

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _walk.pxi)
 
-.PHONY: setup demo test again check interop bench fuzz pin clean
+.PHONY: setup demo test again check interop bench soak fuzz pin clean
 
 setup: $(STAMP)
 
@@ -20,7 +20,7 @@ demo: setup  ## the main job: flights through a group, then through Spark
 	$(BIN)/python -m partage.demo
 
 test: setup  ## the tests, without other people's programs
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not interop"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not interop and not soak"
 
 again: setup  ## only what failed the last time, one after the other; none is a failure too
 	$(BIN)/pytest --last-failed --last-failed-no-failures none $(if $(MARKS),-m "$(MARKS)")
@@ -33,7 +33,10 @@ check: setup  ## style, types, and the floors of the house
 
 interop: setup  ## other people's clients, and Apache Kafka; fetched by script
 	$(BIN)/python tests/interop/peers/install.py
-	$(BIN)/pytest -m interop -n 2 --dist loadgroup tests
+	$(BIN)/pytest -m "interop and not soak" -n 2 --dist loadgroup tests
+
+soak: setup  ## kills, stops and failovers by the dozen: half an hour
+	$(BIN)/pytest -m soak tests
 
 bench: setup  ## speed beside peers; prints ratios
 	$(BIN)/python tests/interop/peers/install.py

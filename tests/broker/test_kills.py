@@ -150,7 +150,12 @@ def commits(servers: str) -> dict[int, int]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("kills", "seed"), [(3, 1), pytest.param(20, 2, marks=pytest.mark.interop)]
+    ("kills", "seed"),
+    [
+        (3, 1),
+        pytest.param(20, 2, marks=pytest.mark.interop),
+        pytest.param(200, 3, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
+    ],
 )
 def test_kills_under_load_lose_nothing_acknowledged(
     partage_broker_process: BrokerProcess, kills: int, seed: int

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from .commands import Commands
 from .generic_member import GenericMember
@@ -71,7 +73,49 @@ def test_as_a_table(partage: Commands, topic: str, group: Group) -> None:
     assert member.split()[1:3] == ["only", topic]
     assert columns.split() == ["TOPIC", "PARTITION", "HAD", "HAS", "WHY"]
     assert [row.split()[:3] for row in rows] == [[topic, str(n), "-"] for n in range(4)]
-    assert total == f"group {topic}: assigned by range, which gives the same again"
+    said = rf"group {topic}: generation 1 was led by only-\S+ \(only\); "
+    assert re.fullmatch(said + "range assigned, which gives the same again", total)
+
+
+def test_who_led(partage: Commands, topic: str, group: Group) -> None:
+    """The first who came, until it leaves."""
+    group.join("range", "first")
+    group.join("range", "second")
+    assert leader(partage, topic) == "first"
+    group.members.pop(0).close()
+    give_up = time.monotonic() + 30
+    while len(group.members[0].assignment()) != 4:
+        group.members[0].poll(0.02)
+        assert time.monotonic() < give_up
+    assert leader(partage, topic) == "second"
+
+
+def leader(partage: Commands, group: str) -> str | None:
+    told = partage("groups", "explain", "-g", group, "--json").json
+    clients = {each["member_id"]: each["client_id"] for each in told["members"]}
+    assert told["generation"] >= 2
+    return clients.get(told["leader"])
+
+
+def test_it_is_found_behind_many_commits(partage: Commands, topic: str, group: Group) -> None:
+    group.join("range", "only")
+    (only,) = group.members
+    for number in range(1_500):
+        only.commit(offsets=[TopicPartition(topic, 0, number)], asynchronous=number < 1_499)
+    told = partage("groups", "explain", "-g", topic, "--json").json
+    assert told["generation"] == 1
+    assert told["leader"].startswith("only")
+
+
+def test_where_the_record_is_not_to_be_had(
+    partage: Commands, topic: str, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group.join("range", "only")
+    monkeypatch.setattr("partage.console.group_log._TOPIC", topic)
+    told = partage("groups", "explain", "-g", topic, "--json").json
+    assert (told["generation"], told["leader"]) == (None, None)
+    *_, total = partage("groups", "explain", "-g", topic).lines
+    assert "who led is not known" in total
 
 
 def test_what_cannot_be_explained(partage: Commands, topic: str) -> None:

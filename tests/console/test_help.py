@@ -106,8 +106,9 @@ def test_the_examples_work(
         ),
         (
             Explanation,
-            "{group, assignor, known, repeated, members: [{member_id, group_instance_id, "
-            "client_id, subscription, owned: [{topic, partitions}], generation, rack}], "
+            "{group, generation, leader, assignor, known, repeated, "
+            "members: [{member_id, group_instance_id, client_id, subscription, "
+            "owned: [{topic, partitions}], generation, rack}], "
             "partitions: [{topic, partition, member_ids, owner_ids, why}]}",
         ),
         (

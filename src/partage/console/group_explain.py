@@ -1,7 +1,8 @@
 """``partage groups explain``: why each partition went where it went.
 
 The input is what the coordinator has kept of the last rebalance: each member's subscription, with
-what it owned then, and each one's assignment. The same assignor is run on it again here.
+what it owned then, and each one's assignment. The same assignor is run on it again here. Who led
+stands in the group's record in ``__consumer_offsets`` (`group_log`).
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ from partage.assignors import (
 )
 from partage.console.cluster import Cluster
 from partage.console.failure import Failure
+from partage.console.group_log import last_saved
 from partage.console.group_states import CONSUMER, GroupState, described
 from partage.console.options import Json
 from partage.console.raw_groups import RawGroup, RawMember, raw_groups
 from partage.console.show import print_json, print_table, ranges
+from partage.coordinator.records import GroupSaved
 from partage.wire.consumer_protocol import decode_assignment, decode_subscription
 from partage.wire.primitives import Malformed
 
@@ -81,11 +84,14 @@ class Input(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True):
     """``partage groups explain --json``.
 
-    ``repeated`` says whether the assignor gives the same result once more; null where that cannot
-    be told from here.
+    ``leader`` is the member id of who led, in that ``generation``; both are null where the topic
+    that says so cannot be read, or says nothing of the group as it is now. ``repeated`` says
+    whether the assignor gives the same result once more; null where that cannot be told from here.
     """
 
     group: str
+    generation: int | None
+    leader: str | None
     assignor: str
     known: bool
     repeated: bool | None
@@ -98,9 +104,9 @@ def explain(
     group: Annotated[str, typer.Option("--group", "-g", "-G", metavar="GROUP", help="The group.")],
     json: Json = False,
 ) -> None:
-    """Show what the group's last leader knew, and why each partition went where it went.
+    """Show who led the group last, what it knew, and why each partition went where it went.
 
-    Who led is not told by the coordinator. Partitions of an eager group have no owner before.
+    Who led is read from __consumer_offsets. Partitions of an eager group have no owner before.
 
     \b
     Examples:
@@ -145,8 +151,11 @@ def _explained(cluster: Cluster, state: GroupState, raw: RawGroup | None) -> Exp
     )
     assignor = kind() if kind is not None else None
     understood = members if assignor is None else assignor.understand(members)
+    saved = _saved_as(last_saved(cluster, name), raw)
     return Explanation(
         group=name,
+        generation=None if saved is None else saved.generation,
+        leader=None if saved is None else saved.leader,
         assignor=raw.protocol,
         known=assignor is not None,
         repeated=_is_repeated(assignor, members, topics, assignment),
@@ -158,6 +167,15 @@ def _explained(cluster: Cluster, state: GroupState, raw: RawGroup | None) -> Exp
         if assignor is None
         else assignor.explain(members, topics, assignment),
     )
+
+
+def _saved_as(saved: GroupSaved | None, raw: RawGroup) -> GroupSaved | None:
+    """The record, if it is of the generation that was described."""
+    if saved is None:
+        return None
+    stored = {each.member_id: each.assignment for each in saved.members}
+    described = {each.member_id: each.assignment for each in raw.members}
+    return saved if stored == described else None
 
 
 def _member(raw: RawMember, instance_id: str | None) -> Member:
@@ -247,7 +265,11 @@ def _print(told: Explanation) -> None:
             for each in told.partitions
         ],
     )
-    print(f"group {told.group}: assigned by {told.assignor}, {_REPEATED[told.repeated]}")
+    led = "who led is not known"
+    if told.leader is not None:
+        client_id = next(m.client_id for m in told.members if m.member_id == told.leader)
+        led = f"generation {told.generation} was led by {told.leader} ({client_id})"
+    print(f"group {told.group}: {led}; {told.assignor} assigned, {_REPEATED[told.repeated]}")
 
 
 _REPEATED: Final = {

@@ -3,8 +3,9 @@
 The question that grows with the group: one member of a settled cooperative group leaves, and the
 leader finds new owners for what it had. All topics have equally many partitions; members subscribe
 to all of them, or, in ten classes, to ten different selections. CPU time of one call, from members
-and topics to what is handed out, the best of several rounds. The clients' own assignors get the
+and topics to what is handed out, the best of several rounds. Python clients' own assignors get the
 same group in their own types; they are asked in turns, and at sizes at which one can wait for them.
+Java's gets it at every size, in a JVM of its own, cold and warm (`bench.java_assignors`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +26,8 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
 )
 
 from bench.figures import Figure
+from bench.java_assignors import NAME as JAVA
+from bench.java_assignors import JavaAssignors, java_assignors
 from partage.assignors import Assignment, CooperativeSticky, Member, Range, Topic
 
 with warnings.catch_warnings():
@@ -52,27 +56,48 @@ Contestant = Callable[[Sequence[Member], Mapping[str, Topic]], Callable[[], obje
 def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
     """First by ourselves at size, then beside peers."""
     rounds = 3 if is_quick else 7
-    for members, partitions, wanted, wanted_of_ten in _SIZES[: 1 if is_quick else None]:
-        for classes, seconds in ((1, wanted), (10, wanted_of_ten)):
-            yield _alone(members, partitions, classes, seconds, rounds)
+    with java_assignors() if with_kafka else nullcontext() as java:
+        for members, partitions, wanted, wanted_of_ten in _SIZES[: 1 if is_quick else None]:
+            for classes, seconds in ((1, wanted), (10, wanted_of_ten)):
+                yield from _at_size(members, partitions, classes, seconds, rounds, java)
     for members, topics, partitions in _WITH_PEERS[: 1 if is_quick else None]:
         yield from _beside_peers(members, topics, partitions)
     yield from _range(1_000, 10, 10_000, rounds)
 
 
-def _alone(members: int, partitions: int, classes: int, wanted: float, rounds: int) -> Figure:
-    group = _group(members, _TOPICS, partitions, classes)
-    fresh = _best({"": _ours(CooperativeSticky(), *group)}, rounds)[""]
-    after = _best({"": _ours(CooperativeSticky(), *_one_left(*group))}, rounds)[""]
+def _at_size(
+    members: int,
+    partitions: int,
+    classes: int,
+    wanted: float,
+    rounds: int,
+    java: JavaAssignors | None,
+) -> Iterator[Figure]:
+    new = _group(members, _TOPICS, partitions, classes)
+    left = _one_left(*new)
+    fresh = _best({"": _ours(CooperativeSticky(), *new)}, rounds)[""]
+    after = _best({"": _ours(CooperativeSticky(), *left)}, rounds)[""]
     subscribed = "one subscription" if classes == 1 else f"{classes} subscriptions"
-    return Figure(
-        what=f"{members:,} members × {partitions:,} partitions, {subscribed}: one leaves",
+    what = f"{members:,} members × {partitions:,} partitions, {subscribed}: one leaves"
+    yield Figure(
+        what=what,
         unit="s CPU",
         ours=after,
         less_is_better=True,
         wanted=wanted,
         note=f"all at once, in a group that is new: {fresh:.3f} s",
     )
+    if java is not None:
+        its = java.time("cooperative-sticky", *left, 4 * rounds)
+        yield Figure(
+            what="the same beside Java's, once it is compiled",
+            unit="s CPU",
+            ours=after,
+            peer_name=JAVA,
+            peer=its.warm_s,
+            less_is_better=True,
+            note=f"its first time in that JVM: {its.cold_s:.2f} s",
+        )
 
 
 def _beside_peers(members: int, topics: int, partitions: int) -> Iterator[Figure]:

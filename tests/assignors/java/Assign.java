@@ -1,5 +1,7 @@
+import com.sun.management.OperatingSystemMXBean;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -41,6 +43,7 @@ public final class Assign {
                 case "topic" -> topic(words[1], words[2].isEmpty() ? 0 : 1, words[2].split(";", -1));
                 case "member" -> member(words);
                 case "assign" -> assign(assignor(words[1]));
+                case "time" -> time(assignor(words[1]), Integer.parseInt(words[2]));
                 case "tell" -> tell(assignor(words[1]), Integer.parseInt(words[2]), words[3]);
                 default -> throw new IllegalArgumentException(line);
             }
@@ -94,9 +97,30 @@ public final class Assign {
         return found;
     }
 
-    private static void assign(ConsumerPartitionAssignor assignor) {
-        Cluster cluster = new Cluster("cluster", NODES.values(), PARTITIONS,
+    private static Cluster cluster() {
+        return new Cluster("cluster", NODES.values(), PARTITIONS,
             Collections.emptySet(), Collections.emptySet());
+    }
+
+    /** CPU time of each of so many rounds in nanoseconds, of all threads of this process. */
+    private static void time(ConsumerPartitionAssignor assignor, int rounds) {
+        OperatingSystemMXBean system =
+            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        Cluster cluster = cluster();
+        for (int round = 0; round < rounds; round++) {
+            long before = system.getProcessCpuTime();
+            int members =
+                assignor.assign(cluster, new GroupSubscription(MEMBERS)).groupAssignment().size();
+            long took = system.getProcessCpuTime() - before;
+            System.out.println(members + "\t" + took);
+        }
+        System.out.println("end");
+        PARTITIONS.clear();
+        MEMBERS.clear();
+    }
+
+    private static void assign(ConsumerPartitionAssignor assignor) {
+        Cluster cluster = cluster();
         Map<String, Assignment> given =
             assignor.assign(cluster, new GroupSubscription(MEMBERS)).groupAssignment();
         new TreeMap<>(given).forEach((member, its) -> {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, Literal, cast
 
 import msgspec
@@ -154,7 +155,7 @@ def _nearest(name: str) -> str | None:
 
 def _checked(kind: type[msgspec.Struct], name: str, field: str, value: Any) -> Any:
     """A value of the type that the field has, numbers not below what makes sense."""
-    wanted = next(f.type for f in msgspec.structs.fields(kind) if f.name == field)
+    wanted = _types(kind)[field]
     try:
         value = msgspec.convert(value, wanted)
     except msgspec.ValidationError as error:
@@ -166,6 +167,12 @@ def _checked(kind: type[msgspec.Struct], name: str, field: str, value: Any) -> A
     if wanted is int and cast(int, value) < least:
         raise BadOption(name, value, f"a number of {least} or more")
     return value
+
+
+@cache
+def _types(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """What the fields are; found out once, as it takes as long as connecting to a broker."""
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}
 
 
 # partition.assignment.strategy: names of Kafka's assignors, or assignors.

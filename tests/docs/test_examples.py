@@ -37,7 +37,7 @@ def blocks(language: str) -> list[pytest.param]:
 
 @pytest.fixture(scope="module")
 def address():
-    with ThreadedBroker() as broker:
+    with ThreadedBroker({"partage.group.events.enable": "true"}) as broker:
         create = f"topics create --topic flights --partitions 12 -b {broker.bootstrap_servers}"
         command = [sys.executable, "-m", "partage", *create.split()]
         subprocess.run(command, check=True, capture_output=True)

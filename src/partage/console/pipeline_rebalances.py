@@ -156,12 +156,13 @@ def tell(report: RebalancesReport, *, drawn: bool) -> None:
         print()
     if report.most_still_members:
         print_table(
-            ["GROUP", "MEMBER", "STOOD STILL S", "WAITED S", "HELD UP S", "GONE"],
+            ["GROUP", "MEMBER", "STOOD STILL S", "PARTITIONS S", "WAITED S", "HELD UP S", "GONE"],
             [
                 (
                     each.group,
                     each.member,
                     _seconds(each.stood_still_ms),
+                    _seconds(each.partitions_still_ms),
                     _seconds(each.waited_ms),
                     _seconds(each.held_up_ms),
                     each.gone_by,

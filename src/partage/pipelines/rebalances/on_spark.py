@@ -5,11 +5,13 @@ The groups' functions take and give Arrow (``arrow_udf``), so Spark needs no pan
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from partage.pipelines.queries import QueryFailed, told
 from partage.pipelines.rebalances.results import Format
@@ -17,6 +19,14 @@ from partage.pipelines.rebalances.tables import NESTED, SCHEMAS, TABLES, nested
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+#: A row here is a group's whole history. And to compile Java for rows of a hundred columns takes
+#: longer than all else; the work is in Python anyway.
+_SETTINGS: Final = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def analyse_on_spark(
@@ -29,18 +39,31 @@ def analyse_on_spark(
     """
     from pyspark.sql import functions as f
 
-    # A row here is a whole group's history.
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "16")
     try:
         records = spark.read.format("partage").options(**options).load()
         if groups:
             key = f.col("key").cast("string")
             records = records.where(key.isin(list(groups)) | f.col("key").isNull())
-        histories = analysed(records).persist()
-        histories.count()
+        with _set(spark, _SETTINGS):
+            histories = analysed(records).persist()
+            histories.count()
     except Exception as error:  # what Spark raises is of many kinds
         raise QueryFailed(told(error)) from error
     return SparkResults(histories)
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """These settings meanwhile, and those of before afterwards."""
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is not None:
+                spark.conf.set(name, old)
 
 
 def analysed(records: DataFrame) -> DataFrame:
@@ -60,10 +83,16 @@ def analysed(records: DataFrame) -> DataFrame:
 
 
 class SparkResults:
-    """Tables of a data frame of `analysed`."""
+    """Tables of a data frame of `analysed`.
+
+    What is asked for of some groups comes here with all else of theirs, in one job, and is kept.
+    """
 
     def __init__(self, histories: DataFrame) -> None:
         self._histories = histories
+        self._whole: dict[str, pa.Table] = {}
+        self._groups: dict[str, pa.Table] = {}  # of those that are here
+        self._here: set[str] = set()
 
     def _rows(self, name: str) -> DataFrame:
         from pyspark.sql import functions as f
@@ -72,10 +101,23 @@ class SparkResults:
 
     def table(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
         """A table; of some groups only, if they are given."""
-        rows = self._rows(name)
         if groups is not None:
-            rows = rows.where(rows.group_id.isin(list(groups)))
-        return rows.toArrow().cast(SCHEMAS[name])
+            self._bring(set(groups))
+            table = self._groups[name]
+            return table.filter(pc.is_in(table["group_id"], pa.array(groups, pa.string())))
+        if name not in self._whole:
+            # Both of few rows, and who asks for one of them asks for the other.
+            names = ("groups", "causes") if name in ("groups", "causes") else (name,)
+            self._whole |= _unnested(self._histories.select(*names), names)
+        return self._whole[name]
+
+    def _bring(self, groups: set[str]) -> None:
+        if not groups - self._here and self._groups:
+            return
+        self._here |= groups
+        of_whom = self._histories.groups[0].group_id
+        wanted = self._histories.where(of_whom.isin(sorted(self._here)))
+        self._groups = _unnested(wanted, tuple(TABLES))
 
     def top(self, name: str, column: str, count_max: int) -> pa.Table:
         """The rows with the largest values of a column, the largest first."""
@@ -96,3 +138,13 @@ class SparkResults:
         sizes = [f.sum(f.size(name)).alias(name) for name in TABLES]
         (counted,) = self._histories.agg(*sizes).collect()
         return {name: counted[name] or 0 for name in TABLES}
+
+
+def _unnested(histories: DataFrame, names: Sequence[str]) -> dict[str, pa.Table]:
+    """The tables of these names, from a list each in a group's row."""
+    rows = histories.select(*names).toArrow()
+    tables = {}
+    for name in names:
+        structs = rows[name].combine_chunks().flatten()
+        tables[name] = pa.Table.from_struct_array(structs).cast(SCHEMAS[name])
+    return tables

@@ -16,6 +16,7 @@ _INK: Final = "#22262b"
 _FAINT: Final = "#6b7280"
 _GRID: Final = "#e5e7eb"
 _STILL: Final = "#d62839"
+_GAVE_UP: Final = "#f2a6ad"
 _HELD_UP: Final = "#f4a259"
 _BAR: Final = "#4c78a8"
 #: Of members; from the thirteenth on they come again.
@@ -40,6 +41,7 @@ def draw(results: Results, directory: Path, groups_max: int) -> list[Path]:
     groups = [row for row in results.table("groups").to_pylist() if row["group_id"]]
     groups.sort(key=lambda row: (-row["stood_still_ms"], -row["rebalances"], row["group_id"]))
     drawn = [row["group_id"] for row in groups if row["rebalances"]][:groups_max]
+    results.table("groups", [*drawn, *_names(groups)])  # on Spark, all of theirs in one job
     paths = [directory / "all-groups.png"]
     _all_groups(results, groups, paths[0])
     for group_id in drawn:
@@ -80,12 +82,13 @@ def _one_group(results: Results, group_id: str, path: Path) -> None:
         else:
             upper = lower = picture.subplots()
         _readers(upper, owned, stills, shown, ends)
-        _causes_over(upper, rebalances, len(shown))
+        _show_what_happened(upper, [*owned, *rebalances], ends)
+        _causes_over(upper, rebalances)
         lower.xaxis.set_major_formatter(_clock())
         lower.set_xlabel("time, UTC")
         took = group["stood_still_ms"] / 1000
         picture.suptitle(
-            f"Group {_short(group_id, 60)}: who read what\n", x=0.01, ha="left", fontsize=15
+            f"Group {_short(group_id, 60)}: who read what", x=0.01, ha="left", fontsize=15
         )
         of = "" if len(places) <= len(shown) else f" The first {len(shown)} of {len(places)}."
         upper.set_title(
@@ -95,6 +98,7 @@ def _one_group(results: Results, group_id: str, path: Path) -> None:
             loc="left",
             fontsize=9.5,
             color=_FAINT,
+            pad=16,
         )
         picture.savefig(path)
 
@@ -152,7 +156,16 @@ def _legend(axes: Any, members: Sequence[str], colours: Mapping[str, str]) -> No
         )
 
 
-def _causes_over(axes: Any, rebalances: Rows, rows: int) -> None:
+def _show_what_happened(axes: Any, rows: Rows, ends: datetime) -> None:
+    """Leave out the time in which there were no members, before the first and after the last."""
+    moments = [row.get("from_at") or row["started_at"] for row in rows]
+    moments += [row.get("to_at") or row.get("ended_at") or ends for row in rows]
+    if moments and min(moments) < max(moments):
+        margin = (max(moments) - min(moments)) * 0.03
+        axes.set_xlim(min(moments) - margin, max(moments) + margin)
+
+
+def _causes_over(axes: Any, rebalances: Rows) -> None:
     """A band for each rebalance, with its cause above where there is room for words."""
     if not rebalances:
         return
@@ -211,11 +224,15 @@ def _all_groups(results: Results, groups: Rows, path: Path) -> None:
         ((causes, members), (moves, lag)) = picture.subplots(2, 2)
         _by_cause(causes, causes_of(results))
         _by_member(members, results)
-        names = [row["group_id"] for row in groups[:_GROUPS_MAX]]
+        names = _names(groups)
         _by_rebalance(moves, results.table("rebalances", names).to_pylist(), names)
         _lag_of_groups(lag, results.table("lag", names).to_pylist(), names)
         picture.suptitle("Rebalances", x=0.01, ha="left", fontsize=15)
         picture.savefig(path)
+
+
+def _names(groups: Rows) -> list[str]:
+    return [row["group_id"] for row in groups[:_GROUPS_MAX]]
 
 
 def _by_cause(axes: Any, totals: Sequence[CauseTotal]) -> None:
@@ -226,27 +243,36 @@ def _by_cause(axes: Any, totals: Sequence[CauseTotal]) -> None:
         words = f" {total.episodes:,}   {total.stood_still_ms / 1000:,.1f} s still"
         axes.text(total.episodes, at, words, va="center", fontsize=8, color=_FAINT)
     axes.margins(x=0.35)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     _bare(axes, "x")
 
 
 def _by_member(axes: Any, results: Results) -> None:
-    axes.set_title("Time stood still, and others held up, by member", loc="left", fontsize=11)
-    rows: Rows = results.top("members", "stood_still_ms", _MEMBERS_MAX).to_pylist()
-    known = {(row["group_id"], row["member"]) for row in rows}
-    slow: Rows = results.top("members", "held_up_ms", _MEMBERS_MAX).to_pylist()
-    rows += [row for row in slow if (row["group_id"], row["member"]) not in known]
-    rows.sort(key=lambda row: row["stood_still_ms"] + row["held_up_ms"])
-    rows = [row for row in rows if row["stood_still_ms"] + row["held_up_ms"]][-_MEMBERS_MAX:]
-    names = [_short(f"{row['group_id']}: {row['member']}", 34) for row in rows]
+    axes.set_title("Time by member", loc="left", fontsize=11)
+    columns = {
+        "stood_still_ms": ("read nothing", _STILL),
+        "partitions_still_ms": ("its partitions stood still, together", _GAVE_UP),
+        "held_up_ms": ("held others up", _HELD_UP),
+    }
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for column in columns:
+        for row in results.top("members", column, _MEMBERS_MAX).to_pylist():
+            found[row["group_id"], row["member"]] = row
+
+    def most(row: dict[str, Any]) -> int:
+        return max(int(row[column]) for column in columns)
+
+    rows = sorted((row for row in found.values() if most(row)), key=most)[-_MEMBERS_MAX:]
     at = range(len(rows))
-    still = [row["stood_still_ms"] / 1000 for row in rows]
-    held_up = [row["held_up_ms"] / 1000 for row in rows]
-    axes.barh([n + 0.2 for n in at], still, height=0.38, color=_STILL, label="stood still")
-    axes.barh([n - 0.2 for n in at], held_up, height=0.38, color=_HELD_UP, label="held others up")
+    for number, (column, (label, colour)) in enumerate(columns.items()):
+        seconds = [row[column] / 1000 for row in rows]
+        places = [n + 0.27 * (1 - number) for n in at]
+        axes.barh(places, seconds, height=0.26, color=colour, label=label)
+    names = [_short(f"{row['group_id']}: {row['member']}", 30) for row in rows]
     axes.set_yticks(list(at), names, fontsize=7.5)
     axes.set_xlabel("s")
     if rows:
-        axes.legend(fontsize=8, frameon=False, loc="lower right")
+        axes.legend(fontsize=7.5, frameon=False, loc="lower right")
     _bare(axes, "x")
 
 
@@ -264,7 +290,7 @@ def _by_rebalance(axes: Any, rebalances: Rows, names: Sequence[str]) -> None:
     axes.margins(y=0.15)
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.xaxis.set_major_formatter(_clock())
-    if names:
+    if any(row["ended_at"] for row in rebalances):
         axes.legend(fontsize=8, frameon=False)
     _bare(axes, "both")
 

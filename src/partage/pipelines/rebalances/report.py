@@ -40,12 +40,13 @@ class GroupTotal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """One member; times in ms."""
+    """One member; times in ms, of its partitions all together."""
 
     group: str
     member: str
     client_id: str
     stood_still_ms: int
+    partitions_still_ms: int
     waited_ms: int
     held_up_ms: int
     gone_by: str | None
@@ -110,11 +111,12 @@ def report_of(
                 member=row["member"],
                 client_id=row["client_id"],
                 stood_still_ms=row["stood_still_ms"],
+                partitions_still_ms=row["partitions_still_ms"],
                 waited_ms=row["waited_ms"],
                 held_up_ms=row["held_up_ms"],
                 gone_by=row["gone_by"],
             )
-            for row in _rows(results.top("members", "stood_still_ms", LISTED_MAX))
+            for row in _rows(results.top("members", "partitions_still_ms", LISTED_MAX))
         ],
         refused_commits=sum(row["refused_commits"] for row in real),
         lost_events=sum(row["lost_events"] for row in groups),

@@ -66,15 +66,7 @@ def rebalances(
     """
     check_output(options.output, may_overwrite=options.may_overwrite)
     step(f"reading {options.topic}")
-    results: Results
-    if spark is None:
-        from partage.pipelines.rebalances.reading import analyse_here
-
-        results = analyse_here(options.source_options(), options.groups)
-    else:
-        from partage.pipelines.rebalances.on_spark import analyse_on_spark
-
-        results = analyse_on_spark(spark, options.source_options(), options.groups)
+    results = _analyse(options, spark)
     _check_found(results, options)
     step("writing tables")
     tables = write(results, options.output, options.kind)
@@ -83,6 +75,24 @@ def rebalances(
     return report_of(
         results, output=str(options.output), tables=tables, pictures=[str(one) for one in pictures]
     )
+
+
+def _analyse(options: RebalancesOptions, spark: SparkSession | None) -> Results:
+    try:
+        if spark is None:
+            from partage.pipelines.rebalances.reading import analyse_here
+
+            return analyse_here(options.source_options(), options.groups)
+        from partage.pipelines.rebalances.on_spark import analyse_on_spark
+
+        return analyse_on_spark(spark, options.source_options(), options.groups)
+    except QueryFailed as failed:
+        if "there is no topic" not in str(failed):
+            raise
+        raise QueryFailed(
+            f"there is no topic {options.topic}: a broker of Partage makes it when something "
+            "happens in a group, unless it has partage.group.events.enable=false"
+        ) from None
 
 
 def _check_found(results: Results, options: RebalancesOptions) -> None:

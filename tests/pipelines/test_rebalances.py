@@ -1,0 +1,373 @@
+"""``partage pipeline rebalances``: on scripts, on a real group, here and on Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from pyarrow import csv, parquet
+
+from console.commands import Commands
+from partage.pipelines.queries import QueryFailed
+from partage.pipelines.rebalances.on_spark import analyse_on_spark
+from partage.pipelines.rebalances.pictures import draw, file_name
+from partage.pipelines.rebalances.reading import analyse_here
+from partage.pipelines.rebalances.results import (
+    AlreadyThere,
+    Format,
+    LocalResults,
+    check_output,
+)
+from partage.pipelines.rebalances.running import RebalancesOptions, rebalances
+from partage.pipelines.rebalances.tables import SCHEMAS, TABLES, Analysis, table_of
+from partage.store.group_events import dropped_event, encode_event
+from partage.testing import BrokerProcess, ThreadedBroker
+
+from .telling import events
+from .test_rebalance_history import COOPERATIVE, EAGER, FIRST
+
+DEADLINE_S = 120
+PNG = b"\x89PNG\r\n"
+
+
+def records() -> list[tuple[str, bytes]]:
+    """Two groups in turns, some lag, a loss and something that is no event."""
+    eager = [("eager", encode_event(each)) for each in events(EAGER, "eager")]
+    cooperative = [("coop", encode_event(each)) for each in events(COOPERATIVE, "coop")]
+    mixed = [each for pair in zip(eager, cooperative, strict=False) for each in pair]
+    mixed += cooperative[len(eager) :]
+    lag = [("coop", encode_event(each)) for each in events("14.0 lag 0:5 1:2", "coop")]
+    return [*mixed, *lag, ("", encode_event(dropped_event(1, 3))), ("eager", b"{}")]
+
+
+@pytest.fixture
+def told() -> LocalResults:
+    analysis = Analysis()
+    for group_id, value in records():
+        analysis.take(group_id, value)
+    return LocalResults(analysis.tables())
+
+
+def rows(table: pa.Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table.to_pylist()
+    return sorted(found, key=lambda row: json.dumps(row, default=str))
+
+
+# Tables.
+
+
+def test_tables_have_times_and_durations(told: LocalResults) -> None:
+    (still, *_) = told.table("standstills", ["eager"]).to_pylist()
+    assert still["from_at"] == datetime(1970, 1, 1, 0, 0, 12, tzinfo=UTC)
+    assert (still["still_ms"], still["partition"]) == (500, 0)
+    for name, schema in SCHEMAS.items():
+        assert told.table(name).schema == schema
+        assert schema.names[0] == "group_id"
+
+
+def test_a_table_without_rows_has_its_columns() -> None:
+    for name in TABLES:
+        assert table_of(name, []).schema == SCHEMAS[name]
+
+
+def test_what_belongs_to_no_group_is_told_apart(told: LocalResults) -> None:
+    groups = {row["group_id"]: row for row in told.table("groups").to_pylist()}
+    assert set(groups) == {"eager", "coop", ""}
+    assert groups[""]["lost_events"] == 3
+    assert groups["eager"]["unreadable"] == 1
+    assert groups["eager"]["stood_still_ms"] == 2_000
+    assert groups["coop"]["stood_still_ms"] == 1_200
+
+
+@pytest.mark.parametrize("kind", list(Format))
+def test_tables_are_written(told: LocalResults, kind: Format, tmp_path: Path) -> None:
+    counts = told.write(tmp_path, kind)
+    for name in TABLES:
+        (file,) = (tmp_path / name).iterdir()
+        read = parquet.read_table(file) if kind is Format.PARQUET else csv.read_csv(file)
+        assert read.num_rows == counts[name] == told.table(name).num_rows
+        assert read.column_names == SCHEMAS[name].names
+    assert counts["standstills"] == 6
+
+
+def test_an_output_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    check_output(tmp_path / "new", may_overwrite=False)
+    (tmp_path / "new" / "tables").mkdir()
+    with pytest.raises(AlreadyThere, match="--overwrite"):
+        check_output(tmp_path / "new", may_overwrite=False)
+    check_output(tmp_path / "new", may_overwrite=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AlreadyThere, match="is a file"):
+        check_output(tmp_path / "file", may_overwrite=True)
+
+
+# Pictures.
+
+
+def test_pictures_are_drawn_of_those_that_stood_still_longest(
+    told: LocalResults, tmp_path: Path
+) -> None:
+    paths = draw(told, tmp_path, 1)
+    assert [path.name for path in paths] == ["all-groups.png", "group-eager.png"]
+    for path in paths:
+        assert path.read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "0.0 lag 0:1",
+        "0.0 joined a\n0.0 rebalance 'member joined' a",
+        FIRST.replace("[0-3]", "").replace("[]", ""),  # a group for something else
+        FIRST.replace("[0-3]", "[0-99]"),
+        EAGER + "20.0 left b\n20.0 left a\n20.0 emptied",
+    ],
+)
+def test_any_history_can_be_drawn(script: str, tmp_path: Path) -> None:
+    analysis = Analysis()
+    for event in events(script, "a/group with 'odd' name $x$"):
+        analysis.take(event.group_id, encode_event(event))
+    paths = draw(LocalResults(analysis.tables()), tmp_path, 4)
+    assert all(path.read_bytes().startswith(PNG) for path in paths)
+
+
+def test_groups_never_share_a_file() -> None:
+    names = ["tower", "a/b", "a:b", "a b", "x" * 300, "x" * 299]
+    assert file_name("tower") == "tower"
+    assert len({file_name(name) for name in names}) == len(names)
+    assert all(re.fullmatch(r"[\w.-]{1,100}", file_name(name)) for name in names)
+
+
+# On Spark.
+
+
+def fill(servers: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for group_id, value in records():
+        producer.produce(topic, key=group_id.encode() or None, value=value)
+    assert producer.flush(60) == 0
+
+
+def test_spark_comes_to_the_same(kafka: Any, spark: Any, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    fill(kafka.servers, topic)
+
+    def options(name: str) -> RebalancesOptions:
+        return RebalancesOptions(
+            servers=kafka.servers, topic=topic, output=tmp_path / name, pictures_max=0
+        )
+
+    here = rebalances(options("here"))
+    there = rebalances(options("there"), spark)
+    assert (there.tables, there.causes) == (here.tables, here.causes)
+    assert there.most_still_groups == here.most_still_groups
+    assert (there.events, there.groups) == (20, 2)
+    assert (there.lost_events, there.unreadable_records) == (3, 1)
+    for name in TABLES:
+        read = parquet.read_table(tmp_path / "there" / "tables" / name)
+        assert rows(read.cast(SCHEMAS[name])) == rows(
+            parquet.read_table(tmp_path / "here" / "tables" / name)
+        )
+    alone = analyse_on_spark(spark, options("alone").source_options(), ["coop"])
+    assert {row["group_id"] for row in alone.table("groups").to_pylist()} == {"coop", ""}
+    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true", "as it was before"
+
+
+# The command.
+
+
+@pytest.fixture
+def partage(partage_broker: ThreadedBroker) -> Commands:
+    return Commands(partage_broker.bootstrap_servers)
+
+
+def run(partage: Commands, *args: object, code: int = 0) -> Any:
+    return partage("pipeline", "rebalances", "--local", *args, code=code)
+
+
+def test_the_command_tells_and_writes(
+    partage: Commands, partage_broker: ThreadedBroker, tmp_path: Path
+) -> None:
+    partage_broker.create_topic("events")
+    fill(partage_broker.bootstrap_servers, "events")
+    ran = run(partage, "--topic", "events", "-o", tmp_path / "out")
+    assert "20 events of 2 groups, 1970-01-01T00:00:00.000+00:00" in ran.out
+    assert re.search(r"^member joined +4 +5 +11\.7 +4 +3\.2$", ran.out, re.MULTILINE)
+    assert re.search(r"^eager +2 +2 +2 +2\.0 +0 +-$", ran.out, re.MULTILINE)
+    assert re.search(r"^coop +3 +2 +2 +1\.2 +0 +7$", ran.out, re.MULTILINE)
+    assert "the broker had to drop 3 events" in ran.err
+    assert "1 record passed over" in ran.err
+    assert (tmp_path / "out" / "pictures" / "all-groups.png").exists()
+    again = run(partage, "--topic", "events", "-o", tmp_path / "out", code=1)
+    assert "take another --output, or --overwrite" in again.err
+    over = run(
+        partage, "--topic", "events", "-o", tmp_path / "out", "--overwrite", "--json",
+        "--group", "coop", "--pictures", 0, "--format", "csv",
+    ).json  # fmt: skip
+    assert [group["group"] for group in over["most_still_groups"]] == ["coop"]
+    assert over["pictures"] == []
+    assert not list((tmp_path / "out" / "pictures").iterdir())
+    assert (tmp_path / "out" / "tables" / "rebalances" / "part-0.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--topic", "elsewhere"], "elsewhere"),
+        (["--topic", "__group_events"], "partage.group.events.enable"),
+        (["--topic", "empty"], "there are no events in empty"),
+        (["--topic", "empty", "--group", "g"], "there are no events of g in empty"),
+        (["--topic", "letters"], "is it the right topic?"),
+        (["--topic", "events", "--since", "2100-01-01T00:00:00"], "there are no events"),
+    ],
+)
+def test_bad_input_is_told(
+    partage: Commands,
+    partage_broker: ThreadedBroker,
+    tmp_path: Path,
+    args: list[str],
+    message: str,
+) -> None:
+    for topic in ("events", "empty", "letters"):
+        partage_broker.create_topic(topic)
+    fill(partage_broker.bootstrap_servers, "events")
+    producer = Producer({"bootstrap.servers": partage_broker.bootstrap_servers})
+    producer.produce("letters", b"dear group")
+    assert producer.flush(60) == 0
+    ran = run(partage, "-o", tmp_path / "out", *args, code=1)
+    assert message in ran.err
+    assert not (tmp_path / "out" / "tables").exists()
+
+
+def test_a_time_that_is_none_is_refused(partage: Commands, tmp_path: Path) -> None:
+    ran = run(partage, "-o", tmp_path, "--since", "yesterday", code=2)
+    assert "yesterday" in ran.err
+
+
+# A real group.
+
+
+class Member:
+    """A consumer, a process of its own."""
+
+    def __init__(self, servers: str, name: str) -> None:
+        command = [sys.executable, "-m", "partage.demo.member", servers, "tower", "flights"]
+        self.process = subprocess.Popen(
+            [*command, "6000", name], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        )
+
+    def leave(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(DEADLINE_S) == 0
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(DEADLINE_S)
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def broker() -> Iterator[BrokerProcess]:
+    settings = {
+        "group.initial.rebalance.delay.ms": "0",
+        "partage.group.events.lag.interval.ms": "100",
+    }
+    with BrokerProcess(overrides=settings) as process:
+        yield process
+
+
+def once(servers: str, is_so: Callable[[dict[str, list[dict[str, Any]]]], bool]) -> None:
+    """Return when the group's own events say so."""
+    source = {"kafka.bootstrap.servers": servers, "subscribe": "__group_events"}
+    deadline = time.monotonic() + DEADLINE_S
+    found: dict[str, list[dict[str, Any]]] = {}
+    while time.monotonic() < deadline:
+        try:
+            results = analyse_here(source, ["tower"])
+        except QueryFailed:  # nothing has happened yet
+            pass
+        else:
+            found = {name: results.table(name).to_pylist() for name in TABLES}
+            if found["groups"] and is_so(found):
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"never came: {found}")
+
+
+def shared_by(count: int) -> Callable[[dict[str, list[dict[str, Any]]]], bool]:
+    """So many members read all partitions."""
+
+    def is_so(found: dict[str, list[dict[str, Any]]]) -> bool:
+        readers = {
+            row["partition"]: row["member"] for row in found["ownership"] if not row["to_at"]
+        }
+        is_settled = all(row["outcome"] != "under way" for row in found["rebalances"])
+        return is_settled and len(readers) == 6 and len(set(readers.values())) == count
+
+    return is_so
+
+
+@pytest.mark.timeout(300)
+def test_a_group_that_is_joined_left_and_killed(broker: BrokerProcess, tmp_path: Path) -> None:
+    servers = broker.bootstrap_servers
+    partage = Commands(servers)
+    partage("topics", "create", "--topic", "flights", "--partitions", 6)
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(600):
+        producer.produce("flights", b"flight", str(number))
+    assert producer.flush(60) == 0
+    with ExitStack() as stack:
+        members = []
+        for number, name in enumerate(["ada", "ben", "cleo"], start=1):
+            members.append(Member(servers, name))
+            stack.callback(members[-1].end)
+            once(servers, shared_by(number))
+        _, ben, cleo = members
+        cleo.leave()
+        once(servers, shared_by(2))
+        ben.kill()
+        once(servers, lambda found: any(row["gone_by"] == "expired" for row in found["members"]))
+        once(servers, shared_by(1))
+        report = run(partage, "-o", tmp_path / "out", "--json").json
+    causes = {each["cause"]: each for each in report["causes"]}
+    assert set(causes) == {"member joined", "member left", "session expired"}
+    assert {cause: each["episodes"] for cause, each in causes.items()} == {
+        "member joined": 3,
+        "member left": 1,
+        "session expired": 1,
+    }
+    assert report["lost_events"] == report["unreadable_records"] == 0
+    assert report["incomplete_groups"] == 0
+    gone = {row["client_id"]: row["gone_by"] for row in report["most_still_members"]}
+    assert gone == {"ada": None, "ben": "expired", "cleo": "left"}
+    # Two members had shared six partitions: three stood still until ben was given up.
+    tables = {name: parquet.read_table(tmp_path / "out" / "tables" / name) for name in TABLES}
+    stills = [row for row in tables["standstills"].to_pylist() if row["cause"] == "session expired"]
+    assert len(stills) == 3
+    names = {row["member"]: row["client_id"] for row in tables["members"].to_pylist()}
+    assert {(names[row["from_member"]], names[row["to_member"]]) for row in stills} == {
+        ("ben", "ada")
+    }
+    assert sum(row["moved"] for row in report["causes"]) == tables["moves"].num_rows
+    reading = {row["partition"]: row for row in tables["ownership"].to_pylist() if not row["to_at"]}
+    assert {names[row["member"]] for row in reading.values()} == {"ada"}
+    assert {row["partition"] for row in tables["lag"].to_pylist()} <= set(range(6))
+    assert len(report["pictures"]) == 2

@@ -1,15 +1,20 @@
-"""The examples of docs/recipes.md against Apache Kafka, from memberships to indexes."""
+"""Recipes against Apache Kafka: the examples of docs/recipes.md, processors, indexers."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
+from client.peer import create_topic
 from interop.peers.kafka import ApacheKafka
+from partage.recipes.blocking import RedundantIndexer
+from partage.recipes.searching import held, search
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -26,3 +31,45 @@ def test_they_run_there_too(peers: None, tmp_path: Path) -> None:
                 [sys.executable, script], capture_output=True, text=True, timeout=90, cwd=tmp_path
             )
             assert ran.returncode == 0, f"{text}\n{ran.stdout}{ran.stderr}"
+
+
+#: As our own broker is set for tests: a dead member is noticed soon.
+SETTINGS = {"auto.create.topics.enable": "false", "group.min.session.timeout.ms": "100"}
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.interop
+def test_processors_and_indexers_do_the_same_there(peers: None) -> None:
+    files = ["recipes/test_processor.py", "recipes/test_indexer.py", "pipelines/test_index.py"]
+    with ApacheKafka(overrides=SETTINGS) as kafka:
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
+            cwd=TESTS,
+            env={**os.environ, "PARTAGE_TEST_BOOTSTRAP_SERVER": kafka.bootstrap},
+            capture_output=True,
+            text=True,
+        )
+    assert ran.returncode == 0, ran.stdout[-8000:]
+
+
+@pytest.mark.interop
+def test_an_index_comes_to_the_end_behind_transactions(peers: None, tmp_path: Path) -> None:
+    """Whose markers are offsets without records, and whose records may be of none."""
+    with ApacheKafka(overrides=SETTINGS) as kafka:
+        create_topic(kafka.bootstrap, "t", 1)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "x"})
+        producer.init_transactions(60)
+        for text, is_kept in (("kept one", True), ("gone", False), ("kept two", True)):
+            producer.begin_transaction()
+            producer.produce("t", text)
+            assert producer.flush(60) == 0
+            if is_kept:
+                producer.commit_transaction(60)
+            else:
+                producer.abort_transaction(60)
+        options = {"isolation_level": "read_committed"}
+        with RedundantIndexer(kafka.bootstrap, "g", ["t"], tmp_path / "a", **options) as indexer:
+            indexer.run(to_end=True)
+        assert [hit.offset for hit in search(tmp_path, "kept")] == [0, 4]
+        assert [(each.documents, each.position) for each in held(tmp_path)] == [(2, 6)]

@@ -19,7 +19,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from console.commands import Commands
 from partage.demo.flights import FLIGHTS, PARTITIONS, records
-from partage.demo.loading import create_topics, load
+from partage.demo.loading import load
+from recipes.elsewhere import empty_broker, fresh_topic
 
 pytestmark = pytest.mark.timeout(300)
 COUNT = 12_000
@@ -31,9 +32,10 @@ QUICK = {
 
 
 @pytest.fixture
-def servers(partage_broker):
-    create_topics(partage_broker.bootstrap_servers, [FLIGHTS])
-    return partage_broker.bootstrap_servers
+def servers(request):
+    with empty_broker(request) as servers:
+        fresh_topic(servers, FLIGHTS, PARTITIONS, **{"retention.ms": "-1"})  # of 2013
+        yield servers
 
 
 def fill(servers, begin, end):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections import Counter
 
-from client.peer import create_topic, produce
+from client.peer import produce
 from partage.recipes import Processor, Task
 from partage.recipes.blocking import Processor as BlockingProcessor
 
+from .elsewhere import fresh_topic
 from .rounds import QUICK
 
 JOINED = ("clicks", "orders")
@@ -21,8 +23,8 @@ OTHERS = 5
 
 def topics(servers):
     for topic in JOINED:
-        create_topic(servers, topic, NUMBERS)
-    create_topic(servers, OTHER, OTHERS)
+        fresh_topic(servers, topic, NUMBERS)
+    fresh_topic(servers, OTHER, OTHERS)
 
 
 def fill(servers, each=20):
@@ -34,10 +36,14 @@ def fill(servers, each=20):
     return each * len(everywhere)
 
 
+_numbers = itertools.count(1)
+
+
 class Journal:
-    """What all tasks of a test did, in the order in which they did it."""
+    """What all tasks of a test did, in the order in which they did it; and their group."""
 
     def __init__(self):
+        self.group = f"joiner-{next(_numbers)}"
         self._lock = threading.Lock()
         self.steps = []  # (what, worker, task id)
         self.read = Counter()  # by topic, partition, offset
@@ -134,13 +140,15 @@ class Worker:
         def made(task_id):
             return kind(journal, name, task_id)
 
+        arguments = servers, journal.group, made
+
         async def awaited():
-            async with Processor(servers, "joiner", made, joined=joined, **settings) as processor:
+            async with Processor(*arguments, joined=joined, **settings) as processor:
                 self._began(processor)
                 await processor.run()
 
         def blocking():
-            with BlockingProcessor(servers, "joiner", made, joined=joined, **settings) as processor:
+            with BlockingProcessor(*arguments, joined=joined, **settings) as processor:
                 self._began(processor)
                 processor.run()
 

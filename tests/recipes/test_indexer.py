@@ -19,6 +19,7 @@ from partage.recipes.searching import search
 from partage.recipes.sqlite_indexes import DirectoryInUse, IndexFailed
 from partage.sync import Consumer
 
+from .elsewhere import empty_broker, fresh_topic
 from .rounds import QUICK, run
 
 pytestmark = pytest.mark.timeout(180)
@@ -27,9 +28,10 @@ EVERYTHING = [TopicPartition("t", n) for n in range(PARTITIONS)]
 
 
 @pytest.fixture
-def servers(partage_broker):
-    create_topic(partage_broker.bootstrap_servers, "t", PARTITIONS)
-    return partage_broker.bootstrap_servers
+def servers(request):
+    with empty_broker(request) as servers:
+        fresh_topic(servers, "t", PARTITIONS)
+        yield servers
 
 
 def fill(servers, begin, end, topic="t", partitions=PARTITIONS):
@@ -310,7 +312,9 @@ def test_on_asyncio_it_runs_until_it_is_stopped_or_cancelled(servers, tmp_path):
 
 
 @pytest.mark.parametrize("face", [RedundantIndexer, BlockingIndexer])
-def test_what_it_does_not_take(servers, tmp_path, face):
+def test_what_it_does_not_take(partage_broker, tmp_path, face):
+    servers = partage_broker.bootstrap_servers
+    create_topic(servers, "t", PARTITIONS)
     with pytest.raises(TypeError, match="takes no auto_offset_reset: what an index lacks"):
         face(servers, "g", ["t"], tmp_path, auto_offset_reset="latest")
     with pytest.raises(UnknownOption, match="session_timeout_ms"):
@@ -325,6 +329,7 @@ def test_what_it_does_not_take(servers, tmp_path, face):
         face(servers, "g", ["t"], tmp_path, commit_interval_ms=0)
     with BlockingIndexer(servers, "g", ["t"], tmp_path), pytest.raises(DirectoryInUse):
         face(servers, "g", ["t"], tmp_path)
-    with pytest.raises(UnknownTopic), BlockingIndexer(servers, "g", ["tt"], tmp_path):
+    unknown = {"topics": ["tt"], "unknown_topic_wait_ms": 300}
+    with pytest.raises(UnknownTopic), BlockingIndexer(servers, "g", indexes=tmp_path, **unknown):
         pass
     BlockingIndexer(servers, "g", ["t"], tmp_path).close()

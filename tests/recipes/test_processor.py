@@ -16,6 +16,7 @@ from partage.client.topics import TopicPartition
 from partage.recipes import NotCoPartitioned, Processor
 from partage.recipes.blocking import Processor as BlockingProcessor
 
+from .elsewhere import empty_broker, fresh_topic
 from .joining import JOINED, NUMBERS, OTHER, OTHERS, Journal, Noted, Worker, fill, topics, until
 from .rounds import run
 
@@ -24,9 +25,10 @@ ALL = NUMBERS + OTHERS
 
 
 @pytest.fixture
-def servers(partage_broker):
-    topics(partage_broker.bootstrap_servers)
-    return partage_broker.bootstrap_servers
+def servers(request):
+    with empty_broker(request) as servers:
+        topics(servers)
+        yield servers
 
 
 @pytest.fixture
@@ -56,13 +58,13 @@ def shared(*workers):
     return even and len(held) == len(set(held)) == ALL
 
 
-def offsets(servers):
+def offsets(servers, group):
     async def asked():
         async with Cluster(servers) as cluster:
             everything = [TopicPartition(topic, n) for topic in JOINED for n in range(NUMBERS)]
             everything += [TopicPartition(OTHER, n) for n in range(OTHERS)]
-            coordinator = Coordinator(cluster, "joiner")
-            found = await committed(coordinator, "joiner", everything)
+            coordinator = Coordinator(cluster, group)
+            found = await committed(coordinator, group, everything)
             coordinator.disconnect()
             return [found[p].offset if p in found else 0 for p in everything]
 
@@ -96,7 +98,7 @@ def test_numbers_stay_together_while_members_come_and_go(worker_of, servers, jou
             assert set(journal.owners([topic], number)) == set(both)
     assert two.stop() is None
     assert three.stop() is None
-    assert offsets(servers) == [80] * (2 * NUMBERS + OTHERS)
+    assert offsets(servers, journal.group) == [80] * (2 * NUMBERS + OTHERS)
     assert journal.open == {}
 
 
@@ -133,7 +135,7 @@ def test_one_that_is_put_out_loses_its_tasks_and_nothing_is_lost(
     until(lambda: shared(one, two), one, two)
     written = fill(servers)
     until(lambda: journal.count() == written, one, two)
-    partage_broker.faults.expire("joiner", client_id="one")
+    partage_broker.faults.expire(journal.group, client_id="one")
     written += fill(servers)
     until(lambda: journal.count() == written and shared(one, two), one, two)
     steps = [what for what, worker, _ in journal.steps if worker == "one"]
@@ -156,14 +158,14 @@ class Failing(Noted):
 def test_what_a_task_raises_ends_it_and_the_record_comes_again(worker_of, servers, journal):
     Failing.is_over = False
     written = fill(servers)
-    one = worker_of("one", kind=Failing)
+    one = worker_of("one", kind=Failing, commit_interval_ms=60_000)
     error = one.ended()
     assert isinstance(error, LookupError)
     assert ("orders", 3, 5) not in journal.read
     failed = [task for what, _, task in journal.steps if what == "flush" and task.partition == 3]
     assert all(len(task.topics) == 1 for task in failed)  # what it did may not be made durable
     assert journal.open == {}
-    before = offsets(servers)
+    before = offsets(servers, journal.group)
     assert before[3] == before[NUMBERS + 3] == 0
     two = worker_of("two", kind=Failing)
     until(lambda: journal.count() == written, two)
@@ -189,11 +191,11 @@ def test_a_run_after_a_failure_is_refused(servers):
 
 
 def test_topics_with_different_numbers_of_partitions(worker_of, servers):
-    create_topic(servers, "returns", NUMBERS + 1)
+    fresh_topic(servers, "returns", NUMBERS + 1)
     error = worker_of("one", joined=["orders", "returns"]).ended()
     assert isinstance(error, NotCoPartitioned)
     assert "orders has 6, returns has 7" in str(error)
-    error = worker_of("one", joined=["orders", "order"]).ended()
+    error = worker_of("one", joined=["orders", "order"], unknown_topic_wait_ms=300).ended()
     assert isinstance(error, UnknownTopic)
     assert "orders" in str(error)
 
@@ -212,7 +214,7 @@ def test_a_topic_that_is_made_anew_with_other_partitions(worker_of, servers, jou
 def test_members_that_join_other_topics_are_told(worker_of, servers):
     one = worker_of("one")
     until(lambda: shared(one), one)
-    create_topic(servers, "returns", NUMBERS)
+    fresh_topic(servers, "returns", NUMBERS)
     two = worker_of("two", joined=["orders", "returns"], topics=())
     errors = [one.ended(), two.ended()]
     assert any(isinstance(error, AssignmentFailed) for error in errors)
@@ -221,14 +223,18 @@ def test_members_that_join_other_topics_are_told(worker_of, servers):
 
 @pytest.mark.parametrize("kind", [Processor, BlockingProcessor])
 @pytest.mark.parametrize("option", ["enable_auto_commit", "partition_assignment_strategy"])
-def test_what_it_does_not_take(servers, kind, option):
+def test_what_it_does_not_take(partage_broker, kind, option):
+    servers = partage_broker.bootstrap_servers
     with pytest.raises(TypeError, match=f"takes no {option}"):
         kind(servers, "joiner", Noted, joined=JOINED, **{option: 1})
     with pytest.raises(ValueError, match="commit_interval_ms"):
         kind(servers, "joiner", Noted, joined=JOINED, commit_interval_ms=-1)
 
 
-def test_coroutine_functions_are_for_the_other_face(servers, journal):
+def test_coroutine_functions_are_for_the_other_face(partage_broker, journal):
+    servers = partage_broker.bootstrap_servers
+    topics(servers)
+
     class Awaited(Noted):
         async def process(self, record):
             pass

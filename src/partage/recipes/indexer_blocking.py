@@ -26,6 +26,7 @@ from partage.client.consumer.options import parse_options
 from partage.client.errors import ClientError
 from partage.client.loop_thread import LoopThread
 from partage.client.topics import TopicPartition
+from partage.recipes.finding import partitions_of_blocking, wait_s
 from partage.recipes.indexes import Document, Index, Indexes, text_of
 from partage.recipes.replicas import merged, read, write
 from partage.wire.types import ZERO_UUID
@@ -89,6 +90,7 @@ class RedundantIndexer:
             raise ValueError("commit_interval_ms is 1 or more, state_cleanup_delay_ms 0 or more")
         self._topics = _listed(topics)
         self._text = text
+        self._wait_s = wait_s(options)
         self._every_s = commit_interval_ms / 1000
         self._cleanup_delay_ms = state_cleanup_delay_ms
         self._servers, self._client = bootstrap_servers, parse_options(options)[1]
@@ -129,7 +131,7 @@ class RedundantIndexer:
     def start(self) -> None:
         """Subscribe; joining begins with `run`. Raises `UnknownTopic` for one that is not there."""
         for topic in self._topics:
-            self._consumer.partitions_of(topic)
+            partitions_of_blocking(self._consumer, topic, self._wait_s)
         self._consumer.subscribe(self._topics, _Listener(self))
 
     def run(

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from partage.client.topics import TopicPartition
+from partage.recipes.finding import wait_s
 from partage.recipes.tasks import Joining, MakeTask, Slot, TaskId, Tasks, checked
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Processing:
         for name, why in _OURS.items():
             if name in options:
                 raise TypeError(f"a processor takes no {name}: {why}")
+        self._wait_s = wait_s(options)
         return {
             "auto_offset_reset": "earliest",
             **options,

@@ -18,6 +18,7 @@ from partage.client.consumer import (
     TooSlow,
 )
 from partage.client.topics import TopicPartition
+from partage.recipes.finding import partitions_of
 from partage.recipes.processing import POLL_MS, Processing, committed, refused, to_commit
 from partage.recipes.tasks import MakeTask, Slot, Work, check_counts
 
@@ -70,6 +71,8 @@ class Processor(Processing):
             NotCoPartitioned: the joined topics differ in their numbers of partitions.
             UnknownTopic: one of them does not exist.
         """
+        for topic in sorted(self._topics):
+            await partitions_of(self._consumer, topic, self._wait_s)
         await self._check_counts()
         self._consumer.subscribe(self._topics, _Listener(self))
 
@@ -125,8 +128,10 @@ class Processor(Processing):
             raise
 
     async def _check_counts(self) -> None:
-        found = {topic: await self._consumer.partitions_of(topic) for topic in self._joined}
-        check_counts({topic: len(partitions) for topic, partitions in found.items()})
+        counts = {}
+        for topic in self._joined:
+            counts[topic] = len(await partitions_of(self._consumer, topic, self._wait_s))
+        check_counts(counts)
 
     async def _process(self, records: Records) -> None:
         """Hand records to their tasks, side by side where they wait for something."""

@@ -17,6 +17,7 @@ from partage.client.consumer import (
 )
 from partage.client.consumer.blocking import Consumer
 from partage.client.topics import TopicPartition
+from partage.recipes.finding import partitions_of_blocking
 from partage.recipes.processing import POLL_MS, Processing, committed, refused, to_commit
 from partage.recipes.tasks import MakeTask, Slot, Work, check_counts
 
@@ -60,6 +61,8 @@ class Processor(Processing):
             NotCoPartitioned: the joined topics differ in their numbers of partitions.
             UnknownTopic: one of them does not exist.
         """
+        for topic in sorted(self._topics):
+            partitions_of_blocking(self._consumer, topic, self._wait_s)
         self._check_counts()
         self._consumer.subscribe(self._topics, _Listener(self))
 
@@ -107,8 +110,10 @@ class Processor(Processing):
             raise
 
     def _check_counts(self) -> None:
-        found = {topic: self._consumer.partitions_of(topic) for topic in self._joined}
-        check_counts({topic: len(partitions) for topic, partitions in found.items()})
+        counts = {}
+        for topic in self._joined:
+            counts[topic] = len(partitions_of_blocking(self._consumer, topic, self._wait_s))
+        check_counts(counts)
 
     def _process(self, records: Records) -> None:
         """Hand records to their tasks; those of the others before one that fails ends it."""

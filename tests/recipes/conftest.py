@@ -1,0 +1,14 @@
+"""Another broker to test recipes against, such as Apache Kafka; see ``interop/test_recipes.py``."""
+
+from __future__ import annotations
+
+from .elsewhere import ELSEWHERE
+
+
+def pytest_collection_modifyitems(config, items):
+    """What is done to the test's own broker cannot be done to another."""
+    if ELSEWHERE is None:
+        return
+    own = [item for item in items if "partage_broker" in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=own)
+    items[:] = [item for item in items if item not in own]

@@ -22,6 +22,7 @@ class Commands(LazyCommands):
         "groups": "partage.console.groups:app",
         "search": "partage.console.search:app",
         "log": "partage.console.log:app",
+        "lab": "partage.console.lab:app",
         "pipeline": "partage.console.pipeline:app",
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from pyspark.sql import SparkSession
 
 from partage.lab.running import Verdict
 
@@ -14,11 +15,9 @@ _WORLDS_A_TASK = 50
 def verdicts_on_spark(seeds: Sequence[int]) -> Iterator[Verdict]:
     """The verdicts of many seeds, as Spark's tasks finish them.
 
-    Spark is taken as it is found: an active session, or a new one with what ``SPARK_CONF_DIR`` and
-    ``spark-submit`` say of the master. The executors need this package.
+    Spark is taken as it is found: an active session, or a new one on the master that Spark's own
+    configuration names, else on this machine. The executors need this package.
     """
-    from pyspark.sql import SparkSession
-
     spark = SparkSession.builder.appName("partage lab").getOrCreate()
     tasks = max(1, len(seeds) // _WORLDS_A_TASK)
     encoded = (

@@ -14,6 +14,7 @@ import msgspec
 
 from partage.assignors import Assignor, CooperativeSticky, Member, Range, RoundRobin, Sticky, Topic
 from partage.bridge.embedding import Embedding
+from partage.coordinator.states import GroupState
 from partage.lab import history
 from partage.lab.consumer import Process
 from partage.lab.faults import KINDS
@@ -183,9 +184,18 @@ class _Rehearsal:
         for _ in range(0, patience_ms, _STEADY_MS):
             world.clock.run(_STEADY_MS)
             changes = [e.at_ms for e in world.history.entries if isinstance(e, history.Holds)]
-            is_steady = not changes or world.now_ms - changes[-1] >= _STEADY_MS
-            if is_steady and str(world.state_of(self._group.name)) == "Stable":
+            is_quiet = not changes or world.now_ms - changes[-1] >= _STEADY_MS
+            if is_quiet and self._is_complete():
                 return
+
+    def _is_complete(self) -> bool:
+        """Whether the coordinator has exactly those for members that are there, and is at rest."""
+        shard = self._world.broker.shard
+        group = None if shard is None else shard.groups.get(self._group.name)
+        if group is None or group.state is not GroupState.STABLE:
+            return False
+        there = {p.core.membership.member_id for p in self._world.members(self._group.name)}
+        return set(group.members) == there
 
     # Events; each gives the time when it began.
 

@@ -1,0 +1,234 @@
+"""``partage lab``: the laboratory, where coordinator and consumers live in simulated worlds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from partage.console.dispatch import command_app
+from partage.console.failure import Failure, misused
+from partage.console.lab_whatif import whatif
+from partage.console.options import Json
+from partage.console.show import note, print_json, print_table
+from partage.lab.options import Scenario
+from partage.lab.running import Verdict, draw, live
+from partage.lab.shrinking import NothingToShrink, shrink
+from partage.lab.story import tell
+from partage.lab.swarm import Summary, judge, verdicts
+
+app = command_app("Simulated worlds of a broker and its groups: run them, read them, ask them.")
+
+_SHOWN_MAX = 5
+
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        "--keep",
+        metavar="STEPS",
+        help="Of one seed's plan only these steps, by number with commas between, or none.",
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of one seed's world."),
+]
+Everything = Annotated[
+    bool, typer.Option("--everything", help="Tell also of what went as it does all the time.")
+]
+
+
+@app.callback()
+def root() -> None:
+    """Simulated worlds of a broker and its groups: run them, read them, ask them."""
+
+
+@app.command()
+def run(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many worlds.")] = 100,
+    seed_from: Annotated[int, typer.Option("--seed-from", help="The first one's seed.")] = 0,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, help="How many processes run them.")
+    ] = os.cpu_count() or 1,
+    keep: Keep = None,
+    changes: Set = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Spread the worlds over Spark.")] = False,
+    json: Json = False,
+) -> None:
+    """Live through worlds, each drawn from its seed, and judge them by the rules.
+
+    Exit code 1 if a rule was broken. The same seed is the same world, on any machine.
+
+    \b
+    Examples:
+      partage lab run --seeds 300
+      partage lab run --seed-from 4711 --seeds 1
+      partage lab run --seed-from 4711 --seeds 1 --keep 3,8 --set members=2
+    """
+    if (keep is not None or changes) and seeds != 1:
+        raise misused("--keep and --set are about one world: add --seeds 1 --seed-from SEED")
+    wanted = range(seed_from, seed_from + seeds)
+    if seeds == 1:
+        scenario = _scenario(seed_from, keep, changes)
+        found = iter([judge(seed_from, scenario.kept, scenario.changes)])
+    elif spark:
+        found = _on_spark(wanted)
+    else:
+        found = verdicts(wanted, min(jobs, seeds))
+    summary = _summed(found, seeds)
+    if json:
+        print_json(summary)
+    else:
+        _print(summary)
+    if summary.failures:
+        raise typer.Exit(1)
+
+
+@app.command()
+def story(
+    seed: Annotated[int, typer.Argument(metavar="SEED", help="The world.")],
+    keep: Keep = None,
+    changes: Set = None,
+    everything: Everything = False,
+) -> None:
+    """Tell what happens in a world, a line an event, with the time in seconds.
+
+    \b
+    Examples:
+      partage lab story 7
+      partage lab story 7 --keep none
+    """
+    scenario = _scenario(seed, keep, changes)
+    world, verdict = live(scenario)
+    _print_options(scenario)
+    for line in tell(world.history.entries, everything=everything):
+        print(line)
+    print(_said(verdict))
+
+
+@app.command(name="shrink")
+def shrink_seed(
+    seed: Annotated[int, typer.Argument(metavar="SEED", help="A world that breaks a rule.")],
+) -> None:
+    """Find the smallest part of a world that breaks the same rule, and tell its story."""
+    try:
+        small = shrink(seed, note)
+    except NothingToShrink as error:
+        raise Failure(str(error)) from None
+    world, verdict = live(small)
+    for line in tell(world.history.entries):
+        print(line)
+    print(_said(verdict))
+    print("steps: " + ", ".join(f"{step.kind} at {step.at_ms / 1000:.3f}" for step in small.steps))
+
+
+app.command()(whatif)
+
+
+def _on_spark(seeds: range) -> Iterator[Verdict]:
+    try:
+        from partage.lab.spreading import verdicts_on_spark
+        from partage.spark import NoJava, prepare_java
+    except ImportError as error:
+        raise Failure(f"--spark needs PySpark: pip install 'partage[spark]' ({error})") from None
+    try:
+        prepare_java()
+    except NoJava as error:
+        raise Failure(str(error)) from None
+    return verdicts_on_spark(seeds)
+
+
+def _scenario(seed: int, keep: str | None, changes: list[str] | None) -> Scenario:
+    try:
+        kept = None if keep is None else _steps(keep)
+        return draw(seed, kept, dict(map(_change, changes or ())))
+    except (KeyError, ValueError) as error:
+        raise misused(str(error.args[0])) from None
+
+
+def _steps(text: str) -> tuple[int, ...]:
+    if text == "none":
+        return ()
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise misused(f"--keep takes numbers with commas between, or none, not {text!r}") from None
+
+
+def _change(text: str) -> tuple[str, Any]:
+    name, is_one, value = text.partition("=")
+    if not is_one:
+        raise misused(f"--set takes OPTION=VALUE, not {text!r}")
+    return name, value
+
+
+def _summed(found: Iterator[Verdict], count: int) -> Summary:
+    """Sum up, with a bar on stderr while that is a terminal."""
+    summary = Summary()
+    if not sys.stderr.isatty():
+        for verdict in found:
+            summary.add(verdict)
+        return summary
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.SpinnerColumn(),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[broken]}"),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+        task = drawn.add_task("worlds", total=count, broken="")
+        for verdict in found:
+            summary.add(verdict)
+            broken = f"{len(summary.failures)} broke a rule" if summary.failures else ""
+            drawn.update(task, advance=1, broken=broken)
+    return summary
+
+
+def _print(summary: Summary) -> None:
+    cells = {tuple(name.split(" ", 1)): count for name, count in summary.states.items()}
+    states = sorted({state for state, _ in cells})
+    print_table(
+        ["ASKED", *states],
+        [
+            (asked, *(cells.get((state, asked), 0) for state in states))
+            for asked in sorted({asked for _, asked in cells})
+        ],
+    )
+    print()
+    happened = sorted(summary.faults.items(), key=lambda item: (-item[1], item[0]))
+    print_table(["HAPPENED", "TIMES"], [(kind.replace("_", " "), n) for kind, n in happened])
+    never = summary.never()
+    if never and summary.worlds > 1:
+        print(f"never happened: {', '.join(kind.replace('_', ' ') for kind in never)}")
+    print(
+        f"\n{summary.worlds:,} worlds, {summary.generations:,} generations, "
+        f"{summary.requests:,} requests, {sum(summary.faults.values()):,} faults; "
+        f"{len(summary.failures)} broke a rule"
+    )
+    for verdict in summary.failures[:_SHOWN_MAX]:
+        story = verdict.command.replace("run --seed-from", "story").replace(" --seeds 1", "")
+        print(f"\n{_said(verdict)}")
+        print(f"  its story: {story}\n  make it small: partage lab shrink {verdict.seed}")
+
+
+def _said(verdict: Verdict) -> str:
+    if verdict.rule is None:
+        return f"seed {verdict.seed}: no rule is broken"
+    return f"seed {verdict.seed} breaks {verdict.rule}: {verdict.story}\n  again: {verdict.command}"
+
+
+def _print_options(scenario: Scenario) -> None:
+    for name, value in msgspec.structs.asdict(scenario.options).items():
+        if name != "kinds":
+            print(f"# {name} = {value}")
+    for at, step in enumerate(scenario.plan):
+        mark = "" if scenario.kept is None or at in scenario.kept else " (left out)"
+        print(f"# step {at}: {step.kind} at {step.at_ms / 1000:.3f}{mark}")

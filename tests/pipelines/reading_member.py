@@ -1,0 +1,38 @@
+"""A consumer of a group, as a process: ``SERVERS GROUP TOPIC SESSION_TIMEOUT_MS NAME``.
+
+It reads until its standard input ends, and leaves then.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from partage.sync import Consumer
+
+
+def main() -> None:
+    servers, group, topic, session_timeout_ms, name = sys.argv[1:]
+    is_over = threading.Event()
+
+    def await_end() -> None:
+        sys.stdin.read()
+        is_over.set()
+
+    threading.Thread(target=await_end, daemon=True).start()
+    with Consumer(
+        servers,
+        group_id=group,
+        client_id=name,
+        auto_offset_reset="earliest",
+        session_timeout_ms=int(session_timeout_ms),
+        heartbeat_interval_ms=int(session_timeout_ms) // 10,
+        auto_commit_interval_ms=200,
+    ) as consumer:
+        consumer.subscribe([topic])
+        while not is_over.is_set():
+            consumer.poll(timeout_ms=100)
+
+
+if __name__ == "__main__":
+    main()

@@ -29,10 +29,10 @@ PASSING = (14, 15, 16)
 
 def error_of(answer: Any) -> int:
     """The error of any answer of a group's APIs."""
+    if getattr(answer, "groups", None):
+        return int(answer.groups[0].error_code)
     if hasattr(answer, "error_code"):
         return int(answer.error_code)
-    if hasattr(answer, "groups"):
-        return int(answer.groups[0].error_code)
     return max(int(p.error_code) for topic in answer.topics for p in topic.partitions)
 
 

@@ -14,6 +14,13 @@ import pytest
 
 from partage.broker.cluster.address import BadState, StateAddress, parse_state
 from partage.broker.cluster.kazoo_session import KazooSession
+from partage.model.settings import GroupSettings
+from partage.store.founding import found_cluster
+from partage.store.gathering import Gatherer
+from partage.store.roster import Roster
+from partage.store.shard_log import encode_records, replay
+from partage.store.shared_log import SharedLog
+from partage.store.tree import BrokerDoc, Tree
 from partage.store.zookeeper import (
     Check,
     Create,
@@ -22,8 +29,10 @@ from partage.store.zookeeper import (
     Refused,
     SessionOver,
     SetData,
+    StoreFault,
     Why,
 )
+from store.test_shared_log import large_group
 
 from .brokers import PATIENCE_S, ClusterBroker, brokers
 from .ensemble import Ensemble, free_ports
@@ -282,6 +291,36 @@ def expire(servers: str, session: KazooSession) -> None:
     twin.start(PATIENCE_S)
     twin.stop()
     twin.close()
+
+
+def test_a_group_larger_than_a_packet_on_a_real_server(zookeeper: Ensemble) -> None:
+    """5,000 members are 1.3 MB; ZooKeeper's packets have 1 MB."""
+
+    async def playing(session: KazooSession) -> None:
+        at = Tree("/tests-large")
+        await found_cluster(session, at, "large", 2)
+        roster = Roster(session, at, 1, 2)
+        me = BrokerDoc(host="h", port=1, incarnation="i", directory="d")
+        await roster.register(me)
+        await roster.refresh(lambda: None)
+        (tenure,) = await roster.take([1])
+        log = SharedLog(session, at, tenure.shard, tenure.version, tenure.epoch)
+        await log.load()
+        gatherer = Gatherer(session)
+        told: list[StoreFault | None] = []
+        for batch in encode_records([large_group(5000)], 0):
+            gatherer.add(log, batch, told.append)
+        await gatherer.flush()
+        assert told == [None]
+        again = SharedLog(session, at, tenure.shard, tenure.version, tenure.epoch)
+        for each in (log, again):
+            shard = replay(await each.load(), GroupSettings())
+            saved = shard.groups["large"].saved
+            assert saved is not None
+            assert len(saved.members) == 5000
+            await each.merge(asyncio.to_thread)
+
+    in_session(zookeeper.servers_at, playing)
 
 
 def test_the_timeout_is_what_the_servers_grant(zookeeper: Ensemble) -> None:

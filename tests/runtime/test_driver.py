@@ -6,19 +6,27 @@ import msgspec
 import pytest
 
 from partage.coordinator.events import (
+    Asked,
     Commit,
+    DeleteGroup,
+    DeleteOffsets,
     Describe,
     FetchOffsets,
     Heartbeat,
     Join,
+    Leave,
+    Leaver,
+    ListGroups,
     OffsetToCommit,
     Protocol,
+    Sync,
     Ticket,
     TopicsDeleted,
 )
 from partage.coordinator.records import OffsetCommitted, OffsetRemoved
 from partage.coordinator.replies import CommitReply, HeartbeatReply, JoinReply, OffsetsReply, Reply
 from partage.coordinator.shard import Shard
+from partage.coordinator.unavailable import unavailable
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
@@ -66,6 +74,19 @@ def join(ticket: int) -> Join:
         protocols=(Protocol("range", b""),),
         must_rejoin_with_id=False,
     )
+
+
+EVERY_REQUEST: list[Asked] = [
+    commit(1),
+    fetch(1),
+    describe(1),
+    Heartbeat(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g", generation=1, member_id="m"),
+    Sync(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g", generation=1, member_id="m"),
+    Leave(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g", leavers=(Leaver(member_id="m"),)),
+    ListGroups(at_ms=NOW_MS, reply_to=Ticket(1)),
+    DeleteGroup(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g"),
+    DeleteOffsets(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g", partitions=(("t", 0),)),
+]
 
 
 def ready(driver: Driver) -> list[object]:
@@ -220,6 +241,48 @@ def test_while_loading_requests_are_told_so_and_what_happens_is_kept_for_later()
     assert ready(driver) == []
     driver.durable(mark)
     assert replies(driver) == {Ticket(3): OffsetsReply(offsets=(None,))}
+
+
+def test_who_has_resigned_says_so_to_all(driver: Driver) -> None:
+    """Whoever waits, or was about to be answered, is told to look for the coordinator; and so is
+    whoever comes, until a shard is expected again.
+    """
+    driver.handle(commit(1))
+    _, mark = driver.take_unsent()
+    driver.handle(commit(2))
+    driver.handle(join(3))
+    driver.durable(mark)
+    driver.handle(TopicsDeleted(at_ms=NOW_MS, topics=frozenset({"t"})))
+    driver.resign()
+    gone = ErrorCode.NOT_COORDINATOR
+    told = replies(driver)
+    assert told.pop(Ticket(3)).error is gone  # type: ignore[union-attr]
+    assert told == {Ticket(1): CommitReply(errors=(gone,)), Ticket(2): CommitReply(errors=(gone,))}
+    driver.handle(commit(4))
+    driver.handle(TopicsDeleted(at_ms=NOW_MS, topics=frozenset({"t"})))  # others see to it
+    assert replies(driver) == {Ticket(4): CommitReply(errors=(gone,))}
+    driver.expect()
+    driver.handle(commit(5))
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert replies(driver) == {Ticket(5): CommitReply(errors=(loading,))}
+    driver.activate(shard(), NOW_MS)
+    assert driver.take_unsent()[0] == []
+    driver.handle(fetch(6))
+    assert replies(driver) == {Ticket(6): OffsetsReply(offsets=(None,))}
+
+
+@pytest.mark.parametrize("event", EVERY_REQUEST, ids=lambda event: type(event).__name__)
+def test_an_answer_that_was_ready_is_taken_back(event: Asked) -> None:
+    """It may have been true when it was decided; each kind has its own form of saying so."""
+    driver = Driver()
+    driver.activate(shard(), NOW_MS)
+    driver.handle(event)
+    if isinstance(event, Commit):
+        driver.durable(driver.take_unsent()[1])
+    driver.resign()
+    (reply,) = replies(driver).values()
+    gone = ErrorCode.NOT_COORDINATOR
+    assert reply == unavailable(event, gone)
 
 
 def test_a_shard_is_loaded_once(driver: Driver) -> None:

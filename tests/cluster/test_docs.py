@@ -1,0 +1,73 @@
+"""The commands of docs/cluster.md, on brokers that were started as it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .brokers import PATIENCE_S, eventually
+from .ensemble import Ensemble, free_ports
+
+pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_page(zookeeper: Ensemble, tmp_path: Path) -> None:
+    text = PAGE.read_text().replace("127.0.0.1:2181", zookeeper.servers_at)
+    first, second = free_ports(2)
+    text = text.replace("127.0.0.1:9092", f"127.0.0.1:{first}")
+    text = text.replace("127.0.0.1:9093", f"127.0.0.1:{second}")
+    commands = re.findall(r"^\$ (.*)$", "".join(BLOCK.findall(text)), re.MULTILINE)
+    starting = [each for each in commands if each.startswith("partage broker")]
+    using = [each for each in commands if not each.startswith(("partage broker", "pip"))]
+    assert len(starting) == 2
+    assert using
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    with (tmp_path / "log").open("w") as log:
+        processes = [
+            subprocess.Popen(
+                shlex.split(each),
+                cwd=tmp_path,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+            for each in starting
+        ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("127.0.0.1:"), (tmp_path / "log").read_text()
+        for command in using:
+            # Of the page's examples the first broker has the port that tools expect.
+            command = re.sub(r"\bpartage (\w+)( \w+)?", rf"\g<0> -b 127.0.0.1:{first}", command)
+            done = subprocess.run(
+                ["bash", "-c", f"set -o pipefail; {command}"],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            eventually(lambda process=process: process.poll() is not None)  # type: ignore[misc]
+            assert process.stdout is not None
+            process.stdout.close()

@@ -1,0 +1,198 @@
+"""A shard's host on a store that others may take away: when it answers, and what."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker.grouping import committing
+from partage.bridge import EXCHANGES, Call
+from partage.bridge.exchange import Surroundings
+from partage.broker.clock import Clock
+from partage.broker.cluster.shared_store import SharedStore
+from partage.broker.cluster.writing import Writing
+from partage.broker.shard_host import ShardHost
+from partage.model.settings import GroupSettings
+from partage.store.gathering import Written
+from partage.store.memory import MemoryZooKeeper
+from partage.store.shared_log import SharedLog
+from partage.wire.apis.offset_commit import OFFSET_COMMIT
+from store.zoo import Player
+
+SURROUNDINGS = Surroundings(shard_count=1, has_partition=lambda topic, partition: True)
+WITHIN_S = 30
+
+
+class Asking(Call[Any]):
+    """A commit whose error is kept."""
+
+    __slots__ = ("answered",)
+
+    def respond_encoded(self, body: list[Any]) -> None:
+        response = OFFSET_COMMIT.decode_response(8, b"".join(body))
+        self.answered.set_result(response.topics[0].partitions[0].error_code)
+
+
+class Holder:
+    """What a store needs of a cluster: one shard, and a lease to be turned on and off."""
+
+    def __init__(self) -> None:
+        self.has_lease = True
+        self.retaken = 0
+        self.host: ShardHost
+
+    async def open(self) -> Holder:
+        self.zoo = MemoryZooKeeper()
+        self.player = await Player(self.zoo, 1).come()
+        self.other = await Player(self.zoo, 2).come()
+        loop = asyncio.get_running_loop()
+        self.writing = Writing(self.player.session, loop.create_task, self.fatal)
+        self.clock = Clock()
+        self.store = SharedStore(self, 0)
+        self.host = ShardHost(
+            "the shard", self.store, GroupSettings(), self.clock, lambda notice: None
+        )
+        self.host.resign()
+        return self
+
+    @staticmethod
+    def fatal(error: BaseException) -> None:
+        raise error
+
+    async def take(self) -> None:
+        self.store.log = await self.player.take()
+        self.host.load()
+        await asyncio.wait_for(self.host.loaded(), WITHIN_S)
+
+    # What the store asks.
+
+    def append(self, log: SharedLog, batch: bytes, written: Written) -> None:
+        self.writing.append(log, batch, written)
+
+    def deposed(self, log: SharedLog) -> None:
+        self.store.log = None
+        self.host.resign()
+
+    def may_answer(self) -> bool:
+        return self.has_lease
+
+    async def retake(self, shard: int) -> SharedLog:
+        self.retaken += 1
+        return await self.player.take(shard)
+
+    # Clients.
+
+    def commit(self, offset: int) -> asyncio.Future[int]:
+        request = committing("g", "t", {0: offset})
+        call = Asking(8, request, "client", "/127.0.0.1", self.clock.now_ms())
+        call.answered = asyncio.get_running_loop().create_future()
+        for event in call.begin(EXCHANGES[OFFSET_COMMIT.key], SURROUNDINGS):
+            self.host.handle(event)
+        answered: asyncio.Future[int] = call.answered
+        return answered
+
+    async def answer(self, offset: int) -> int:
+        return await asyncio.wait_for(self.commit(offset), WITHIN_S)
+
+    async def is_stored(self, offset: int) -> None:
+        """Return once ZooKeeper has the offset, whoever was told."""
+        while True:
+            found = (await self.other.read()).offsets.get("g", {})
+            if found and found["t", 0].offset == offset:
+                return
+            await asyncio.sleep(0)
+
+
+def test_only_who_has_the_shard_answers() -> None:
+    async def scenario() -> None:
+        holder = await Holder().open()
+        assert await holder.answer(1) == 16
+        await holder.take()
+        assert await holder.answer(2) == 0
+        await holder.is_stored(2)
+        holder.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_without_a_lease_what_is_stored_is_not_answered_until_it_is_renewed() -> None:
+    async def scenario() -> None:
+        holder = await Holder().open()
+        await holder.take()
+        holder.has_lease = False
+        waiting = holder.commit(3)
+        await holder.is_stored(3)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        holder.has_lease = True
+        holder.host.settle()
+        assert await asyncio.wait_for(waiting, WITHIN_S) == 0
+        holder.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_lost_the_shard_in_silence_takes_back_what_it_was_about_to_say() -> None:
+    async def scenario() -> None:
+        holder = await Holder().open()
+        await holder.take()
+        holder.has_lease = False
+        waiting = holder.commit(3)
+        await holder.is_stored(3)
+        holder.deposed(await holder.other.take())
+        assert await asyncio.wait_for(waiting, WITHIN_S) == 16
+        holder.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_was_deposed_learns_it_by_writing() -> None:
+    async def scenario() -> None:
+        holder = await Holder().open()
+        await holder.take()
+        assert await holder.answer(1) == 0
+        log = await holder.other.take()
+        assert await holder.answer(2) == 16
+        assert await holder.answer(3) == 16
+        assert await holder.other.store(log) == []
+        await holder.is_stored(1)
+        holder.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_after_a_failure_it_begins_under_another_epoch() -> None:
+    """What is still on its way of what was dropped is refused."""
+
+    async def scenario() -> None:
+        holder = await Holder().open()
+        await holder.take()
+        assert await holder.answer(1) == 0
+        first = holder.store.log
+        holder.host.unload()
+        holder.host.load()
+        await asyncio.wait_for(holder.host.loaded(), WITHIN_S)
+        assert holder.retaken == 1
+        assert first is not None
+        assert holder.store.log is not None
+        assert holder.store.log.epoch == first.epoch + 1
+        assert await holder.answer(2) == 0
+        await holder.is_stored(2)
+        holder.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_many_commits_are_merged_and_found_again() -> None:
+    async def scenario() -> None:
+        holder = await Holder().open()
+        await holder.take()
+        for offset in range(200):
+            assert await holder.answer(offset) == 0
+        entries = await holder.player.session.children("/a/cluster/shards/0/log")
+        assert len(entries) < 200
+        await holder.is_stored(199)
+        holder.host.close()
+
+    asyncio.run(scenario())

@@ -5,8 +5,6 @@ import json
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from partage.client.consumer import Record
 from partage.demo import app
@@ -17,7 +15,6 @@ from partage.demo.bands import (
     WIND_NAMES,
     band,
 )
-from partage.demo.coverage import Coverage
 from partage.demo.figures import Cell, Figures, differences
 from partage.demo.flights import COUNTS, FLIGHTS, WEATHER, NoFlights, records
 from partage.demo.member import runs
@@ -59,26 +56,6 @@ def test_runs_are_offsets_without_a_gap():
     read = [(0, 5), (0, 6), (0, 8), (1, 9), (1, 10), (0, 9)]
     assert runs(read_at(*at) for at in read) == [[0, 5, 6], [0, 8, 8], [1, 9, 10], [0, 9, 9]]
     assert runs([]) == []
-
-
-class TestCoverage:
-    @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 10))))
-    def test_it_counts_what_a_list_would(self, told):
-        coverage, plain = Coverage(), []
-        for partition, first, length in told:
-            coverage.add(partition, first, first + length)
-            plain += [(partition, offset) for offset in range(first, first + length + 1)]
-        ends = {0: 20, 1: 41, 2: 0}
-        there = {(partition, offset) for partition, end in ends.items() for offset in range(end)}
-        valid = [at for at in plain if at in there]
-        assert coverage.tally(ends) == (61, len(there - set(plain)), len(valid) - len(set(valid)))
-        assert coverage.reads == len(plain)
-
-    def test_many_reads_of_one_record_do_not_overflow(self):
-        coverage = Coverage()
-        for _ in range(300):
-            coverage.add(0, 0, 0)
-        assert coverage.tally({0: 1}) == (1, 0, 254)
 
 
 def test_bands():

@@ -20,8 +20,9 @@ ADDRESS = "127.0.0.1:9092"
 #: broker's own start by tests of the console.
 ELSEWHERE = re.compile(r"^(make|pip install|git clone|partage broker|source|python -m bench)\b")
 
-#: Examples with brokers of their own: see spark/test_docs and client/test_security_docs.
-RUN_APART = re.compile("spark|security_protocol")
+#: Examples with brokers of their own: see spark/test_docs, pipelines/test_docs and
+#: client/test_security_docs.
+RUN_APART = re.compile("spark|security_protocol|pipeline (archive|join)")
 
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from partage.demo.delays import mean_delays, read_figures, write
+from partage.demo.delays import joined, mean_delays, read_figures, read_weather, write
 from partage.demo.figures import Cell
 from partage.demo.flights import FLIGHTS, WEATHER
 from partage.testing import ThreadedBroker
@@ -44,7 +44,17 @@ def test_flights_are_joined_with_the_weather_of_their_hour(spark, tmp_path):
         for topic, rows in topics.items():
             records = [{"value": json.dumps(row).encode()} for row in rows]
             Kafka(broker.bootstrap_servers).produce(topic, records)
-        write(mean_delays(spark, broker.bootstrap_servers), tmp_path / "delays.parquet")
+        hours = read_weather(spark, broker.bootstrap_servers)
+        flights = (
+            spark.read.format("partage")
+            .option("kafka.bootstrap.servers", broker.bootstrap_servers)
+            .option("subscribe", FLIGHTS)
+            .load()
+        )
+        rows = joined(flights, hours)
+        assert {"topic", "partition", "offset"} <= set(rows.columns)
+        rows.write.partitionBy("topic").parquet(str(tmp_path / "joined"))
+    write(mean_delays(spark, tmp_path / "joined"), tmp_path / "delays.parquet")
     figures = read_figures(tmp_path / "delays.parquet")
     assert figures[:-1] == (7, 6, 1, 2)
     assert figures.cells == {

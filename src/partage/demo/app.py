@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -18,25 +17,29 @@ from typing import Annotated, Final
 import typer
 
 from partage.client import LATEST, ClientError, Cluster, list_offsets
-from partage.demo.coverage import Tally
-from partage.demo.delays import SparkStarting, mean_delays, read_figures, write
+from partage.demo.applications import Applications, ApplicationTrouble
+from partage.demo.delays import read_figures
 from partage.demo.figures import Figures, differences, figures_from_csv
 from partage.demo.flights import COUNTS, FLIGHTS, PARTITIONS, WEATHER, NoFlights, records
-from partage.demo.group import Group, GroupTrouble, Owners, Rebalance
-from partage.demo.loading import NotLoaded, create_topics, load
+from partage.demo.loading import NotLoaded, Paced, create_topics, load
 from partage.demo.picture import draw
+from partage.demo.result import brought, rows_by_partition
 from partage.demo.telling import Telling
-from partage.spark import NoJava
+from partage.demo.timeline import Owners
+from partage.demo.timeline_picture import draw_timeline
+from partage.pipelines.archive.directory import ArchiveDirectory
+from partage.spark import NoJava, prepare_java
 from partage.testing import BrokerProcess
 
 GROUP: Final = "departure-boards"
-MEMBERS: Final = ("ada", "ben", "cleo")
-KILLED: Final = "ben"
-SPARK_LOG: Final = "spark.log"
-_SETTLE_S: Final = 60.0
-_DRAIN_S: Final = 60.0
-#: Long enough for three members to come together, much less than Kafka's 3 s.
-_OVERRIDES: Final = {"group.initial.rebalance.delay.ms": "1000"}
+FIRST, KILLED, THIRD = "ada", "ben", "cleo"
+_START_S: Final = 180.0
+_SETTLE_S: Final = 120.0
+_DRAIN_S: Final = 240.0
+#: Flights a second while applications come and go. A third of them is there for the first two
+#: applications, a third more once there are three, and the rest when one is dead.
+_RATE: Final = 1_500
+_THIRD: Final = COUNTS[FLIGHTS] // 3
 
 
 class Failed(Exception):  # noqa: N818 - named after what happened
@@ -50,16 +53,16 @@ def main() -> None:
 
 def _command(
     output: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the table and the picture are written.")
+        Path, typer.Option(metavar="DIR", help="Where tables and pictures are written.")
     ] = Path("demo-output"),
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the broker's data, in DIR/broker-data.")
     ] = False,
 ) -> None:
-    """Flights through a consumer group, a member killed, then Spark; all of it checked."""
+    """Flights shared by applications of Spark's, one of them killed; all of it checked."""
     try:
         Demo(output, keep).run()
-    except (Failed, NoFlights, NoJava, GroupTrouble, NotLoaded, ClientError) as error:
+    except (Failed, NoFlights, NoJava, ApplicationTrouble, NotLoaded, ClientError) as error:
         sys.exit(f"\nThe demo failed: {error}")
     except KeyboardInterrupt:
         print("\nInterrupted; everything that was started is ended.", file=sys.stderr)
@@ -70,43 +73,85 @@ class Demo:
     """One run: what it has started is ended with it, however it ends."""
 
     def __init__(self, output: Path, keep: bool) -> None:
-        self._output = output
+        self._output = output.resolve()
         self._keep = keep
         self._tell = Telling()
+        self._joined = self._output / "flights-with-weather"
+        self._table = self._output / "delays.parquet"
 
     def run(self) -> None:
         """All steps. Raises what `_command` knows."""
         _check_installed()
         self._output.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._joined, ignore_errors=True)
+        archive = ArchiveDirectory(self._joined)
         tell = self._tell
         with ExitStack() as stack:
-            with tell.step("A broker, and Java for Spark in the background"):
+            with tell.step("A broker, and the weather"):
+                java = prepare_java()
                 servers = self._start_broker(stack)
-                spark = SparkStarting(self._output / SPARK_LOG)
-                stack.callback(spark.stop)
                 create_topics(servers, [WEATHER, FLIGHTS])
-                tell.say(f"listens on {servers}; Java {spark.java.version} ({spark.java.source})")
-            with tell.step("Three consumers share the flights in a group"):
-                group = stack.enter_context(Group(servers, GROUP, FLIGHTS, PARTITIONS))
-                for name in MEMBERS:
-                    group.start(name)
-                owners = group.settle(within_s=_SETTLE_S)
-                tell.owners(owners)
-            with tell.step(f"All flights and weather go in; half-way, {KILLED} is killed (-9)"):
-                watching = self._load(servers, group, owners)
-            with tell.step("The rebalance"):
-                tell.rebalance(watching.result())
-            with tell.step("Every flight was read"):
-                self._count(servers, group)
-            with tell.step("Spark joins flights and weather"):
-                table = self._output / "delays.parquet"
-                figures, truth = self._compute(spark, servers, table)
-            with tell.step("Spark's figures beside those from the CSV files"):
+                count = load(servers, WEATHER, records(WEATHER), lambda handed: None)
+                _expect("weather records acknowledged", count, COUNTS[WEATHER])
+                tell.say(f"listens on {servers}; Java {java.version} ({java.source})")
+            applications = stack.enter_context(
+                Applications(servers, GROUP, PARTITIONS, self._output)
+            )
+            flights = stack.enter_context(_Flights(servers))
+            bars = stack.enter_context(
+                tell.bars(("flights in the topic", "joined by Spark"), COUNTS[FLIGHTS])
+            )
+            bars(lambda: (flights.handed, _rows(archive)))
+            self._share(applications, flights, archive)
+            with tell.step("The mean delays, of what was joined; from the CSV files too"):
+                figures, truth = self._compute(applications)
+            bars(None)
+            with tell.step("Everything is there exactly once"):
+                self._count(servers)
                 self._compare(figures, truth)
-            with tell.step("The picture"):
-                picture = self._output / "delays.png"
-                draw(figures, picture)
-        self._end(table, picture)
+            with tell.step("The pictures"):
+                owners, delays = self._output / "owners.png", self._output / "delays.png"
+                ticks = brought(archive.path, applications.since_began_s)
+                draw_timeline(applications.timeline, ticks, (FIRST, KILLED, THIRD), owners)
+                draw(figures, delays)
+        self._end(owners, delays)
+
+    def _share(
+        self, applications: Applications, flights: _Flights, archive: ArchiveDirectory
+    ) -> None:
+        """Two share, a third comes, one is killed, and what is left is joined."""
+        tell = self._tell
+        with tell.step(f"Two applications start, {FIRST} and {KILLED}, each with a query"):
+            for name in (FIRST, KILLED):
+                applications.start(name, self._joined, self._table)
+            owners = applications.settle(within_s=_START_S)
+            tell.owners(owners)
+            applications.wait(lambda: _rows(archive) > 0, _DRAIN_S, lambda: "joined any flight")
+        with tell.step(f"A third one joins, {THIRD}; the others go on"):
+            applications.start(THIRD, self._joined, self._table)
+            owners = self._rebalanced(applications, owners)
+            applications.timeline.happened(f"{THIRD} joins", applications.since_began_s())
+            flights.release()
+            applications.wait(
+                lambda: THIRD in _bringers(archive.path), _DRAIN_S, lambda: f"heard of {THIRD}"
+            )
+        with tell.step(f"{KILLED} is killed (-9), Java and all"):
+            applications.kill(KILLED)
+            flights.hurry()
+            self._rebalanced(applications, owners)
+        with tell.step("The rest of the flights"):
+            _expect("flights acknowledged", flights.acknowledged(), COUNTS[FLIGHTS])
+            applications.wait(
+                lambda: _rows(archive) >= COUNTS[FLIGHTS],
+                _DRAIN_S,
+                lambda: f"joined all flights, but {_rows(archive):,}",
+            )
+            applications.stop_watching()
+
+    def _rebalanced(self, applications: Applications, before: Owners) -> Owners:
+        after = applications.settle(within_s=_SETTLE_S)
+        self._tell.rebalance(before, after)
+        return after
 
     def _start_broker(self, stack: ExitStack) -> str:
         if self._keep:
@@ -116,59 +161,36 @@ class Demo:
             place = Path(tempfile.mkdtemp(prefix="partage-demo-"))
             stack.callback(shutil.rmtree, place, ignore_errors=True)
         place.mkdir(parents=True, exist_ok=True)
-        broker = BrokerProcess(place, overrides=_OVERRIDES)
+        broker = BrokerProcess(place)
         stack.callback(broker.remove)
         try:
             return broker.start().bootstrap_servers
         except RuntimeError as error:
             raise Failed(str(error)) from error
 
-    def _load(self, servers: str, group: Group, owners: Owners) -> _Watching:
-        """Fill both topics, and kill a member on the way."""
-        with self._tell.bar(WEATHER, COUNTS[WEATHER]) as show:
-            count = load(servers, WEATHER, records(WEATHER), show)
-        _expect("weather records acknowledged", count, COUNTS[WEATHER])
-        watching: _Watching | None = None
-        with self._tell.bar(FLIGHTS, COUNTS[FLIGHTS]) as show:
-
-            def progress(handed: int) -> None:
-                nonlocal watching
-                show(handed)
-                if watching is None and handed >= COUNTS[FLIGHTS] // 2:
-                    group.kill(KILLED)
-                    watching = _Watching(lambda: group.watch(owners, within_s=_SETTLE_S))
-
-            count = load(servers, FLIGHTS, records(FLIGHTS), progress)
-        _expect("flights acknowledged", count, COUNTS[FLIGHTS])
-        assert watching is not None
-        return watching
-
-    def _count(self, servers: str, group: Group) -> None:
-        ends = asyncio.run(_ends(servers))
-        group.drain(ends, within_s=_DRAIN_S)
-        group.leave()
-        tally: Tally = group.coverage.tally(ends)
-        _expect("flights in the topic", tally.records, COUNTS[FLIGHTS])
-        _expect("flights that nobody read", tally.missed, 0)
-        self._tell.say(f"{tally.records:,} flights, each read at least once; the group's lag is 0")
-        self._tell.say(
-            f"{tally.again:,} were read twice: what {KILLED} had read and not yet committed"
-            if tally.again
-            else f"none was read twice: {KILLED} had committed all it had read"
-        )
-
-    def _compute(self, spark: SparkStarting, servers: str, table: Path) -> tuple[Figures, Figures]:
+    def _compute(self, applications: Applications) -> tuple[Figures, Figures]:
         """Spark's figures, and meanwhile those from the files."""
         with ThreadPoolExecutor(1) as beside:
             truth = beside.submit(figures_from_csv)
-            try:
-                session = spark.session()
-                self._tell.say("the session is up")
-                write(mean_delays(session, servers), table)
-            except Exception as error:  # what Spark raises is of many kinds
-                log = self._output / SPARK_LOG
-                raise Failed(f"Spark: {error}\nMore may be in {log}") from error
-            return read_figures(table), truth.result()
+            finished = applications.finish(FIRST, within_s=_START_S)
+            applications.leave()
+            self._tell.say(f"{FIRST} joined {finished['rows']:,} flights, and computed the means")
+            return read_figures(self._table), truth.result()
+
+    def _count(self, servers: str) -> None:
+        """Each record of the topic has one row, and nothing else has."""
+        ends = asyncio.run(_ends(servers))
+        _expect("flights in the topic", sum(ends.values()), COUNTS[FLIGHTS])
+        report = ArchiveDirectory(self._joined).manifest.report("")
+        found: Counter[int] = Counter()
+        for partition, offsets in rows_by_partition(self._joined).items():
+            _expect(f"different rows of partition {partition}", len(set(offsets)), ends[partition])
+            _expect(f"last offset of partition {partition}", max(offsets), ends[partition] - 1)
+            found[partition] = len(offsets)
+        _expect("rows in the Parquet files", sum(found.values()), COUNTS[FLIGHTS])
+        self._tell.say(f"{sum(found.values()):,} flights, each exactly once in the table")
+        again = f"{report.refused:,} rows came twice, and were left out"
+        self._tell.say(again if report.refused else "no row came twice")
 
     def _compare(self, figures: Figures, truth: Figures) -> None:
         wrong = differences(figures, truth)
@@ -181,42 +203,60 @@ class Demo:
         self._tell.say(f"{figures.without_delay:,} have no departure delay and are in no mean")
         self._tell.say(f"{len(figures.cells)} groups: counts equal, means equal to 1e-9")
 
-    def _end(self, table: Path, picture: Path) -> None:
+    def _end(self, owners: Path, delays: Path) -> None:
         tell = self._tell
         tell.console.rule()
         tell.times()
-        used = os.times()
-        tell.say(
-            f"CPU: {used.user + used.system:.0f} s here, "
-            f"{used.children_user + used.children_system:.0f} s in the processes started"
-        )
-        tell.say(f"mean delays  {table}")
-        tell.say(f"picture      {picture}")
+        tell.say(f"the table    {self._joined}")
+        tell.say(f"mean delays  {self._table}, {delays}")
+        tell.say(f"who owned    {owners}")
         if self._keep:
             tell.say(f"broker data  {self._output / 'broker-data'}")
 
 
-class _Watching:
-    """Waits for a rebalance in a thread, while the load goes on."""
+class _Flights:
+    """Produces the flights in a thread: slowly until `hurry`, and part of them only then."""
 
-    def __init__(self, watch: Callable[[], Rebalance]) -> None:
-        self._watch = watch
-        self._found: Rebalance | BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+    def __init__(self, servers: str) -> None:
+        self.handed = 0
+        self._paced = Paced(records(FLIGHTS), _RATE, _THIRD)
+        self._loading = ThreadPoolExecutor(1)
+        self._count = self._loading.submit(load, servers, FLIGHTS, self._paced, self._note)
 
-    def result(self) -> Rebalance:
-        self._thread.join()
-        if isinstance(self._found, BaseException):
-            raise self._found
-        assert self._found is not None
-        return self._found
+    def __enter__(self) -> _Flights:
+        return self
 
-    def _run(self) -> None:
-        try:
-            self._found = self._watch()
-        except BaseException as error:  # told to whoever waits
-            self._found = error
+    def __exit__(self, *ended: object) -> None:
+        self._paced.stop()
+        self._loading.shutdown()
+
+    def release(self) -> None:
+        """The second third of them."""
+        self._paced.release(_THIRD)
+
+    def hurry(self) -> None:
+        """All that is left, at once."""
+        self._paced.hurry()
+
+    def acknowledged(self) -> int:
+        """How many the broker has, once it has all. Raises `NotLoaded`."""
+        return self._count.result()
+
+    def _note(self, handed: int) -> None:
+        self.handed = handed
+
+
+def _rows(archive: ArchiveDirectory) -> int:
+    with _LOOKING:
+        archive.refresh()
+        return archive.manifest.report("").rows
+
+
+_LOOKING = threading.Lock()
+
+
+def _bringers(path: Path) -> set[str]:
+    return {one.by for one in brought(path, lambda at_ms: 0.0)}
 
 
 def _check_installed() -> None:

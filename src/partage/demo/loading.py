@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -10,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from partage.demo.flights import PARTITIONS, FlightRecord
 
-_STEP: Final = 2_000
+_STEP: Final = 500
 _FLUSH_TIMEOUT_S: Final = 60
 
 
@@ -18,9 +19,52 @@ class NotLoaded(RuntimeError):  # noqa: N818 - named after what it is
     """Records that the broker did not take."""
 
 
+class Paced:
+    """Rows at so many a second, and no more of them than were released; after `hurry`, all."""
+
+    def __init__(self, rows: Iterable[FlightRecord], rate: int, released: int) -> None:
+        self._rows = rows
+        self._rate = rate
+        self._released = released
+        self._changed = threading.Condition()
+        self._hurries = self._is_stopped = False
+
+    def release(self, count: int) -> None:
+        """So many more, at the same pace."""
+        with self._changed:
+            self._released += count
+            self._changed.notify()
+
+    def hurry(self) -> None:
+        """All that is left, at once."""
+        with self._changed:
+            self._hurries = True
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """End where it is."""
+        with self._changed:
+            self._is_stopped = self._hurries = True
+            self._changed.notify()
+
+    def __iter__(self) -> Iterator[FlightRecord]:
+        for number, row in enumerate(self._rows):
+            if number % _STEP == 0:
+                self._wait_for(number)
+            if self._is_stopped:
+                return
+            yield row
+
+    def _wait_for(self, number: int) -> None:
+        """Wait until a row's time has come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._hurries, _STEP / self._rate)
+            self._changed.wait_for(lambda: self._hurries or number < self._released)
+
+
 def create_topics(servers: str, names: Iterable[str]) -> None:
     """Topics that keep their records for good: their times are of 2013."""
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
     wanted = [NewTopic(name, PARTITIONS, 1, config={"retention.ms": "-1"}) for name in names]
     for made in admin.create_topics(wanted).values():
         made.result()

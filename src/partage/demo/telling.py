@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from partage.demo.group import Owners, Rebalance
+from partage.demo.timeline import Owners, stayed
 
 _WIDTH: Final = 96
+_EVERY_S: Final = 0.25
+_Look: TypeAlias = Callable[[], tuple[int, ...]]
 
 
 class Telling:
@@ -39,46 +42,74 @@ class Telling:
         self.console.print(f"  {text}")
 
     @contextmanager
-    def bar(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A progress bar; call it with how much is done."""
+    def bars(self, names: tuple[str, ...], total: int) -> Iterator[Callable[[_Look | None], None]]:
+        """A progress bar for each name, at the bottom; call it with what tells how much is done.
+
+        What is given is asked several times a second, in a thread; None ends the bars.
+        """
         columns = (
             TextColumn("  {task.description}"),
             BarColumn(bar_width=36),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=self.console) as progress:
-            task = progress.add_task(what, total=total)
-            yield lambda done: progress.update(task, completed=done)
+        progress = Progress(*columns, console=self.console)
+        tasks = [progress.add_task(name, total=total) for name in names]
+        is_over = threading.Event()
+        asking: list[threading.Thread] = []
+        looks: list[_Look] = []
+
+        def ask(look: _Look) -> None:
+            while not is_over.wait(_EVERY_S):
+                update(look)
+
+        def update(look: _Look) -> None:
+            for task, done in zip(tasks, look(), strict=True):
+                progress.update(task, completed=done)
+
+        def watch(look: _Look | None) -> None:
+            if look is None:
+                end()
+                return
+            looks.append(look)
+            asking.append(threading.Thread(target=ask, args=(look,), daemon=True))
+            asking[0].start()
+
+        def end() -> None:
+            is_over.set()
+            for thread in asking:
+                thread.join()
+            asking.clear()
+            if looks:
+                update(looks.pop())  # how it ended
+            progress.stop()
+
+        progress.start()
+        try:
+            yield watch
+        finally:
+            end()
 
     def owners(self, owners: Owners) -> None:
         """Who owns what."""
-        table = Table("member", "partitions of flights", box=None, padding=(0, 3, 0, 2))
+        table = Table("application", "partitions of flights", box=None, padding=(0, 3, 0, 2))
         for member, partitions in sorted(owners.items()):
             table.add_row(member, "  ".join(map(str, partitions)))
         self.console.print(table)
 
-    def rebalance(self, rebalance: Rebalance) -> None:
+    def rebalance(self, before: Owners, after: Owners) -> None:
         """Who owned what before, and who owns it now; what moved is marked."""
-        table = Table("member", "before", "after", box=None, padding=(0, 3, 0, 2))
-        for member, before in sorted(rebalance.before.items()):
-            after = rebalance.after.get(member)
-            held = "  ".join(map(str, before))
-            if after is None:
-                table.add_row(f"[red]{member}[/red]", held, "[red]killed[/red]")
+        table = Table("application", "before", "after", box=None, padding=(0, 3, 0, 2))
+        for name in sorted({*before, *after}):
+            held = before.get(name, ())
+            shown = "  ".join(map(str, held))
+            if name not in after:
+                table.add_row(f"[red]{name}[/red]", shown, "[red]killed[/red]")
                 continue
-            shown = (str(p) if p in before else f"[green]+{p}[/green]" for p in after)
-            table.add_row(member, held, "  ".join(shown))
+            now = (str(p) if p in held else f"[green]+{p}[/green]" for p in after[name])
+            table.add_row(name, shown, "  ".join(now))
         self.console.print(table)
-        kept = sum(
-            len(set(held) & set(rebalance.after.get(member, ())))
-            for member, held in rebalance.before.items()
-        )
-        self.say(
-            f"noticed {rebalance.noticed_s:.1f} s after the kill, "
-            f"all partitions owned again {rebalance.settled_s:.2f} s later; "
-            f"{kept} partitions stayed where they were"
-        )
+        self.say(f"{stayed(before, after)} partitions stayed where they were")
 
     def times(self) -> None:
         """All steps with their times, and the whole."""

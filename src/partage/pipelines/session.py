@@ -33,7 +33,7 @@ class NoSpark(RuntimeError):  # noqa: N818 - named after what it is
 
 @contextmanager
 def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session of this name, ended afterwards.
+    """A session of this name, ended afterwards; one that runs already is used, and goes on.
 
     Raises:
         NoSpark: there is none to be had; the message says what to do.
@@ -49,6 +49,10 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
         raise NoSpark(str(error)) from None
     from pyspark.sql import SparkSession
 
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
     builder = SparkSession.builder.master(master).appName(name)
     local = _LOCAL if master.startswith("local") else {}
     for key, value in {**_SETTINGS, **local, **settings}.items():

@@ -1,0 +1,118 @@
+"""One of the applications that share the flights: a process with a Spark session of its own.
+
+    python -m partage.demo.application SERVERS GROUP NAME OUTPUT TABLE
+
+Its query joins each flight with the weather of its hour, and brings the rows into OUTPUT, an
+archive (`partage.pipelines.archive`): so each is there once, whoever is killed. It tells what
+happens in lines of JSON on its standard output. The word ``finish`` on its standard input ends the
+query and has the mean delays of all that was joined written to TABLE; the end of the input ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+from partage.demo.delays import joined, mean_delays, read_weather, write
+from partage.demo.flights import FLIGHTS
+from partage.pipelines.archive.batches import Batches
+from partage.pipelines.archive.directory import ArchiveDirectory, Staging
+from partage.pipelines.queries import ran_until
+from partage.pipelines.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SESSION_TIMEOUT_MS: Final = 6_000
+_BATCH_RECORDS: Final = 20_000
+#: Lean: two or three of these share two cores.
+SETTINGS: Final = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.memory": "600m",
+    "spark.python.worker.reuse": "true",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss1m",
+}
+
+
+class Words:
+    """What comes on the standard input."""
+
+    def __init__(self) -> None:
+        self.finish = threading.Event()
+        self.end = threading.Event()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            if line.strip() == "finish":
+                self.finish.set()
+        self.end.set()
+        self.finish.set()
+
+
+def main() -> None:
+    """Run until the standard input says otherwise."""
+    servers, group, name, output, table = sys.argv[1:]
+    out = _own_output()
+
+    def tell(event: str, **details: object) -> None:
+        print(json.dumps({"event": event, **details}), file=out, flush=True)
+
+    words = Words()
+    try:
+        with spark_session(f"demo: {name}", "local[1]", SETTINGS) as spark:
+            tell("started", java=spark.sparkContext._jvm.System.getProperty("java.version"))  # type: ignore[union-attr]
+            weather = read_weather(spark, servers).cache()
+            archive = ArchiveDirectory(Path(output))
+            staging = Staging(archive.path)
+            batches = Batches(archive, staging, name, lambda: time.time_ns() // 1_000_000)
+
+            def take(frame: DataFrame, number: int) -> None:
+                batches.bring(str(number), lambda place: _stage(joined(frame, weather), place))
+
+            reader = spark.readStream.format("partage").options(
+                **{
+                    "kafka.bootstrap.servers": servers,
+                    "kafka.group.id": group,
+                    "kafka.client.id": name,
+                    "kafka.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+                    "kafka.heartbeat.interval.ms": str(SESSION_TIMEOUT_MS // 6),
+                    "subscribe": FLIGHTS,
+                    "startingOffsets": "earliest",
+                    "columns": "value,topic,partition,offset",
+                    "maxOffsetsPerTrigger": str(_BATCH_RECORDS),
+                }
+            )
+            writer = reader.load().writeStream.foreachBatch(take).queryName(name)
+            writer = writer.option("checkpointLocation", str(staging.path / "checkpoint"))
+            writer = writer.trigger(processingTime="1 second")
+            ran_until(writer.start(), words.finish.is_set, lambda: None)
+            staging.end(archive)
+            if not words.end.is_set():
+                write(mean_delays(spark, archive.path), Path(table))
+            tell("finished", rows=batches.rows, refused=batches.refused)
+            words.end.wait()
+    except Exception as error:
+        tell("failed", why=str(error).splitlines()[0] if str(error) else repr(error))
+        raise
+
+
+def _stage(frame: DataFrame, place: Path) -> None:
+    frame.write.partitionBy("topic").parquet(str(place))
+
+
+def _own_output() -> TextIO:
+    """The standard output, of which Java's prints are kept out: they go where the errors go."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return out
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""The applications of the demo: started, listened to, killed; and who of them owns what."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from partage.demo.timeline import Owners, Timeline
+
+_LOOK_S: Final = 0.2
+_REQUEST_TIMEOUT_S: Final = 20
+_LEAVE_S: Final = 60
+
+
+class ApplicationTrouble(RuntimeError):  # noqa: N818 - named after what it is
+    """An application, or the group of them, did not do what it should have done, in time."""
+
+
+class Application:
+    """One of them: a process with all that belongs to it, in a process group of its own."""
+
+    def __init__(self, name: str, arguments: list[str], log_path: Path) -> None:
+        self.name = name
+        self.log_path = log_path
+        self.told: dict[str, dict[str, Any]] = {}
+        with log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "partage.demo.application", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for the demo; its end reaches them by stdin
+            )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def say(self, word: str) -> None:
+        """A word on its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(word + "\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """End it at once, Python, Java and all, as a machine's loss would (SIGKILL)."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._close()
+
+    def leave(self) -> None:
+        """Let it end by itself, if it does that in time."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._close()
+
+    def check(self) -> None:
+        """Raises `ApplicationTrouble` if it has failed."""
+        failed = self.told.get("failed")
+        if failed is not None or self._process.poll() is not None:
+            why = failed["why"] if failed else f"it ended with code {self._process.returncode}"
+            raise ApplicationTrouble(f"{self.name}: {why}\nMore may be in {self.log_path}")
+
+    def _close(self) -> None:
+        self._process.wait()
+        self._listener.join(_LEAVE_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if not line.endswith("\n"):
+                break  # killed in the middle of a line
+            told = json.loads(line)
+            self.told[told.pop("event")] = told
+
+
+class Applications:
+    """Those that share one topic in a group; a context manager that ends them all.
+
+    A thread looks at the group all the time, for the timeline.
+    """
+
+    def __init__(self, servers: str, group: str, partitions: int, directory: Path) -> None:
+        self.timeline = Timeline()
+        self._began = time.monotonic()
+        self._began_at_ms = time.time_ns() // 1_000_000
+        self._servers = servers
+        self._group = group
+        self._partitions = partitions
+        self._directory = directory
+        # It may outlive the broker by a moment, and need not say that it is gone.
+        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+        self._running: dict[str, Application] = {}
+        self._is_over = threading.Event()
+        self._owners: Owners = {}
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watcher.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop_watching()
+        for application in self._running.values():
+            application.kill()
+        self._running.clear()
+
+    def stop_watching(self) -> None:
+        """No more looks at the group."""
+        self._is_over.set()
+        self._watcher.join()
+
+    def since_began_s(self, at_ms: int | None = None) -> float:
+        """Where a time lies on the timeline, now unless given in milliseconds since 1970."""
+        if at_ms is None:
+            return time.monotonic() - self._began
+        return (at_ms - self._began_at_ms) / 1000
+
+    def start(self, name: str, output: Path, table: Path) -> None:
+        """One more."""
+        arguments = [self._servers, self._group, name, str(output), str(table)]
+        log_path = self._directory / f"{name}.log"
+        self._running[name] = Application(name, arguments, log_path)
+
+    def kill(self, name: str) -> None:
+        """End one at once."""
+        self.timeline.happened(f"{name} is killed", self.since_began_s())
+        self._running.pop(name).kill()
+
+    def finish(self, name: str, *, within_s: float) -> dict[str, Any]:
+        """Have one stop its query and write its table; what it tells then."""
+        application = self._running[name]
+        application.say("finish")
+        self.wait(lambda: "finished" in application.told, within_s, lambda: f"finished ({name})")
+        return application.told["finished"]
+
+    def leave(self) -> None:
+        """Let all of them end."""
+        for application in self._running.values():
+            application.leave()
+        self._running.clear()
+
+    def told(self, name: str, event: str, *, within_s: float) -> dict[str, Any]:
+        """Wait for an event of one of them."""
+        application = self._running[name]
+        self.wait(lambda: event in application.told, within_s, lambda: f"{event} ({name})")
+        return application.told[event]
+
+    def settle(self, *, within_s: float) -> Owners:
+        """Wait until the group is stable with all of them and every partition owned once."""
+
+        def is_settled() -> bool:
+            owned = sorted(p for partitions in self._owners.values() for p in partitions)
+            is_all = self._owners.keys() == self._running.keys()
+            return is_all and owned == list(range(self._partitions))
+
+        self.wait(is_settled, within_s, lambda: f"settled; the owners are {self._owners}")
+        return self._owners
+
+    def wait(self, is_so: Callable[[], bool], within_s: float, what: Callable[[], str]) -> None:
+        """Wait until something is so.
+
+        Raises:
+            ApplicationTrouble: an application failed, or it did not come to that in time.
+        """
+        until = time.monotonic() + within_s
+        while not is_so():
+            for application in self._running.values():
+                application.check()
+            if time.monotonic() > until:
+                raise ApplicationTrouble(f"after {within_s:g} s they have not {what()}")
+            time.sleep(_LOOK_S)
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(_LOOK_S):
+            owners = self._look()
+            if owners is not None:
+                self._owners = owners
+                self.timeline.look(self.since_began_s(), owners)
+
+    def _look(self) -> Owners | None:
+        """The owners as the coordinator has them; None while it rebalances, or cannot say."""
+        try:
+            described = self._admin.describe_consumer_groups(
+                [self._group], request_timeout=_REQUEST_TIMEOUT_S
+            )[self._group].result()
+        except KafkaException:
+            return None
+        if described.state != ConsumerGroupState.STABLE:
+            return None
+        return {
+            member.client_id: tuple(sorted(p.partition for p in member.assignment.topic_partitions))
+            for member in described.members
+        }

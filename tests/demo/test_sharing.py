@@ -1,0 +1,135 @@
+"""What the demo does around its applications; the whole is run by ``make demo``."""
+
+import threading
+from collections import Counter
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiokafka.partitioner import murmur2
+from confluent_kafka import Consumer, TopicPartition
+
+from partage.demo import applications
+from partage.demo.applications import Applications, ApplicationTrouble
+from partage.demo.flights import PARTITIONS, FlightRecord
+from partage.demo.loading import Paced, create_topics, load
+from partage.demo.result import brought, rows_by_partition
+from partage.demo.timeline import Brought, Happened, Owned, Timeline, stayed
+from partage.demo.timeline_picture import draw_timeline
+from partage.pipelines.archive.manifest import Entry, Taken
+
+
+def rows(count):
+    return [FlightRecord(b"%d" % n, b"x", n) for n in range(count)]
+
+
+def test_keys_are_placed_as_java_places_them(partage_broker):
+    servers = partage_broker.bootstrap_servers
+    create_topics(servers, ["t"])
+    assert load(servers, "t", rows(300), lambda handed: None) == 300
+    wanted = Counter((murmur2(b"%d" % n) & 0x7FFFFFFF) % PARTITIONS for n in range(300))
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "g", "log_level": 2})
+    ends = {
+        partition: consumer.get_watermark_offsets(TopicPartition("t", partition), 30)[1]
+        for partition in range(PARTITIONS)
+    }
+    consumer.close()
+    assert ends == wanted
+
+
+class TestPaced:
+    def test_what_is_released_comes_and_no_more(self):
+        paced = Paced(rows(3000), rate=1_000_000, released=1000)
+        came = []
+        reader = threading.Thread(target=lambda: came.extend(paced), daemon=True)
+        found = iter(paced)
+        assert [next(found).timestamp_ms for _ in range(1000)] == list(range(1000))
+        paced.release(500)
+        assert [next(found).timestamp_ms for _ in range(500)] == list(range(1000, 1500))
+        reader.start()
+        reader.join(0.05)
+        assert reader.is_alive()  # it waits for what is not released
+        paced.hurry()
+        reader.join(30)
+        assert [row.timestamp_ms for row in came] == list(range(3000))
+
+    def test_it_ends_where_it_is_told_to(self):
+        paced = Paced(rows(3000), rate=1_000_000, released=10)
+        found = iter(paced)
+        next(found)
+        paced.stop()
+        assert list(found) == []
+
+
+class TestTimeline:
+    def test_an_ownership_lasts_until_a_look_without_it(self):
+        timeline = Timeline()
+        timeline.look(1, {"ada": (0, 1)})
+        timeline.look(2, {"ada": (0, 1)})
+        timeline.look(3, {"ada": (0,), "ben": (1,)})
+        timeline.look(4, {"ben": (0, 1)})
+        timeline.happened("ada is killed", 3.5)
+        assert timeline.owned == [
+            Owned(0, "ada", 1, 4),
+            Owned(0, "ben", 4, 4),
+            Owned(1, "ada", 1, 3),
+            Owned(1, "ben", 3, 4),
+        ]
+        assert timeline.events == [Happened("ada is killed", 3.5)]
+
+    def test_what_stayed(self):
+        assert stayed({"ada": (0, 1), "ben": (2, 3)}, {"ada": (0, 1, 2), "cleo": (3,)}) == 2
+
+    def test_the_picture_is_drawn(self, tmp_path):
+        timeline = Timeline()
+        timeline.look(0, {"ada": (0, 1, 2)})
+        timeline.look(9, {"ada": (0,), "ben": (1, 2)})
+        timeline.happened("ben joins", 5)
+        ticks = [Brought(0, "ada", 3.0, 10), Brought(1, "somebody else", 8.0, 1)]
+        draw_timeline(timeline, ticks, ("ada", "ben"), tmp_path / "owners.png")
+        content = (tmp_path / "owners.png").read_bytes()
+        assert content.startswith(b"\x89PNG")
+        assert int.from_bytes(content[16:20], "big") == 1650
+
+    def test_nothing_can_be_drawn_too(self, tmp_path):
+        draw_timeline(Timeline(), [], (), tmp_path / "owners.png")
+        assert (tmp_path / "owners.png").stat().st_size > 1000
+
+
+class TestResult:
+    def test_who_brought_what(self, tmp_path):
+        (tmp_path / "_manifest").mkdir()
+        taken = [Taken("flights", 1, 0, 5, 5), Taken("flights", 0, 2, 3, 1)]
+        entry = Entry(number=0, taken=taken, files=[], at_ms=2500, by="ada")
+        (tmp_path / "_manifest" / "00000000.json").write_bytes(msgspec.json.encode(entry))
+        assert brought(tmp_path, lambda at_ms: at_ms / 1000) == [
+            Brought(1, "ada", 2.5, 5),
+            Brought(0, "ada", 2.5, 1),
+        ]
+
+    def test_rows_are_counted_as_they_are_in_the_files(self, tmp_path):
+        (tmp_path / "topic=flights").mkdir()
+        for name, partition, offsets in (("a", 0, [0, 1]), ("b", 1, [5]), ("c", 0, [1])):
+            table = pa.table({"partition": [partition] * len(offsets), "offset": offsets})
+            pq.write_table(table, tmp_path / "topic=flights" / f"{name}.parquet")
+        assert rows_by_partition(tmp_path) == {0: [0, 1, 1], 1: [5]}
+
+
+def test_an_application_that_fails_is_told(partage_broker, tmp_path, monkeypatch):
+    """Without a Java that runs, an application ends at once and says so."""
+    monkeypatch.setenv("PARTAGE_JAVA", "nowhere")
+    servers = partage_broker.bootstrap_servers
+    with Applications(servers, "g", PARTITIONS, tmp_path) as running:
+        running.start("ada", tmp_path / "joined", tmp_path / "delays.parquet")
+        with pytest.raises(ApplicationTrouble, match=r"ada: .*\nMore may be in .*ada\.log"):
+            running.settle(within_s=60)
+
+
+def test_a_group_that_does_not_settle_is_told(partage_broker, tmp_path, monkeypatch):
+    monkeypatch.setattr(applications, "_LOOK_S", 0.01)
+    with (
+        Applications(partage_broker.bootstrap_servers, "g", PARTITIONS, tmp_path) as none,
+        pytest.raises(ApplicationTrouble, match=r"after 0\.1 s they have not settled; the owners"),
+    ):
+        none.settle(within_s=0.1)

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _walk.pxi)
 
-.PHONY: setup demo test again check interop bench soak fuzz pin clean
+.PHONY: setup demo test again check interop bench soak fuzz lab mutants pin clean
 
 setup: $(STAMP)
 
@@ -44,6 +44,12 @@ bench: setup  ## speed beside peers; prints ratios
 
 fuzz: setup  ## damaged frames and record batches, until interrupted or SECONDS=n
 	cd tests && ../$(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS))
+
+lab: setup  ## simulated worlds: SEEDS fresh ones, from SEED on
+	$(BIN)/partage lab run --seeds $(or $(SEEDS),3000) --seed-from $(or $(SEED),$(shell date +%s))
+
+mutants: setup  ## plant bugs, and have the laboratory find them
+	cd tests && ../$(BIN)/python -m lab.planting $(if $(SEEDS),--seeds $(SEEDS))
 
 pin:  ## pin requirements anew
 	$(PYTHON) -m venv .pin && .pin/bin/pip install --quiet uv

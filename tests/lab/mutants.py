@@ -69,8 +69,8 @@ MUTANTS = (
     Mutant(
         "the group has room for one more",
         f"{_C}.join",
-        "return holder is not None or len(group.members) < members_max",
-        "return holder is not None or len(group.members) <= members_max",
+        "                return group.staying < members_max\n",
+        "                return group.staying <= members_max\n",
     ),
     Mutant(
         "a group with members can be deleted",
@@ -338,6 +338,20 @@ MUTANTS = (
         f"{_L}.rewriting",
         "                        latest[key] = offset",
         "                        latest.setdefault(key, offset)",
+    ),
+    # What the laboratory found in our own code, put back.
+    Mutant(
+        "a sync that failed is not made up for where no marker is known",
+        f"{_L}.recovery",
+        "                position = max(position, segment.size - room)\n"
+        "                room -= segment.size - position\n",
+        "                continue\n",
+    ),
+    Mutant(
+        "a join is given up before the oldest version can answer it",
+        f"{_M}.joining",
+        "max(settings.rebalance_timeout_ms, settings.session_timeout_ms)",
+        "settings.rebalance_timeout_ms",
     ),
     # The store.
     Mutant(

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
@@ -80,7 +81,8 @@ def look_for(mutant: Mutant, seeds: int) -> Found:
 def look_elsewhere(mutant: Mutant, seeds: int) -> Found:
     """The same in a process of its own."""
     command = [sys.executable, "-m", "lab.planting", mutant.name, "--seeds", str(seeds), "--json"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    here = Path(__file__).parents[1]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
     if run.returncode:
         raise RuntimeError(f"{mutant.name}: {run.stderr}")
     return Found(*json.loads(run.stdout))

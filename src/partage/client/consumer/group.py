@@ -65,6 +65,7 @@ from partage.member.settings import MemberSettings
 
 log = logging.getLogger(__name__)
 
+_LOOK_EVERY_S: Final = 0.02
 _LOOKED_EVERY_S: Final = 1.0
 _TOLD_EVERY_MS: Final = 500
 
@@ -258,6 +259,21 @@ class GroupOwner(Owner):
             log.info("auto commit of group %s: %s", self.settings.group_id, error)
         except ClientError as error:
             log.warning("auto commit of group %s: %s", self.settings.group_id, error)
+
+    async def commit_last(self, offsets: Offsets) -> None:
+        """The same before leaving, when no later commit makes up for it.
+
+        A cooperative member reads on while it joins again, but nothing can be committed then. So
+        a rebalance that is under way is waited for, as long as those take to join who hear of it
+        by their heartbeats.
+        """
+        member = self._ownership.membership
+        deadline_ms = now_ms() + 2 * self.settings.heartbeat_interval_ms
+        while offsets and member.is_in_generation and member.commits_as is None:
+            if now_ms() >= deadline_ms:
+                break
+            await asyncio.sleep(_LOOK_EVERY_S)
+        await self.commit_quietly(offsets)
 
     async def _commit(self, offsets: Offsets, only_as: Identity | None) -> None:
         identity = self.identity

@@ -136,7 +136,7 @@ class Place:
     def commit_last(self, timeout_s: float | None) -> None:
         """Commit for the last time before leaving, if by itself at all; waits for it."""
         if self.commits_by_itself and self._owner is not None:
-            committing = self._engine.ask(self._owner.commit_quietly(self.positions()))
+            committing = self._engine.ask(self._owner.commit_last(self.positions()))
             with suppress(TimeoutError):
                 committing.result(timeout_s)
 

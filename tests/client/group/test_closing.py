@@ -1,0 +1,31 @@
+"""A clean end: what was read is committed, whatever the group is doing."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from .test_members import read
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_rebalance_under_way_is_waited_for(partage_broker, topic, member_of):
+    """A cooperative member reads on while it joins again, when nothing can be committed."""
+    patient = {"heartbeat_interval_ms": 20_000, "session_timeout_ms": 60_000}
+    member = member_of(enable_auto_commit=True, auto_commit_interval_ms=600_000, **patient)
+    member.subscribe([topic])
+    assert len(read(60, member)) == 60
+    with partage_broker.faults.hold("JoinGroup") as held:
+        member.subscribe([topic, "another"])
+        held.wait()
+        closing = threading.Thread(target=member.close)
+        closing.start()
+        closing.join(0.3)
+        assert closing.is_alive()
+    closing.join(60)
+    assert not closing.is_alive()
+    after = member_of()
+    committed = after.committed([(topic, partition) for partition in range(6)])
+    assert [each and each.offset for each in committed.values()] == [10] * 6

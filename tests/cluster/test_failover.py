@@ -341,3 +341,45 @@ def test_zookeeper_is_killed_and_started_again(zookeeper: Ensemble, cluster: Clu
     assert group.committed("t") == 43
     assert group.beat(joined) == 0
     group.close()
+
+
+@pytest.mark.parametrize("kind", ["theirs", "ours"])
+def test_members_share_the_partitions_of_a_dead_broker_too(cluster: Cluster, kind: str) -> None:
+    """Who joins meanwhile is assigned all of them, reads what can be read, and the rest later."""
+    topic = f"whole-{kind}"
+    create(cluster, topic, [1, 2, 3])
+    servers = bootstrap(cluster)
+    producer = Producer({"bootstrap.servers": servers, **SOON})
+    for partition in range(3):
+        producer.produce(topic, b"x", partition=partition)
+    assert producer.flush(PATIENCE_S) == 0
+    cluster[2].kill()
+    group = GroupClient([cluster[1], cluster[3]], f"whole-{kind}")
+    eventually(lambda: group.find()[0] != 2)
+    read: set[int] = set()
+    if kind == "ours":
+        with sync.Consumer(servers, group_id=group.group, auto_offset_reset="earliest") as ours:
+            ours.subscribe([topic])
+
+            def reads(wanted: set[int]) -> bool:
+                read.update(r.partition for r in ours.poll(timeout_ms=100))
+                return read == wanted
+
+            eventually(lambda: reads({0, 2}))
+            assert {partition for _, partition in ours.assignment()} == {0, 1, 2}
+            cluster[2].start()
+            eventually(lambda: reads({0, 1, 2}))
+        return
+    options = {"group.id": group.group, "auto.offset.reset": "earliest", **SOON}
+    theirs = Consumer({"bootstrap.servers": servers, **options})
+    theirs.subscribe([topic])
+
+    def reads_too(wanted: set[int]) -> bool:
+        read.update(m.partition() for m in theirs.consume(10, 0.1) if m.error() is None)
+        return read == wanted
+
+    eventually(lambda: reads_too({0, 2}))
+    assert {each.partition for each in theirs.assignment()} == {0, 1, 2}
+    cluster[2].start()
+    eventually(lambda: reads_too({0, 1, 2}))
+    theirs.close()

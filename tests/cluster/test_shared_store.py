@@ -5,32 +5,40 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from broker.grouping import committing
+import pytest
+
+from broker.grouping import committing, joining, syncing
 from partage.bridge import EXCHANGES, Call
 from partage.bridge.exchange import Surroundings
 from partage.broker.clock import Clock
 from partage.broker.cluster.shared_store import SharedStore
 from partage.broker.cluster.writing import Writing
+from partage.broker.ids import fresh_id
 from partage.broker.shard_host import ShardHost
 from partage.model.settings import GroupSettings
 from partage.store.gathering import Written
 from partage.store.memory import MemoryZooKeeper
 from partage.store.shared_log import SharedLog
+from partage.wire.api import Api
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
+from partage.wire.apis.sync_group import SYNC_GROUP
 from store.zoo import Player
 
+from .asking import error_of
+
 SURROUNDINGS = Surroundings(shard_count=1, has_partition=lambda topic, partition: True)
+SETTINGS = GroupSettings(initial_rebalance_delay_ms=0)
 WITHIN_S = 30
 
 
 class Asking(Call[Any]):
-    """A commit whose error is kept."""
+    """A request whose answer is kept."""
 
     __slots__ = ("answered",)
 
     def respond_encoded(self, body: list[Any]) -> None:
-        response = OFFSET_COMMIT.decode_response(8, b"".join(body))
-        self.answered.set_result(response.topics[0].partitions[0].error_code)
+        self.answered.set_result(self.exchange.api.decode_response(self.version, b"".join(body)))
 
 
 class Holder:
@@ -41,17 +49,15 @@ class Holder:
         self.retaken = 0
         self.host: ShardHost
 
-    async def open(self) -> Holder:
-        self.zoo = MemoryZooKeeper()
-        self.player = await Player(self.zoo, 1).come()
-        self.other = await Player(self.zoo, 2).come()
+    async def open(self, zoo: MemoryZooKeeper | None = None, broker_id: int = 1) -> Holder:
+        self.zoo = zoo or MemoryZooKeeper()
+        self.player = await Player(self.zoo, broker_id).come()
+        self.other = await Player(self.zoo, broker_id + 1).come()
         loop = asyncio.get_running_loop()
         self.writing = Writing(self.player.session, loop.create_task, self.fatal)
         self.clock = Clock()
         self.store = SharedStore(self, 0)
-        self.host = ShardHost(
-            "the shard", self.store, GroupSettings(), self.clock, lambda notice: None
-        )
+        self.host = ShardHost("the shard", self.store, SETTINGS, self.clock, lambda notice: None)
         self.host.resign()
         return self
 
@@ -82,17 +88,19 @@ class Holder:
 
     # Clients.
 
-    def commit(self, offset: int) -> asyncio.Future[int]:
-        request = committing("g", "t", {0: offset})
-        call = Asking(8, request, "client", "/127.0.0.1", self.clock.now_ms())
+    def ask(self, api: Api[Any, Any], version: int, message: Any) -> asyncio.Future[Any]:
+        call = Asking(version, message, "client", "/127.0.0.1", self.clock.now_ms())
         call.answered = asyncio.get_running_loop().create_future()
-        for event in call.begin(EXCHANGES[OFFSET_COMMIT.key], SURROUNDINGS):
+        for event in call.begin(EXCHANGES[api.key], SURROUNDINGS, fresh_id()):
             self.host.handle(event)
-        answered: asyncio.Future[int] = call.answered
+        answered: asyncio.Future[Any] = call.answered
         return answered
 
+    def commit(self, offset: int) -> asyncio.Future[Any]:
+        return self.ask(OFFSET_COMMIT, 8, committing("g", "t", {0: offset}))
+
     async def answer(self, offset: int) -> int:
-        return await asyncio.wait_for(self.commit(offset), WITHIN_S)
+        return error_of(await asyncio.wait_for(self.commit(offset), WITHIN_S))
 
     async def is_stored(self, offset: int) -> None:
         """Return once ZooKeeper has the offset, whoever was told."""
@@ -127,7 +135,7 @@ def test_without_a_lease_what_is_stored_is_not_answered_until_it_is_renewed() ->
         assert not waiting.done()
         holder.has_lease = True
         holder.host.settle()
-        assert await asyncio.wait_for(waiting, WITHIN_S) == 0
+        assert error_of(await asyncio.wait_for(waiting, WITHIN_S)) == 0
         holder.host.close()
 
     asyncio.run(scenario())
@@ -141,7 +149,7 @@ def test_who_lost_the_shard_in_silence_takes_back_what_it_was_about_to_say() -> 
         waiting = holder.commit(3)
         await holder.is_stored(3)
         holder.deposed(await holder.other.take())
-        assert await asyncio.wait_for(waiting, WITHIN_S) == 16
+        assert error_of(await asyncio.wait_for(waiting, WITHIN_S)) == 16
         holder.host.close()
 
     asyncio.run(scenario())
@@ -194,5 +202,73 @@ def test_many_commits_are_merged_and_found_again() -> None:
         assert len(entries) < 200
         await holder.is_stored(199)
         holder.host.close()
+
+    asyncio.run(scenario())
+
+
+# The four points of "Handling Coordinator Failures", by faults to order.
+
+
+class Victim(Holder):
+    """A coordinator that dies at a transaction to come: with it, or when it has been done."""
+
+    def die(self, when: str) -> None:
+        async def dying(what: object) -> None:
+            if not isinstance(what, str):
+                self.zoo.expire(self.player.session)
+                self.host.close()
+                self.is_dead.set()
+
+        self.is_dead = asyncio.Event()
+        setattr(self.player.session, when, dying)
+
+
+async def join(holder: Holder, member_id: str = "") -> JoinGroupResponse:
+    answer: JoinGroupResponse = await asyncio.wait_for(joins(holder, member_id), WITHIN_S)
+    return answer
+
+
+def joins(holder: Holder, member_id: str) -> asyncio.Future[Any]:
+    return holder.ask(JOIN_GROUP, 9, joining("g", member_id, session_timeout_ms=300_000))
+
+
+def sync(holder: Holder, member: JoinGroupResponse) -> asyncio.Future[Any]:
+    return holder.ask(SYNC_GROUP, 5, syncing("g", member, {member.member_id: b"all"}))
+
+
+@pytest.mark.parametrize(
+    ("what", "when", "generation"),
+    [
+        ("generation", "before", 1),
+        ("generation", "after", 2),
+        ("sync", "before", 1),
+        ("sync", "after", 1),
+    ],
+)
+def test_the_four_points_of_failure(what: str, when: str, generation: int) -> None:
+    """Nobody has an answer of the one that died; what the next one knows is what was stored."""
+
+    async def scenario() -> None:
+        victim = Victim()
+        await victim.open()
+        await victim.take()
+        member_id = (await join(victim)).member_id  # given out, and nothing stored
+        if what == "sync":
+            member = await join(victim, member_id)
+        victim.die(when)
+        asked = sync(victim, member) if what == "sync" else joins(victim, member_id)
+        await asyncio.wait_for(victim.is_dead.wait(), WITHIN_S)
+        assert not asked.done()
+        heir = await Holder().open(victim.zoo, 5)
+        await heir.take()
+        if what == "generation":
+            member = await join(heir, member_id)
+            assert member.error_code == (25 if when == "before" else 0)
+            if when == "before":  # nobody has heard of it: it begins anew
+                member = await join(heir, (await join(heir)).member_id)
+        assert member.generation_id == generation
+        synced = await asyncio.wait_for(sync(heir, member), WITHIN_S)
+        assert (synced.error_code, synced.assignment) == (0, b"all")
+        heir.host.close()
 
     asyncio.run(scenario())

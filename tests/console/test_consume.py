@@ -21,7 +21,8 @@ from .commands import Commands, records
 def flights(broker: str) -> str:
     """A topic with five records in partition 0, keyed and with a header, and one in partition 1."""
     partage, topic = Commands(broker), "flights-to-read"
-    partage("topics", "create", "-t", topic, "-p", 4)
+    # Their times are long ago, and Apache Kafka would delete them half a minute after it started.
+    partage("topics", "create", "-t", topic, "-p", 4, "--config", "retention.ms=-1")
     lines = [
         {"value": f"v{n}", "key": f"k{n}", "headers": {"h": str(n)}, "partition": 0, "timestamp": 9}
         for n in range(5)

@@ -228,7 +228,10 @@ def _subscriber(member: GroupMember) -> Subscriber:
     try:
         said = decode_subscription(member.metadata)
     except Malformed as error:
-        raise Malformed(f"the subscription of {member.member_id!r}: {error}") from None
+        raise Malformed(
+            f"what {member.member_id!r} says of itself is no consumer's subscription ({error}); "
+            "end that member, or give it another group"
+        ) from None
     return Subscriber(
         member_id=member.member_id,
         instance_id=member.instance_id,

@@ -127,7 +127,12 @@ class Membership:
             return
         coordinator = Coordinator(self._cluster, self.settings.group_id)
         self._driver = Driver(
-            self._leased, self.settings, coordinator, self._meeting.perform, self._meeting.settled
+            self._leased,
+            self.settings,
+            coordinator,
+            self._meeting.perform,
+            self._meeting.settled,
+            self._meeting.troubled,
         )
         self._meeting.begin(self._driver)
         self._driver.handle(Start(at_ms=now_ms()))
@@ -199,6 +204,8 @@ class Membership:
         Raises:
             MemberFailed: the member is out of the group for good.
             AssignmentFailed: the leader could not assign; raised once, it is tried again.
+            ClientError: no broker answers, or none lets us in; raised again as long as that is so,
+                and it is tried again.
             NotAMember: the membership is closed.
         """
         while True:

@@ -100,6 +100,7 @@ class GroupOwner(Owner):
             Coordinator(cluster, settings.group_id),
             self._perform,
             self._settled,
+            self._troubled,
         )
         #: For offsets, over a connection of its own: behind a JoinGroup they would have to wait.
         self._coordinator = Coordinator(cluster, settings.group_id)
@@ -107,6 +108,7 @@ class GroupOwner(Owner):
         self._held: frozenset[tuple[str, int]] = frozenset()
         self._errors: deque[Exception] = deque()
         self._failure: MemberFailed | None = None
+        self._trouble: ClientError | None = None  # the last one, to be raised once
         self._left = asyncio.Event()
         self._left.set()
         self._poll_ended_ms = self._told_ms = now_ms()
@@ -165,6 +167,9 @@ class GroupOwner(Owner):
             self._tell(is_waiting=True)
         if self._failure is not None:
             raise self._failure
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
         if self._errors:
             raise self._errors.popleft()
         if not self._is_member and self.holdings.is_idle():
@@ -318,6 +323,10 @@ class GroupOwner(Owner):
                 self._is_member = False
                 self._left.set()
                 self.holdings.wake()
+
+    def _troubled(self, error: ClientError | None) -> None:
+        self._trouble = error
+        self.holdings.wake()
 
     def _raise(self, error: Exception) -> None:
         self._errors.append(error)

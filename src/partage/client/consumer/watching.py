@@ -41,6 +41,7 @@ class Watching:
         self._wanted: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._led: dict[str, int | None] = {}  # as the assignment was made: None for no topic
+        self._missing: list[str] = []
         self._running: asyncio.Task[None] | None = None
 
     def want(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
@@ -62,6 +63,10 @@ class Watching:
         """
         names = list(topics)
         found = await self._found(names)
+        missing = sorted(set(names) - found.keys())
+        if missing and missing != self._missing:
+            log.warning("no such topic yet, and the group wants it: %s", ", ".join(missing))
+        self._missing = missing
         self._led = _counts(names, found)
         return found
 

@@ -62,7 +62,9 @@ class Driver:
     """One core and its coordinator.
 
     ``perform`` does the actions that are not the driver's own business. ``settled`` is called
-    after each event, when all its actions are begun.
+    after each event, when all its actions are begun. ``troubled`` is told why nobody could be asked
+    for the coordinator, where that does not look as if it would pass (a wrong address or password),
+    and None once it has; it is tried again all the same.
     """
 
     def __init__(
@@ -72,12 +74,14 @@ class Driver:
         coordinator: Coordinator,
         perform: Callable[[Action], None],
         settled: Callable[[], None],
+        troubled: Callable[[ClientError | None], None] = lambda error: None,
     ) -> None:
         self._core = core
         self._settings = settings
         self._coordinator = coordinator
         self._perform = perform
         self._settled = settled
+        self._troubled = troubled
         self._loop = asyncio.get_running_loop()
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -160,10 +164,13 @@ class Driver:
             self._not_found(serial, None, error)
         else:
             self._link = serial
+            self._troubled(None)
             self.handle(CoordinatorFound(at_ms=now_ms(), serial=serial))
 
     def _not_found(self, serial: int, code: ErrorCode | None, error: ClientError) -> None:
         log.info("group %s has no coordinator for now: %s", self._settings.group_id, error)
+        if code is None and not error.is_retriable:
+            self._troubled(error)
         self.handle(CoordinatorNotFound(at_ms=now_ms(), serial=serial, error=code))
 
     def _send(self, action: Sending) -> None:

@@ -58,8 +58,9 @@ class NoGroup(GroupError, ValueError):  # noqa: N818
 
 
 _ADVICE: dict[int, str] = {
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "No assignor is common to all members: give this one "
-    "an assignor that the others have, or another group_id.",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "The group is of another protocol type, or no assignor "
+    "is common to all members: give this one an assignor that the others have, or another "
+    "group_id.",
     ErrorCode.FENCED_INSTANCE_ID: "Another process has the same group_instance_id: give each one "
     "of its own, and let the older of the two end.",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "The group has all the members that the broker allows "

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from partage.client.errors import ClientError
 from partage.client.group.driver import Driver, now_ms
 from partage.client.group.errors import AssignmentFailed, MemberFailed
 from partage.member.events import (
@@ -165,6 +166,7 @@ class Meeting:
         self._turns = asyncio.Lock()  # one call of the listener after the other
         self._era = 0  # goes up whenever what was asked becomes void
         self._errors: deque[Exception] = deque()
+        self._trouble: ClientError | None = None  # the last one, to be raised once
         self._failure: MemberFailed | None = None
         self._out = asyncio.Event()
         self._changed = asyncio.Event()
@@ -209,6 +211,9 @@ class Meeting:
         """Raise what there is to be raised."""
         if self._failure is not None:
             raise self._failure
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
         if self._errors:
             raise self._errors.popleft()
 
@@ -246,6 +251,12 @@ class Meeting:
         self._era += 1
         standing, self.standing = self.standing, None
         return standing
+
+    def troubled(self, error: ClientError | None) -> None:
+        """Nobody can be asked who coordinates the group, and it does not look as if it would pass;
+        None: it has passed."""
+        self._trouble = error
+        self.wake()
 
     def _raise(self, error: Exception) -> None:
         self._errors.append(error)

@@ -1,0 +1,76 @@
+"""What a member of a group is told about mistakes: whose they are, and what to do."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from partage.client import BrokersUnreachable
+from partage.client.consumer import AssignmentFailed, MemberFailed
+from partage.sync import Membership
+
+from .test_members import shared, until
+
+
+@pytest.fixture
+def nobody():
+    """An address at which nobody listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def test_an_address_where_nobody_is(nobody):
+    from partage.sync import Consumer
+
+    with Consumer(nobody, group_id="g", retry_backoff_ms=5) as one:
+        one.subscribe(["t"])
+        for _ in range(2):  # it is tried again, and said again
+            with pytest.raises(BrokersUnreachable, match=f"{nobody}.*Is one running there"):
+                until(lambda: False, one)
+
+
+def test_an_address_where_nobody_is_in_a_group_for_other_things(nobody):
+    with (
+        Membership(nobody, "g", "crew", {}, retry_backoff_ms=5) as member,
+        pytest.raises(BrokersUnreachable, match=nobody),
+    ):
+        member.standing(timeout_ms=30_000)
+
+
+def test_one_that_is_no_consumer(member_of, servers, topic):
+    """Its metadata does not decode: the leader says whose, and goes on without it."""
+    one = member_of()
+    one.subscribe([topic])
+    until(lambda: shared(one), one)
+    group = one._engine.options.group_id
+    stranger = Membership(
+        servers,
+        group,
+        "consumer",
+        b"\xff\xff no subscription",
+        protocol="cooperative-sticky",
+        assign=lambda meeting: {},
+        client_id="stranger",
+    )
+    said = r"'stranger-.* is no consumer's subscription"
+    with stranger, pytest.raises(AssignmentFailed, match=said):
+        until(lambda: False, one)
+    is_over = False
+    while not is_over:
+        try:
+            until(lambda: shared(one), one)
+            is_over = True
+        except AssignmentFailed:  # said once more before the stranger had left
+            pass
+
+
+def test_a_group_of_another_type(member_of, servers, topic):
+    one = member_of()
+    group = one._engine.options.group_id
+    with Membership(servers, group, "crew", {}) as other:
+        other.standing(timeout_ms=30_000)
+        one.subscribe([topic])
+        with pytest.raises(MemberFailed, match="The group is of another protocol type"):
+            until(lambda: False, one)

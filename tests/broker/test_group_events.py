@@ -9,6 +9,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from partage.bridge import EXCHANGES, Call
 from partage.broker.group_events import GroupEvents
@@ -296,3 +302,15 @@ def test_a_broker_that_ends_writes_what_it_has_and_tells_what_it_loads() -> None
     (loaded,) = [event for event in events if event.event == "loaded"]
     assert (loaded.group_id, loaded.generation, loaded.reason) == ("g", 1, "Stable")
     assert [member.member_id for member in loaded.members or []] == [joined.member_id]
+
+
+@on
+def test_its_retention_is_the_administrators(told: ThreadedBroker, raw: Raw) -> None:
+    metadata(raw, TOPIC, may_create=True)
+    admin = AdminClient({"bootstrap.servers": told.bootstrap_servers})
+    change = ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[change])
+    admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+    topic = told.broker.hosted.topic(TOPIC)
+    assert topic is not None
+    assert topic.topic.configs["retention.ms"] == "3600000"

@@ -133,11 +133,12 @@ def test_pictures_are_drawn_of_those_that_stood_still_longest(
         FIRST.replace("[0-3]", "").replace("[]", ""),  # a group for something else
         FIRST.replace("[0-3]", "[0-99]"),
         EAGER + "20.0 left b\n20.0 left a\n20.0 emptied",
+        EAGER.replace(" a", " _a"),
     ],
 )
 def test_any_history_can_be_drawn(script: str, tmp_path: Path) -> None:
     analysis = Analysis()
-    for event in events(script, "a/group with 'odd' name $x$"):
+    for event in events(script, "_a/group with 'odd' name $\\frac$"):
         analysis.take(event.group_id, encode_event(event))
     paths = draw(LocalResults(analysis.tables()), tmp_path, 4)
     assert all(path.read_bytes().startswith(PNG) for path in paths)

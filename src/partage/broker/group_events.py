@@ -149,8 +149,13 @@ class GroupEvents:
         is_large = sum(len(record.value or b"") for record in records) >= _COMPRESSED_FROM
         batch = encode_batch(records, compression=Compression.LZ4 if is_large else 0)
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+        def stored(error: ErrorCode) -> None:
+            if not done.done():  # at the end nobody may wait any more
+                done.set_result(error)
+
         appended = topic.partitions[0].append(
-            batch, done.set_result, at_ms=self._hosted.wall_ms(), from_client=False
+            batch, stored, at_ms=self._hosted.wall_ms(), from_client=False
         )
         if isinstance(appended, Refusal):
             log.error("events of groups are not taken: %s", appended.message)

@@ -112,10 +112,12 @@ class SparkResults:
         return self._whole[name]
 
     def _bring(self, groups: set[str]) -> None:
+        from pyspark.sql import functions as f
+
         if not groups - self._here and self._groups:
             return
         self._here |= groups
-        of_whom = self._histories.groups[0].group_id
+        of_whom = f.get("groups", f.lit(0)).group_id
         wanted = self._histories.where(of_whom.isin(sorted(self._here)))
         self._groups = _unnested(wanted, tuple(TABLES))
 

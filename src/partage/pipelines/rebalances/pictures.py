@@ -320,7 +320,12 @@ def _lag_of_groups(axes: Any, lag: Rows, names: Sequence[str]) -> None:
 def _style() -> Any:
     import matplotlib as mpl
 
-    looks: dict[Any, Any] = {"font.family": "DejaVu Sans", "axes.labelsize": 9}
+    # Names may have any characters, also those of formulas.
+    looks: dict[Any, Any] = {
+        "font.family": "DejaVu Sans",
+        "axes.labelsize": 9,
+        "text.parse_math": False,
+    }
     for name in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color"):
         looks[name] = _INK
     return mpl.rc_context(looks)
@@ -342,7 +347,12 @@ def _bare(axes: Any, grid: str) -> None:
 
 
 def _short(text: str, length: int) -> str:
-    """A name with room for its beginning and its end, which are what tells names apart."""
+    """A name with room for its beginning and its end, which are what tells names apart.
+
+    Matplotlib takes a label that begins with an underscore for none.
+    """
+    if text.startswith("_"):
+        text = f" {text}"
     if len(text) <= length:
         return text
     return f"{text[: length // 2]}…{text[-(length - length // 2 - 1) :]}"

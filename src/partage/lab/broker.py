@@ -23,6 +23,7 @@ from partage.lab.network import Connection
 from partage.lab.serving import Inbound, ServerEnd
 from partage.lab.storage import Storage, Writer
 from partage.lab.topics import fetch, find_coordinator, produce
+from partage.lab.upkeep import RELOAD_AFTER_MS, Upkeep
 from partage.log.damage import DamagedLog
 from partage.log.outcomes import Refusal
 from partage.log.scanning import first_fault
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from partage.lab.world import World
 
 _EVERYTHING: Final = 1 << 40
-_RELOAD_AFTER_MS: Final = 500
 
 
 class Broker:
@@ -59,7 +59,7 @@ class Broker:
         self.loads = 0
         self._life = 0  # counts processes
         self._log_life = 0  # counts failures of the shard's log
-        self._reopening: set[tuple[str, int]] = set()
+        self.upkeep = Upkeep(self)
         self._awaiting: list[Callable[[], None]] = []  # while the process stands still
         self._is_flushing = False
         self._rest = Rest()
@@ -76,7 +76,7 @@ class Broker:
         self.is_paused = False
         self._awaiting.clear()
         self._is_flushing = False
-        self._reopening.clear()
+        self.upkeep = Upkeep(self)
         self._wake_ms = None
         self._wake_serial += 1
         self._rest = Rest()
@@ -148,7 +148,8 @@ class Broker:
         else:
             call()
 
-    def _later(self, delay_ms: int, call: Callable[[], None]) -> None:
+    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Do something after a while, if this process still lives then."""
         life = self._life
 
         def due() -> None:
@@ -166,7 +167,7 @@ class Broker:
 
     def _load_later(self, *, is_restart: bool) -> None:
         delay_ms = self.world.broker_rng.choice((0, 5, 300))
-        self._later(delay_ms, lambda: self._load(is_restart))
+        self.later(delay_ms, lambda: self._load(is_restart))
 
     def _load(self, is_restart: bool) -> None:
         world, storage = self.world, self.storage
@@ -190,7 +191,7 @@ class Broker:
             return
         except OSError as error:
             world.happened("loading fails", f"{error}")
-            self._later(_RELOAD_AFTER_MS, lambda: self._load(is_restart))
+            self.later(RELOAD_AFTER_MS, lambda: self._load(is_restart))
             return
         world.damage = None
         shard = replay(content, world.settings)
@@ -224,7 +225,7 @@ class Broker:
         if driver.unsent and not self._is_flushing:
             self._is_flushing = True
             log_life = self._log_life
-            self._later(0, lambda: self._flush(log_life))
+            self.later(0, lambda: self._flush(log_life))
         for notice in driver.take_notices():
             if notice.happening is Happening.EXPIRED:
                 self.world.note(
@@ -295,59 +296,6 @@ class Broker:
         self.settle()
         self.writer.submit([], lambda error: self._load_later(is_restart=False))
 
-    def reopen_later(self, topic: str, index: int) -> None:
-        """Open a topic's partition again whose writing failed."""
-        if (topic, index) not in self._reopening:
-            self._reopening.add((topic, index))
-            again = self._reopen(topic, index)
-            self.writer.submit([], lambda error: self._later(_RELOAD_AFTER_MS, again))
-
-    def _reopen(self, topic: str, index: int) -> Callable[[], None]:
-        def again() -> None:
-            assert self.storage is not None
-            try:
-                self.storage.open(topic, index, self.world.now_ms)
-            except Crash:
-                self.lose_power()
-            except (OSError, DamagedLog) as error:
-                self.world.happened(f"opening {topic}-{index} fails", f"{error}")
-                self._later(_RELOAD_AFTER_MS, again)
-            else:
-                self._reopening.discard((topic, index))
-
-        return again
-
-    # The disk.
-
-    def grow(self, topic: str, index: int) -> bool:
-        """Open a partition that was not there; False if the disk does not let us."""
-        if self.storage is None or self.is_paused:
-            return False
-        try:
-            self.storage.open(topic, index, self.world.now_ms)
-        except Crash:
-            self.lose_power()
-            return False
-        except OSError:
-            return False
-        return True
-
-    def compact(self) -> bool:
-        """Compact the coordinator's log; whether there was something to do."""
-        if self.storage is None or self.is_paused or self.shard is None:
-            return False
-        partition = self.storage.partitions[OFFSETS_TOPIC, 0]
-        try:
-            return self.storage.compact(self.world.now_ms)
-        except Crash:
-            self.lose_power()
-            return True
-        except (OSError, DamagedLog) as error:
-            self.world.happened("compaction fails", f"{error}")
-            partition.failure = OSError(f"{error}")
-            partition.log.abandon_compaction()
-            return True
-
     # Timers.
 
     def _wake_at(self, wake_ms: int) -> None:
@@ -360,7 +308,7 @@ class Broker:
             if serial == self._wake_serial:
                 self._fire()
 
-        self._later(due_ms - now_ms, fire)
+        self.later(due_ms - now_ms, fire)
 
     def _fire(self) -> None:
         self._wake_ms = None

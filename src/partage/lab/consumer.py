@@ -11,11 +11,11 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from partage.assignors import Topic
-from partage.bridge.embedding import PROTOCOL_TYPE, Embedding, LeaderFailed
+from partage.bridge.embedding import PROTOCOL_TYPE, Embedding
 from partage.bridge.membership import Sending, answered, error_of, request
 from partage.lab import history
 from partage.lab.asking import Link
+from partage.lab.embedded import EmbeddedProtocol
 from partage.lab.options import PARKED_LAPSE_MS, REQUEST_TIMEOUT_MS
 from partage.lab.reading import Reading
 from partage.member import events, invariants, outcome
@@ -25,7 +25,6 @@ from partage.member.states import MemberState
 from partage.member.timers import Timer
 from partage.runtime.timers import Timers
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
-from partage.wire.primitives import Malformed
 
 if TYPE_CHECKING:
     from partage.lab.world import World
@@ -60,14 +59,13 @@ class Process:
         self.link: Link | None = None
         self.due: outcome.Tell | None = None  # the call that the listener is due
         self.topics = topics
-        self._embedding = embedding
+        self.embedded = EmbeddedProtocol(self, embedding)
         self._found: int | None = None
         self._postponed: list[Callable[[], None]] = []
         self._timers: Timers[Timer] = Timers()
         self._wake_ms: int | None = None
         self._holds: frozenset[history.Partition] = frozenset()
         self._owned: frozenset[history.Partition] = frozenset()
-        self._counts: dict[str, int] = {}  # what it last assigned, as the leader
         options = world.options
         self.version_cap = min(options.version_cap, 1) if instance_id else options.version_cap
         self.core = Ownership(
@@ -197,20 +195,28 @@ class Process:
             ):
                 self._send(action)
             case outcome.Describe():
-                self._describe(action)
+                self.embedded.describe(action)
             case outcome.Assign():
-                self._assign(action)
+                self.embedded.assign(action)
             case outcome.Decode():
-                self._decode(action)
+                self.embedded.decode(action)
             case outcome.Tell():
                 self.due = action
+                self.world.note(
+                    history.Told(
+                        at_ms=self.world.now_ms,
+                        process=self.name,
+                        call=str(action.call),
+                        partitions=action.partitions,
+                    )
+                )
             case outcome.Fail(error=error):
                 self.failure = error.name
                 self.world.happened("a member fails", f"{self.name}: {error.name}")
             case outcome.Left():
                 self.has_left = True
             case outcome.Watch():
-                if self._counts != self.world.partition_counts:  # it changed while nobody led
+                if self.embedded.is_outdated:  # topics changed while nobody led
                     self.later(0, self.notice_metadata)
 
     def _disconnect(self) -> None:
@@ -282,75 +288,6 @@ class Process:
 
         self.link = self.connect(lambda: None, connected)
 
-    # The embedded protocol.
-
-    def _describe(self, action: outcome.Describe) -> None:
-        def describe() -> None:
-            self.hear(
-                events.Prepared(
-                    at_ms=self.world.now_ms,
-                    serial=action.serial,
-                    protocols=self._embedding.describe(
-                        self.topics, action.owned, action.generation
-                    ),
-                )
-            )
-
-        self.later(0, describe)
-
-    def _assign(self, action: outcome.Assign) -> None:
-        if self.is_wedged:
-            return
-        if self.fails_to_assign:
-            self.fails_to_assign -= 1
-            self.later(10, lambda: self._assign_failed(action, "the assignor raised"))
-            return
-        counts = dict(self.world.partition_counts)
-        self._counts = counts
-        topics = {name: Topic(name=name, partition_count=count) for name, count in counts.items()}
-
-        def assign() -> None:
-            try:
-                assigning = self._embedding.assigning(action.protocol, action.members)
-                shares = self._embedding.assigned(assigning, topics)
-            except Malformed as error:
-                self._assign_failed(action, str(error))
-            else:
-                self.hear(
-                    events.Assigned(
-                        at_ms=self.world.now_ms, serial=action.serial, assignments=shares
-                    )
-                )
-
-        self.later(self.rng.randrange(50), assign)
-
-    def _assign_failed(self, action: outcome.Assign, reason: str) -> None:
-        self.hear(
-            events.AssignFailed(
-                at_ms=self.world.now_ms,
-                serial=action.serial,
-                reason=reason,
-                assignments=self._embedding.failed(action.members, reason),
-            )
-        )
-
-    def _decode(self, action: outcome.Decode) -> None:
-        def decode() -> None:
-            at_ms, serial = self.world.now_ms, action.serial
-            try:
-                share = self._embedding.adopted(
-                    action.protocol, action.assignment, action.generation
-                )
-            except (LeaderFailed, Malformed) as error:
-                self.hear(events.DecodeFailed(at_ms=at_ms, serial=serial, reason=str(error)))
-                return
-            fits = all(topic in self.topics for topic, _ in share)
-            self.hear(
-                events.Decoded(at_ms=at_ms, serial=serial, partitions=tuple(share), fits=fits)
-            )
-
-        self.later(0, decode)
-
     # What happens to it.
 
     @property
@@ -395,6 +332,6 @@ class Process:
             "name": name,
             "group_id": self.group_id,
             "topics": self.topics,
-            "embedding": self._embedding,
+            "embedding": self.embedded.embedding,
             "instance_id": self.instance_id,
         }

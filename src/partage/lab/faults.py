@@ -312,7 +312,7 @@ def log_is_compacted(world: World, rng: Random) -> bool:
     """Compaction runs; sometimes the power fails in the middle of it."""
     if rng.random() < 0.3:
         world.broker.disk.fail_after = rng.randrange(30)
-    return world.broker.compact()
+    return world.broker.upkeep.compact()
 
 
 # Strangers.

@@ -94,6 +94,14 @@ class Holds(Entry, frozen=True, gc=False, kw_only=True):
     partitions: tuple[Partition, ...]
 
 
+class Told(Entry, frozen=True, gc=False, kw_only=True):
+    """A consumer's listener is due a call: assigned, revoked or lost."""
+
+    process: str
+    call: str
+    partitions: tuple[Partition, ...]
+
+
 class Delivered(Entry, frozen=True, gc=False, kw_only=True):
     """A consumer process handed records to its user: offsets and values, in order."""
 

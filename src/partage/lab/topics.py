@@ -60,7 +60,7 @@ def produce(broker: Broker, inbound: Inbound) -> None:
         if broker.storage is None:
             return
         if error:
-            broker.reopen_later(topic.name, asked.index)
+            broker.upkeep.reopen_later(topic.name, asked.index)
             answer(error)
         else:
             assert not isinstance(appended, Refusal)

@@ -234,7 +234,7 @@ class World:
 
     def add_partition(self, topic: str) -> None:
         """A topic grows by a partition; its log is opened at once."""
-        if self.broker.grow(topic, self.partition_counts[topic]):
+        if self.broker.upkeep.grow(topic, self.partition_counts[topic]):
             self.partition_counts[topic] += 1
 
     @property

@@ -11,6 +11,7 @@ from typing import Final
 
 from partage.lab.checkers import (
     answers,
+    callbacks,
     commits,
     deliveries,
     expiry,
@@ -44,6 +45,7 @@ CHECKERS: Final = (
     records.Records,
     answers.Answers,
     deliveries.Deliveries,
+    callbacks.Callbacks,
 )
 
 

@@ -1,0 +1,102 @@
+"""What a consumer process of a world is asked by its member's core: to describe, assign, decode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from partage.assignors import Topic
+from partage.bridge.embedding import Embedding, LeaderFailed
+from partage.member import events, outcome
+from partage.wire.primitives import Malformed
+
+if TYPE_CHECKING:
+    from partage.lab.consumer import Process
+
+
+class EmbeddedProtocol:
+    """A consumer's own protocol within the group's, on the virtual clock."""
+
+    def __init__(self, process: Process, embedding: Embedding) -> None:
+        self.embedding = embedding
+        self._process = process
+        self._counts: dict[str, int] = {}  # what it last assigned, as the leader
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether topics are not what this process last assigned."""
+        return self._counts != self._process.world.partition_counts
+
+    def describe(self, action: outcome.Describe) -> None:
+        """Write what the process subscribes to and owns."""
+
+        def describe() -> None:
+            self._process.hear(
+                events.Prepared(
+                    at_ms=self._process.world.now_ms,
+                    serial=action.serial,
+                    protocols=self.embedding.describe(
+                        self._process.topics, action.owned, action.generation
+                    ),
+                )
+            )
+
+        self._process.later(0, describe)
+
+    def assign(self, action: outcome.Assign) -> None:
+        """Assign as the leader: after a while, or not at all."""
+        if self._process.is_wedged:
+            return
+        if self._process.fails_to_assign:
+            self._process.fails_to_assign -= 1
+            self._process.later(10, lambda: self._assign_failed(action, "the assignor raised"))
+            return
+        counts = dict(self._process.world.partition_counts)
+        self._counts = counts
+        topics = {name: Topic(name=name, partition_count=count) for name, count in counts.items()}
+
+        def assign() -> None:
+            try:
+                assigning = self.embedding.assigning(action.protocol, action.members)
+                shares = self.embedding.assigned(assigning, topics)
+            except Malformed as error:
+                self._assign_failed(action, str(error))
+            else:
+                self._process.hear(
+                    events.Assigned(
+                        at_ms=self._process.world.now_ms, serial=action.serial, assignments=shares
+                    )
+                )
+
+        self._process.later(self._process.rng.randrange(50), assign)
+
+    def _assign_failed(self, action: outcome.Assign, reason: str) -> None:
+        self._process.hear(
+            events.AssignFailed(
+                at_ms=self._process.world.now_ms,
+                serial=action.serial,
+                reason=reason,
+                assignments=self.embedding.failed(action.members, reason),
+            )
+        )
+
+    def decode(self, action: outcome.Decode) -> None:
+        """Read the assignment."""
+
+        def decode() -> None:
+            at_ms, serial = self._process.world.now_ms, action.serial
+            try:
+                share = self.embedding.adopted(
+                    action.protocol, action.assignment, action.generation
+                )
+            except (LeaderFailed, Malformed) as error:
+                self._process.hear(
+                    events.DecodeFailed(at_ms=at_ms, serial=serial, reason=str(error))
+                )
+                return
+            topics = self._process.topics
+            fits = all(topic in topics for topic, _ in share)
+            self._process.hear(
+                events.Decoded(at_ms=at_ms, serial=serial, partitions=tuple(share), fits=fits)
+            )
+
+        self._process.later(0, decode)

@@ -1,0 +1,75 @@
+"""What the broker of a world does with its files beside writing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from partage.lab.disk import Crash
+from partage.log.damage import DamagedLog
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from partage.lab.broker import Broker
+
+#: How long after a failure a log is opened again.
+RELOAD_AFTER_MS: Final = 500
+
+
+class Upkeep:
+    """Opens partitions, again where they failed, and compacts the coordinator's log."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._reopening: set[tuple[str, int]] = set()
+
+    def reopen_later(self, topic: str, index: int) -> None:
+        """Open a topic's partition again whose writing failed."""
+        if (topic, index) not in self._reopening:
+            self._reopening.add((topic, index))
+            again = self._reopen(topic, index)
+            self._broker.writer.submit([], lambda error: self._broker.later(RELOAD_AFTER_MS, again))
+
+    def _reopen(self, topic: str, index: int) -> Callable[[], None]:
+        def again() -> None:
+            assert self._broker.storage is not None
+            try:
+                self._broker.storage.open(topic, index, self._broker.world.now_ms)
+            except Crash:
+                self._broker.lose_power()
+            except (OSError, DamagedLog) as error:
+                self._broker.world.happened(f"opening {topic}-{index} fails", f"{error}")
+                self._broker.later(RELOAD_AFTER_MS, again)
+            else:
+                self._reopening.discard((topic, index))
+
+        return again
+
+    def grow(self, topic: str, index: int) -> bool:
+        """Open a partition that was not there; False if the disk does not let us."""
+        if self._broker.storage is None or self._broker.is_paused:
+            return False
+        try:
+            self._broker.storage.open(topic, index, self._broker.world.now_ms)
+        except Crash:
+            self._broker.lose_power()
+            return False
+        except OSError:
+            return False
+        return True
+
+    def compact(self) -> bool:
+        """Compact the coordinator's log; whether there was something to do."""
+        if self._broker.storage is None or self._broker.is_paused or self._broker.shard is None:
+            return False
+        partition = self._broker.storage.partitions[OFFSETS_TOPIC, 0]
+        try:
+            return self._broker.storage.compact(self._broker.world.now_ms)
+        except Crash:
+            self._broker.lose_power()
+            return True
+        except (OSError, DamagedLog) as error:
+            self._broker.world.happened("compaction fails", f"{error}")
+            partition.failure = OSError(f"{error}")
+            partition.log.abandon_compaction()
+            return True

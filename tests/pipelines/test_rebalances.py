@@ -161,6 +161,8 @@ def fill(servers: str, topic: str) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
 def test_spark_comes_to_the_same(kafka: Any, spark: Any, tmp_path: Path) -> None:
     topic = kafka.topic()
     fill(kafka.servers, topic)

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from partage import Consumer
 from partage.client import (
     Address,
     AuthenticationFailed,
@@ -99,6 +100,26 @@ class TestPasswords:
             )
         assert "open sesame" not in said + caplog.text
         assert sasl.succeeded == 0
+
+    def test_a_wrong_one_of_a_member_of_a_group(self):
+        """It is told in poll, and not left to try for ever."""
+
+        async def main():
+            async with ScriptedBroker(Sasl("PLAIN", passwords={"alice": PASSWORD})) as serving:
+                member = Consumer(
+                    str(serving.address),
+                    group_id="g",
+                    security_protocol="SASL_PLAINTEXT",
+                    sasl_mechanism="PLAIN",
+                    sasl_username="alice",
+                    sasl_password="open sesame",
+                )
+                async with member, asyncio.timeout(60):
+                    member.subscribe(["t"])
+                    with pytest.raises(AuthenticationFailed, match="check sasl_username"):
+                        await member.poll(30_000)
+
+        asyncio.run(main())
 
     def test_over_tls(self, tmp_path):
         authority = Authority(tmp_path)

@@ -16,6 +16,9 @@ log = logging.getLogger(__name__)
 #: A stop is noticed within this time.
 POLL_MS: Final = 200
 
+#: For so long a rebalance is waited for that keeps the last commit from being made.
+LAST_COMMIT_S: Final = 10.0
+
 #: Offsets by partition, as a consumer takes them.
 Offsets = dict[TopicPartition | tuple[str, int], int]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -17,9 +18,17 @@ from partage.client.consumer import (
     Records,
     TooSlow,
 )
+from partage.client.errors import ClientError
 from partage.client.topics import TopicPartition
 from partage.recipes.finding import partitions_of
-from partage.recipes.processing import POLL_MS, Processing, committed, refused, to_commit
+from partage.recipes.processing import (
+    LAST_COMMIT_S,
+    POLL_MS,
+    Processing,
+    committed,
+    refused,
+    to_commit,
+)
 from partage.recipes.tasks import MakeTask, Slot, Work, check_counts
 
 log = logging.getLogger(__name__)
@@ -95,9 +104,12 @@ class Processor(Processing):
     async def close(self) -> None:
         """Commit, give the tasks up, and leave."""
         try:
-            await self._consumer.close()
+            await self._commit_last()
         finally:
-            await self.end(self._tasks.revoked(self._tasks.complete))
+            try:
+                await self._consumer.close()
+            finally:
+                await self.end(self._tasks.revoked(self._tasks.complete))
 
     async def __aenter__(self) -> Self:
         try:
@@ -146,20 +158,31 @@ class Processor(Processing):
 
     # What was done.
 
-    async def _commit(self, slots: list[Slot]) -> None:
-        """Flush tasks and commit what they did."""
+    async def _commit(self, slots: list[Slot]) -> bool:
+        """Flush tasks and commit what they did; whether that is committed now."""
         for slot in slots:
             if slot.done and not slot.has_failed:
                 await _asked(slot, slot.task.flush)
         offsets = to_commit(slots)
         if not offsets:
-            return
+            return True
         try:
             await self._consumer.commit(offsets)
         except CommitFailed as error:
             refused(error)
-        else:
-            committed(slots, offsets)
+            return False
+        committed(slots, offsets)
+        return True
+
+    async def _commit_last(self) -> None:
+        """Commit before leaving; while a rebalance is under way that has to be waited for."""
+        give_up = time.monotonic() + LAST_COMMIT_S
+        while not await self._commit(self._tasks.slots) and time.monotonic() < give_up:
+            try:
+                await self._consumer.poll(POLL_MS, max_records=0)
+            except ClientError as error:
+                log.warning("a processor leaves without its last commit: %s", error)
+                return
 
     async def give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Others get these next."""
@@ -181,8 +204,10 @@ class Processor(Processing):
 
     def begin(self, partitions: Collection[TopicPartition]) -> None:
         """These are here now."""
-        self._tasks.assigned(partitions)
-        self._hold_back()
+        try:
+            self._tasks.assigned(partitions)
+        finally:
+            self._hold_back()
 
     async def lose(self, partitions: Collection[TopicPartition]) -> None:
         """Somebody else may have these already."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -16,9 +17,17 @@ from partage.client.consumer import (
     TooSlow,
 )
 from partage.client.consumer.blocking import Consumer
+from partage.client.errors import ClientError
 from partage.client.topics import TopicPartition
 from partage.recipes.finding import partitions_of_blocking
-from partage.recipes.processing import POLL_MS, Processing, committed, refused, to_commit
+from partage.recipes.processing import (
+    LAST_COMMIT_S,
+    POLL_MS,
+    Processing,
+    committed,
+    refused,
+    to_commit,
+)
 from partage.recipes.tasks import MakeTask, Slot, Work, check_counts
 
 log = logging.getLogger(__name__)
@@ -77,9 +86,12 @@ class Processor(Processing):
     def close(self) -> None:
         """Commit, give the tasks up, and leave."""
         try:
-            self._consumer.close()
+            self._commit_last()
         finally:
-            self.end(self._tasks.revoked(self._tasks.complete))
+            try:
+                self._consumer.close()
+            finally:
+                self.end(self._tasks.revoked(self._tasks.complete))
 
     def __enter__(self) -> Self:
         try:
@@ -128,20 +140,31 @@ class Processor(Processing):
 
     # What was done.
 
-    def _commit(self, slots: list[Slot]) -> None:
-        """Flush tasks and commit what they did."""
+    def _commit(self, slots: list[Slot]) -> bool:
+        """Flush tasks and commit what they did; whether that is committed now."""
         for slot in slots:
             if slot.done and not slot.has_failed:
                 _flush(slot)
         offsets = to_commit(slots)
         if not offsets:
-            return
+            return True
         try:
             self._consumer.commit(offsets)
         except CommitFailed as error:
             refused(error)
-        else:
-            committed(slots, offsets)
+            return False
+        committed(slots, offsets)
+        return True
+
+    def _commit_last(self) -> None:
+        """Commit before leaving; while a rebalance is under way that has to be waited for."""
+        give_up = time.monotonic() + LAST_COMMIT_S
+        while not self._commit(self._tasks.slots) and time.monotonic() < give_up:
+            try:
+                self._consumer.poll(POLL_MS, max_records=0)
+            except ClientError as error:
+                log.warning("a processor leaves without its last commit: %s", error)
+                return
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Others get these next."""
@@ -165,8 +188,10 @@ class Processor(Processing):
 
     def begin(self, partitions: Collection[TopicPartition]) -> None:
         """These are here now."""
-        self._tasks.assigned(partitions)
-        self._hold_back()
+        try:
+            self._tasks.assigned(partitions)
+        finally:
+            self._hold_back()
 
     def _hold_back(self) -> None:
         """Pause what has no task yet."""

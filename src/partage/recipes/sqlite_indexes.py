@@ -259,7 +259,7 @@ class SqliteIndexes(Indexes):
                 index = SqliteIndex(path, partition)
         if index is not None:
             index.close()  # which ends its write-ahead log: none may be left for the next one
-        for end in ("", "-wal", "-shm"):
+        for end in ("-wal", "-shm", ""):
             path.with_name(path.name + end).unlink(missing_ok=True)
         with self._lock:
             self._retired_ms.pop(partition, None)

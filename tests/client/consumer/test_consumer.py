@@ -138,7 +138,7 @@ class TestLooping:
         consumer = consumer_of(servers)
         consumer.assign([T0])
         assert looped(consumer, 700) == list(range(700))
-        assert consumer.position(T0) == 700
+        assert consumer.position(T0) == consumer.positions()[T0] == 700
         assert looped(consumer, 2) == [700, 701]
         assert [int(r.value) for r in consumer.poll(PATIENT, max_records=2)] == [702, 703]
         assert consumer.position(T0) == 704

@@ -287,19 +287,30 @@ def test_nothing_is_told_that_a_crash_could_take_back() -> None:
     asyncio.run(scenario())
 
 
-def test_a_broker_that_ends_writes_what_it_has_and_tells_what_it_loads() -> None:
-    with BrokerProcess() as process:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_broker_that_ends_writes_what_it_has_and_tells_what_it_loads(is_killed: bool) -> None:
+    with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as process:
         servers = process.bootstrap_servers
         with Raw(servers) as raw:
             joined = grouping.stable(raw, "g")
-            process.stop()
+            if is_killed:  # which may cost the events of the last moment
+                read(servers, until("assigned"))
+                process.kill()
+            else:
+                process.stop()
         process.start()
         with Raw(servers) as raw:
             grouping.once_loaded(raw, "g")
             assert grouping.beat(raw, "g", joined) == 0
         events = read(servers, until("loaded"))
-    assert "assigned" in named(events)
-    (loaded,) = [event for event in events if event.event == "loaded"]
+    assert named(events) == [
+        "joined",
+        "rebalance started",
+        "generation started",
+        "assigned",
+        "loaded",
+    ]
+    loaded = events[-1]
     assert (loaded.group_id, loaded.generation, loaded.reason) == ("g", 1, "Stable")
     assert [member.member_id for member in loaded.members or []] == [joined.member_id]
 

@@ -148,12 +148,11 @@ def commits(servers: str) -> dict[int, int]:
     return found
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("kills", "seed"),
     [
-        (3, 1),
-        pytest.param(20, 2, marks=pytest.mark.interop),
+        pytest.param(3, 1, marks=pytest.mark.timeout(300)),
+        pytest.param(20, 2, marks=[pytest.mark.interop, pytest.mark.timeout(300)]),
         pytest.param(200, 3, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
     ],
 )

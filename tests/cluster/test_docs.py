@@ -14,7 +14,11 @@ import pytest
 from .brokers import PATIENCE_S, eventually
 from .ensemble import Ensemble, free_ports
 
-pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.xdist_group("zookeeper"),
+    pytest.mark.timeout(300),
+]
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
@@ -16,6 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from broker.grouping import committing
 from broker.raw import Raw
 from partage import sync
+from partage.broker.cluster.kazoo_session import KazooSession
+from partage.store.zookeeper import Delete
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 
 from .asking import GroupClient, error_of, group_of
@@ -383,3 +386,24 @@ def test_members_share_the_partitions_of_a_dead_broker_too(cluster: Cluster, kin
     cluster[2].start()
     eventually(lambda: reads_too({0, 1, 2}))
     theirs.close()
+
+
+def test_a_registration_that_was_removed_is_made_again(
+    zookeeper: Ensemble, cluster: Cluster
+) -> None:
+    """By an administrator, say: the broker is up, and so it says it again."""
+    group = group_of(cluster, 3, "removed{}".format)
+    joined = group.stable()
+
+    async def remove() -> None:
+        session = await KazooSession.begin(zookeeper.servers_at, 10_000, PATIENCE_S)
+        await session.transact([Delete("/tests/failover/brokers/3")])
+        while await session.read("/tests/failover/brokers/3") is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await session.end()
+
+    asyncio.run(remove())
+    assert group.beat(joined) == 0
+    assert group.commit("t", 5, joined) == 0
+    assert cluster[3].is_running
+    group.close()

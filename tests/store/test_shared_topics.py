@@ -137,12 +137,12 @@ def test_how_far_each_has_come() -> None:
         one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
         await one.topics.refresh(nothing)
         await one.topics.put("t", made("aa", 1), "n1")
-        await one.topics.tell_applied()
+        await one.topics.tell_applied(one.topics.version)
         version = one.topics.version
         assert await one.topics.is_applied_by([1], version)
         assert not await one.topics.is_applied_by([1, 2], version)
         await two.topics.refresh(nothing)
-        await two.topics.tell_applied()
+        await two.topics.tell_applied(two.topics.version)
         assert await one.topics.is_applied_by([1, 2], version)
         zoo.expire(two.session)
         assert not await one.topics.is_applied_by([1, 2], version)
@@ -155,11 +155,57 @@ def test_what_an_earlier_session_told_does_not_go_with_it() -> None:
         zoo = MemoryZooKeeper()
         one = await Player(zoo, 1).come()
         await one.topics.refresh(nothing)
-        await one.topics.tell_applied()
+        await one.topics.tell_applied(one.topics.version)
         again = await Player(zoo, 1).come()
         await again.topics.refresh(nothing)
-        await again.topics.tell_applied()
+        await again.topics.tell_applied(again.topics.version)
         zoo.expire(one.session)
         assert await again.topics.is_applied_by([1], again.topics.version)
+
+    play(scenario())
+
+
+def test_who_reads_slowly_does_not_bring_back_what_was_before() -> None:
+    """Two of one broker read at the same time; the one that began first ends last."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        await one.topics.refresh(nothing)
+        await two.topics.refresh(nothing)
+        await one.topics.put("t", made("aa", 1), "n1")
+        is_first = True
+
+        async def overtaken(what: Sequence[Operation] | str) -> None:
+            nonlocal is_first
+            if what == TREE.topic("t") and is_first:
+                is_first = False
+                await one.topics.put("t", made("bb", 1), "n2")
+                await two.topics.refresh(nothing)
+                assert two.topics.topics["t"].id == "bb"
+
+        two.session.after = overtaken
+        await two.topics.refresh(nothing)
+        assert two.topics.topics["t"].id == "bb"
+        assert two.topics.version == one.topics.version
+
+    play(scenario())
+
+
+def test_what_was_read_before_the_answer_came_is_not_counted_twice() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        await one.topics.refresh(nothing)
+
+        async def read_first(what: Sequence[Operation] | str) -> None:
+            if not isinstance(what, str):
+                await one.topics.refresh(nothing)
+
+        one.session.after = read_first
+        assert await one.topics.put("t", made("aa", 1), "n1")
+        assert one.topics.version == zoo.nodes[TREE.topics].version
+        assert await one.topics.put("u", made("bb", 1), "n2")
+        assert sorted(one.topics.topics) == ["t", "u"]
 
     play(scenario())

@@ -62,7 +62,7 @@ class SharedTopics:
         node = await session.read(tree.topics, changed)
         if node is None:
             raise ForeignData(f"{tree.topics} is missing in ZooKeeper")
-        if node.version == self.version:
+        if node.version <= self.version:
             return
         recent = decode(tree.topics, node.data, TopicsDoc).recent
         missed = node.version - self.version
@@ -71,7 +71,10 @@ class SharedTopics:
         else:
             names = sorted({*self.topics, *await session.children(tree.topics)})
         paths = [tree.topic(name) for name in names]
-        for name, path, found in zip(names, paths, await session.read_all(paths), strict=True):
+        nodes = await session.read_all(paths)
+        if node.version <= self.version:
+            return  # somebody else here has read this, or something newer, meanwhile
+        for name, path, found in zip(names, paths, nodes, strict=True):
             if found is None:
                 self.topics.pop(name, None)
             else:
@@ -108,8 +111,7 @@ class SharedTopics:
             operation: Operation = SetData(path, content)
             if name not in self.topics:
                 operation = Create(path, content)
-            if await self._is_changed(name, [operation], nonce):
-                self.topics[name] = topic
+            if await self._is_changed(name, topic, [operation], nonce):
                 return True
 
     async def delete(self, name: str, nonce: str) -> bool:
@@ -122,13 +124,14 @@ class SharedTopics:
             content = encode(TombstoneDoc(name=name))
             operations: list[Operation] = [Delete(self._tree.topic(name))]
             operations += [Create(stone, content) for stone in sorted(stones)]
-            if await self._is_changed(name, operations, nonce):
-                del self.topics[name]
+            if await self._is_changed(name, None, operations, nonce):
                 return True
 
-    async def _is_changed(self, name: str, operations: Sequence[Operation], nonce: str) -> bool:
+    async def _is_changed(
+        self, name: str, topic: TopicDoc | None, operations: Sequence[Operation], nonce: str
+    ) -> bool:
         """Try a change on top of the version that is known; if that is old, read the newer."""
-        path = self._tree.topics
+        path, version = self._tree.topics, self.version
         recent = (*self._recent, name)[-_RECENT_MAX:]
         content = encode(TopicsDoc(recent=recent, nonce=nonce))
 
@@ -136,7 +139,7 @@ class SharedTopics:
             node = await self._session.read(path)
             return node is not None and node.data == content
 
-        touch = SetData(path, content, self.version)
+        touch = SetData(path, content, version)
         try:
             await settle(self._session, [touch, *operations], has_happened)
         except Refused as refused:
@@ -144,8 +147,11 @@ class SharedTopics:
                 raise
             await surely(self._session, self.refresh)
             return False
-        self.version += 1
-        self._recent = recent
+        if self.version == version:  # else it was read meanwhile, and perhaps what came after it
+            self.version, self._recent = version + 1, recent
+            self.topics.pop(name, None)
+            if topic is not None:
+                self.topics[name] = topic
         return True
 
     # Tombstones.
@@ -169,16 +175,18 @@ class SharedTopics:
 
     # Who has come how far.
 
-    async def tell_applied(self) -> None:
-        """This broker does as the topics say, as of ``version``."""
-        path, content = self._tree.applied_by(self._broker_id), encode(CountDoc(value=self.version))
+    async def tell_applied(self, version: int) -> None:
+        """This broker does as the topics say, as of a version."""
+        path, content = self._tree.applied_by(self._broker_id), encode(CountDoc(value=version))
         node = await surely(self._session, lambda: self._session.read(path))
-        if node is not None and node.session == self._session.session_id:
-            await self._session.transact([SetData(path, content)])
-            return
-        left = [] if node is None else [Delete(path)]  # an earlier session's, which is ending
+        mine = node is not None and node.session == self._session.session_id
+        operations: list[Operation] = [SetData(path, content)]
+        if not mine:
+            # An earlier session's goes when that ends, and must not take this word with it.
+            operations = [] if node is None else [Delete(path)]
+            operations.append(Create(path, content, is_ephemeral=True))
         with contextlib.suppress(Refused):  # it ends just now: the next time will do
-            await self._session.transact([*left, Create(path, content, is_ephemeral=True)])
+            await self._session.transact(operations)
 
     async def is_applied_by(self, brokers: Sequence[int], version: int) -> bool:
         """Whether all of these brokers have come to this version."""

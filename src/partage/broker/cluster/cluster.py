@@ -129,7 +129,7 @@ class Cluster:
         self._life = asyncio.get_running_loop().create_task(self._live())
 
     async def _arrive(self, *, is_first: bool) -> None:
-        me = BrokerDoc(
+        self._me = BrokerDoc(
             host=self.node.host,
             port=self.node.port,
             rack=self.node.rack,
@@ -139,7 +139,7 @@ class Cluster:
         while True:
             try:
                 before_ms = time.time_ns() // 1_000_000
-                await self._register(me)
+                await self._register()
                 await self._compare_clocks(before_ms)
                 await self._follow(is_first=is_first)
                 await self._roster.refresh(self._changed.set)
@@ -148,12 +148,12 @@ class Cluster:
             else:
                 return
 
-    async def _register(self, me: BrokerDoc) -> None:
+    async def _register(self) -> None:
         """Be up; a broker that was killed is waited for until its session is over."""
         deadline_ms = boot_ms() + self._session.timeout_ms + 2_000
         while True:
             try:
-                await self._roster.register(me)
+                await self._roster.register(self._me)
             except IdTaken:
                 if boot_ms() > deadline_ms:
                     raise
@@ -176,21 +176,21 @@ class Cluster:
 
     async def _live(self) -> None:
         """One session after the other, for as long as the broker runs."""
-        while True:
-            try:
-                await self._stay()
-            except SessionOver:
+        try:
+            while True:
+                with contextlib.suppress(SessionOver):
+                    await self._stay()
                 self._over()
-            except (IdTaken, ForeignData) as error:
-                self._over()
-                self._on_fatal(error)
-                return
-            except Exception as error:
-                log.exception("the broker's place in the cluster failed")
-                self._over()
-                self._on_fatal(error)
-                return
-            await self._return()
+                await self._return()
+        except (IdTaken, ForeignData) as error:
+            self._give_up(error)
+        except Exception as error:
+            log.exception("the broker's place in the cluster failed")
+            self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
+        self._over()
+        self._on_fatal(error)
 
     async def _stay(self) -> None:
         """See to the shards, until the session is over."""
@@ -200,6 +200,7 @@ class Cluster:
                 self._changed.clear()
                 try:
                     await self._roster.refresh(self._changed.set)
+                    await self._see_to_registration()
                     await self._see_to_shards()
                     await self._follow()
                 except InDoubt:
@@ -209,6 +210,14 @@ class Cluster:
                     await asyncio.wait_for(self._changed.wait(), _LOOKED_EVERY_S)
         finally:
             keeping.cancel()
+
+    async def _see_to_registration(self) -> None:
+        """Somebody may have removed it, or have a copy of the data directory."""
+        found = self._roster.brokers.get(self._settings.node_id)
+        if found is None:
+            await self._register()
+        elif found.incarnation != self._me.incarnation:
+            raise IdTaken(self._settings.node_id, found)
 
     async def _return(self) -> None:
         """Begin another session after one that is over."""
@@ -230,9 +239,6 @@ class Cluster:
                 await self._arrive(is_first=False)
             except SessionOver:
                 continue
-            except (IdTaken, ForeignData) as error:
-                self._on_fatal(error)
-                await asyncio.Event().wait()
             log.info("broker %d is up again, in a new session", self.node.node_id)
             return
 

@@ -44,10 +44,11 @@ class Following:
             if self._applied == (topics, topics.version):
                 return
             await self._remove(topics, is_first=is_first)
-            for name, topic in topics.topics.items():
-                await self._put(name, topic)
-            await topics.tell_applied()
-            self._applied = topics, topics.version
+            version = topics.version
+            done = [await self._put(*each) for each in list(topics.topics.items())]
+            if all(done):  # else it is tried again, soon
+                await topics.tell_applied(version)
+                self._applied = topics, version
 
     async def _remove(self, topics: SharedTopics, *, is_first: bool) -> None:
         deleted = set(await topics.tombstones())
@@ -79,7 +80,8 @@ class Following:
             log.error("%s", story)
             self._strays.add(hosted.name)
 
-    async def _put(self, name: str, topic: TopicDoc) -> None:
+    async def _put(self, name: str, topic: TopicDoc) -> bool:
+        """Whether the topic is here as the cluster has it."""
         hosted = self._hosted.topic(name)
         outcome: HostedTopic | Refusal | None = None
         if hosted is None:
@@ -91,7 +93,7 @@ class Following:
                 brokers=topic.brokers,
             )
         elif hosted.topic.topic_id.hex() != topic.id:
-            return  # a stray has the name
+            return True  # a stray has the name, and has been told of
         else:
             if len(topic.brokers) > hosted.partition_count:
                 outcome = await self._hosted.add_partitions(name, len(topic.brokers), topic.brokers)
@@ -99,6 +101,7 @@ class Following:
                 outcome = await self._configure(name, topic)
         if isinstance(outcome, Refusal):
             log.error("topic %s is not as the cluster has it: %s", name, outcome.message)
+        return not isinstance(outcome, Refusal)
 
     async def _configure(self, name: str, topic: TopicDoc) -> Refusal | None:
         def edit(configs: dict[str, str]) -> None:

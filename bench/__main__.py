@@ -24,6 +24,7 @@ QUESTIONS = (
     "records",
     "consume",
     "assignors",
+    "rolling",
 )
 
 
@@ -59,6 +60,8 @@ def main() -> None:
         console.print(f"[dim]{name}: {story}[/dim]", highlight=False)
         tables[name] = table(figures, story)
         answers[name] = {"busy": story, "figures": [f.as_json() for f in figures]}
+        if chosen.page and hasattr(question, "draw"):
+            question.draw(chosen.page.parent)
         if chosen.json:
             chosen.json.write_text(json.dumps(told, indent=2))
     if chosen.page:

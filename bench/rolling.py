@@ -1,0 +1,112 @@
+"""What does a rolling restart of ten members cost, under the cooperative protocol and the eager?
+
+A partition-second is lost when the partition has records that wait and no owner delivers. Under the
+eager protocol everybody gives up everything whenever one leaves or comes; under the cooperative one
+only what moves stands still, and what does not is consumed on. Both restarts are real:
+`bench.restarting`. `draw` has the picture of the last ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import brokers
+from bench.figures import Figure
+from bench.restarting import GRACE_S, Handed, History, Plan, read_twice, rolling, share_lost, waits
+
+TITLE = "A rolling restart of ten members"
+
+PICTURE = "rolling-restart.png"
+
+_STRATEGIES = {"eager": "sticky", "cooperative": "cooperative-sticky"}
+#: How long a member works on what a poll brought, on the average.
+_WORK_S = (0.2, 1.0)
+_LAST: dict[str, History] = {}
+
+
+def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
+    """The eager one first, as what the cooperative one is held against."""
+    for work_s in _WORK_S[: 1 if is_quick else None]:
+        plan = Plan(work_s=work_s)
+        if is_quick:
+            plan = plan._replace(members=3, partitions=9)
+        with brokers.ours() as broker:
+            for name, strategy in _STRATEGIES.items():
+                _LAST[name] = rolling(broker.bootstrap, name, strategy, plan)
+        yield from _compared(plan, _LAST["cooperative"], _LAST["eager"])
+
+
+def _compared(plan: Plan, ours: History, eager: History) -> Iterator[Figure]:
+    yield Figure(
+        what=f"{plan.members} members restart, each working {plan.work_s:g} s after a poll: "
+        "partition-seconds lost",
+        unit="%",
+        ours=share_lost(ours) * 100,
+        peer_name="eager",
+        peer=share_lost(eager) * 100,
+        less_is_better=True,
+        ratio_wanted=5.0,
+        note=f"of {plan.partitions * plan.lasts_s:,.0f}; {plan.partitions} partitions, "
+        f"{plan.per_s:g} records a second each; heartbeats every {plan.heartbeat_ms} ms; "
+        f"records read twice: {read_twice(ours.handed)}, eager {read_twice(eager.handed)}",
+    )
+    yield Figure(
+        what="the same: longest wait for an owner that stays the same",
+        unit="s",
+        ours=_longest(ours, stays=True),
+        peer_name="eager",
+        peer=_longest(eager, stays=True),
+        less_is_better=True,
+        wanted=GRACE_S,
+        note="beyond its own work",
+    )
+    yield Figure(
+        what="the same: longest wait where it moves",
+        unit="s",
+        ours=_longest(ours, stays=False),
+        peer_name="eager",
+        peer=_longest(eager, stays=False),
+        less_is_better=True,
+    )
+
+
+def _longest(history: History, *, stays: bool) -> float:
+    return max((one.lasts_s for one in waits(history) if one.stays is stays), default=0.0)
+
+
+def draw(folder: Path) -> None:
+    """Who delivered which partition when, in both, as a picture in ``folder``."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panes = plt.subplots(len(_LAST), sharex=True, figsize=(9, 7), layout="constrained")
+    for pane, (name, history) in zip(panes, _LAST.items(), strict=True):
+        _draw_one(pane, history)
+        pane.set_title(f"{name}: {share_lost(history):.1%} of partition-seconds lost", loc="left")
+        pane.set_ylabel("partition")
+        pane.set_ylim(history.plan.partitions - 0.5, -0.5)
+        pane.set_xlim(0, history.ended_s - history.begun_s)
+    panes[-1].set_xlabel("seconds; a colour a member, black: records wait and nobody delivers them")
+    figure.savefig(folder / PICTURE, dpi=100, metadata={"Software": None})
+    plt.close(figure)
+
+
+def _draw_one(pane, history: History) -> None:  # type: ignore[no-untyped-def]
+    import matplotlib.pyplot as plt
+
+    colours = plt.get_cmap("tab10").colors
+    holds: dict[tuple[int, int], list[Handed]] = {}
+    for one in history.handed:
+        holds.setdefault((one.partition, one.hold), []).append(one)
+    for (partition, hold), polls in holds.items():
+        begin = min(one.at_s for one in polls)
+        end = history.given_up_s.get((partition, hold), max(one.at_s for one in polls))
+        span = [(begin - history.begun_s, end - begin)]
+        colour = colours[polls[0].member % len(colours)]
+        pane.broken_barh(span, (partition - 0.5, 1), color=colour, linewidth=0)
+    for wait in (one for one in waits(history) if one.is_lost):
+        span = [(wait.from_s - history.begun_s, wait.lasts_s)]
+        pane.broken_barh(span, (wait.partition - 0.5, 1), color="black", linewidth=0)

@@ -346,7 +346,7 @@ def test_zookeeper_is_killed_and_started_again(zookeeper: Ensemble, cluster: Clu
     group.close()
 
 
-@pytest.mark.parametrize("kind", ["theirs", "ours"])
+@pytest.mark.parametrize("kind", [pytest.param("theirs", marks=pytest.mark.interop), "ours"])
 def test_members_share_the_partitions_of_a_dead_broker_too(cluster: Cluster, kind: str) -> None:
     """Who joins meanwhile is assigned all of them, reads what can be read, and the rest later."""
     topic = f"whole-{kind}"

@@ -45,7 +45,15 @@ class Dying(ClusterBroker):
         return command + super().command()[3:]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(BEFORE_GENERATION, marks=pytest.mark.interop),
+        AFTER_GENERATION,
+        BEFORE_SYNC,
+        pytest.param(AFTER_SYNC, marks=pytest.mark.interop),
+    ],
+)
 def test_the_coordinator_fails(
     zookeeper: Ensemble, tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

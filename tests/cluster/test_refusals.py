@@ -131,6 +131,21 @@ def test_each_broker_needs_an_id(tmp_path: Path) -> None:
 # At the start.
 
 
+def test_without_kazoo_it_says_what_to_install(tmp_path: Path) -> None:
+    """It comes with an extra, and a broker that is alone does without."""
+    program = "import sys; sys.modules['kazoo'] = None; from partage.console import main; main()"
+    broker = ClusterBroker(1, tmp_path / "b", "zookeeper://127.0.0.1:1/p", {})
+    done = subprocess.run(
+        [sys.executable, "-c", program, *broker.command()[3:]],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "pip install 'partage[zookeeper]'" in done.stderr
+
+
 @pytest.mark.interop
 def test_nobody_answers(tmp_path: Path) -> None:
     (port,) = free_ports(1)

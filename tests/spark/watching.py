@@ -8,11 +8,11 @@ from confluent_kafka.admin import AdminClient
 PATIENCE_S = 120
 
 
-def until(true, what=""):
+def until(true, what="", patience_s=PATIENCE_S):
     """Wait until something is so; what it was in the end."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not (found := true()):
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
+        assert time.monotonic() < deadline, f"not within {patience_s} s: {what}"
         time.sleep(0.05)
     return found
 

@@ -1,0 +1,43 @@
+"""A Spark application with one streaming query, to be killed: ``application.py JSON``.
+
+It writes each batch to a file of its own, named after its number, so that a batch that is run
+again replaces what it wrote before, and takes its time over it.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from partage.spark import prepare_java
+
+prepare_java()
+
+from pyspark.sql import SparkSession  # noqa: E402
+
+given = json.loads(sys.argv[1])
+out = Path(given["out"])
+builder = SparkSession.builder.master(given["master"]).appName("application")
+for name, value in {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    **given.get("conf", {}),
+}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+
+
+def write(frame, number):
+    rows = [[row.partition, row.offset] for row in frame.select("partition", "offset").collect()]
+    time.sleep(given["batch_s"])
+    (out / "next").write_text(json.dumps(rows))
+    (out / "next").rename(out / f"{number}.json")
+
+
+stream = spark.readStream.format("partage").options(**given["options"]).load()
+writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", given["checkpoint"])
+query = writer.trigger(availableNow=True).start() if given["ends"] else writer.start()
+query.awaitTermination()

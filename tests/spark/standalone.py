@@ -1,0 +1,88 @@
+"""A Spark standalone cluster on loopback: a master and two workers, each a process of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pyspark
+
+from partage.spark import prepare_java
+
+from .watching import until
+
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+
+
+class Standalone:
+    """The cluster; ``conf`` is what an application needs to have an executor on each worker."""
+
+    conf = {
+        "spark.cores.max": "2",
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+
+    def __init__(self, at):
+        self._at = at
+        self._processes = []
+        self.url = ""
+
+    def __enter__(self):
+        prepare_java()
+        self._at.mkdir()
+        try:
+            self._run("master", MASTER, "--port", "0")
+            self.url = until(
+                lambda: self._said("master", r"Starting Spark master at (spark://\S+)")
+            )
+            for name in ("worker1", "worker2"):
+                work = ["--work-dir", str(self._at / name)]
+                self._run(name, WORKER, "--cores", "1", "--memory", "1g", *work, self.url)
+                until(lambda name=name: self._said(name, "(Successfully registered)"))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error):
+        for process in self._processes:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+            process.kill()
+            process.wait(60)
+
+    def executors(self):
+        """The executors' processes."""
+        return [
+            child
+            for process in self._processes
+            for child in psutil.Process(process.pid).children()
+            if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())
+        ]
+
+    def _run(self, name, kind, *arguments):
+        command = [SPARK_CLASS, kind, "--host", "127.0.0.1", "--webui-port", "0", *arguments]
+        environment = {
+            **os.environ,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        with (self._at / name).with_suffix(".log").open("w") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        self._processes.append(process)
+
+    def _said(self, name, pattern):
+        assert all(process.poll() is None for process in self._processes), self._log(name)
+        found = re.search(pattern, self._log(name))
+        return found and found[1]
+
+    def _log(self, name):
+        return (self._at / name).with_suffix(".log").read_text()

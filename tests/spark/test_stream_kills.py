@@ -1,0 +1,159 @@
+"""Applications that are killed in the middle of a batch: driver, JVM, executor."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+from .standalone import Standalone
+from .watching import committed, described, produce, until
+
+# Beside other people's programs, and not with the quick tests: each application takes its time.
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+APPLICATION = Path(__file__).parent / "application.py"
+PARTITIONS = 2
+#: In each partition, for each kill.
+RECORDS = 40
+#: A JVM or six, on two cores and beside other tests.
+SLOWLY_S = 600
+
+
+class Application:
+    """One query in applications of its own, one after the other."""
+
+    def __init__(self, servers, topic, at, master="local[2]", **conf):
+        self._master, self._conf, self._at = master, conf, at
+        self._out = at / "out"
+        self._out.mkdir(parents=True)
+        self._options = {
+            "kafka.bootstrap.servers": servers,
+            "subscribe": topic,
+            "kafka.group.id": topic,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "20",
+            "columns": "partition,offset",
+        }
+        self._process = None
+
+    def start(self, *, ends=False, batch_s=0.5):
+        given = {
+            "master": self._master,
+            "conf": self._conf,
+            "options": self._options,
+            "checkpoint": str(self._at / "checkpoint"),
+            "out": str(self._out),
+            "ends": ends,
+            "batch_s": batch_s,
+        }
+        with (self._at / "log").open("a") as log:
+            command = [sys.executable, str(APPLICATION), json.dumps(given)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def batches(self):
+        return {int(file.stem): file for file in self._out.glob("*.json")}
+
+    def goes_on(self, count=2):
+        """Wait for so many batches more."""
+        goal = len(self.batches()) + count
+        until(lambda: len(self.batches()) >= goal or self._check(), f"{goal} batches", SLOWLY_S)
+
+    def _check(self):
+        assert self._process.poll() is None, (self._at / "log").read_text()[-4000:]
+
+    def done(self):
+        """Wait for it to end by itself."""
+        assert self._process.wait(SLOWLY_S) == 0, (self._at / "log").read_text()[-4000:]
+
+    def kill(self, which):
+        """SIGKILL for the driver or its JVM; the other one ends by itself."""
+        (jvm,) = [p for p in psutil.Process(self._process.pid).children() if "java" in p.name()]
+        pid = self._process.pid if which == "driver" else jvm.pid
+        os.kill(pid, signal.SIGKILL)
+        psutil.wait_procs([jvm], 60)
+        self.end()
+
+    def end(self):
+        if self._process is None:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self._process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+        self._process.kill()
+        self._process.wait(60)
+
+    def rows(self):
+        """How often each record was written."""
+        files = self.batches().values()
+        return Counter(tuple(row) for file in files for row in json.loads(file.read_text()))
+
+
+@pytest.fixture
+def application(kafka, tmp_path):
+    made = []
+
+    def make(topic, **options):
+        made.append(one := Application(kafka.servers, topic, tmp_path / "app", **options))
+        return one
+
+    yield make
+    for one in made:
+        one.end()
+
+
+def killed(application, kafka, kills):
+    """Kill one after the other, and see that the end is as if nothing had happened."""
+    topic = kafka.topic(PARTITIONS)
+    one = application(topic)
+    for which in kills:
+        produce(kafka, topic, PARTITIONS, RECORDS)
+        one.start()
+        one.goes_on()
+        one.kill(which)
+        until(lambda: described(kafka, topic) == {}, "that the member is gone")
+    one.start(ends=True, batch_s=0)
+    one.done()
+    count = RECORDS * len(kills)
+    truth = {(p, o): 1 for p in range(PARTITIONS) for o in range(count)}
+    assert one.rows() == truth
+    assert committed(kafka, topic, topic, PARTITIONS) == [count] * PARTITIONS
+
+
+def test_a_killed_driver_and_a_killed_jvm(application, kafka):
+    killed(application, kafka, ["driver", "jvm"])
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with Standalone(tmp_path / "cluster") as running:
+        yield running
+
+
+def test_a_cluster_loses_an_executor(application, kafka, cluster):
+    """Master and two workers as processes of their own; what the executor did is done again."""
+    topic = kafka.topic(PARTITIONS)
+    produce(kafka, topic, PARTITIONS, 2 * RECORDS)
+    one = application(topic, master=cluster.url, **cluster.conf)
+    one.start()
+    one.goes_on()
+    (first, *_) = until(cluster.executors)
+    first.kill()
+    one.goes_on(1)
+    one.end()
+    one.start(ends=True, batch_s=0)
+    one.done()
+    assert one.rows() == {(p, o): 1 for p in range(PARTITIONS) for o in range(2 * RECORDS)}
+    assert committed(kafka, topic, topic, PARTITIONS) == [2 * RECORDS] * PARTITIONS
+
+
+@pytest.mark.soak
+def test_many_of_them(application, kafka):
+    killed(application, kafka, ["driver", "jvm"] * 5)

@@ -244,6 +244,26 @@ def test_any_group_is_joined(partage: Commands, flights: str, name: str, strateg
         other.close()
 
 
+def test_until_the_end_of_what_others_have_to_give_up_first(
+    partage: Commands, topic: str, name: str
+) -> None:
+    """Cooperative members hand over one generation later."""
+    lines = [json.dumps({"value": f"{n}", "partition": n}) for n in range(4)]
+    partage("produce", "-t", topic, "--format", "json", stdin=records(lines))
+    with Consumer(partage.bootstrap_servers, group_id=name, enable_auto_commit=False) as other:
+        other.subscribe([topic])
+        give_up = time.monotonic() + 30
+        while len(other.assignment()) < 4:
+            other.poll(50)
+            assert time.monotonic() < give_up
+        process = partage.start("consume", "-t", topic, "-g", name, "--from-beginning", "-e")
+        with process:
+            while process.poll() is None:
+                other.poll(50)
+            assert process.stdout is not None
+            assert len(process.stdout.readlines()) == 2
+
+
 def test_a_reader_that_has_had_enough(partage: Commands, topic: str, name: str) -> None:
     # More than a pipe holds.
     partage("produce", "-t", topic, stdin=records([f"{n:0100}" for n in range(3000)]))

@@ -93,7 +93,8 @@ class Sharing(Consuming, RebalanceListener):
         self._consumer: Consumer = options.consumer()
         self._is_assigned = False
         self._written: dict[TopicPartition, int] = {}  # and not committed yet
-        self._committed_at = self._joining_since = self._looked_at = time.monotonic()
+        self._committed_at = self._looked_at = time.monotonic()
+        self._joining_since = self._assigned_at = time.monotonic()
         self._is_idle = False
         self._told_of_waiting = False
         self._troubles = 0  # since the last record
@@ -103,6 +104,7 @@ class Sharing(Consuming, RebalanceListener):
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         self._is_assigned = True
+        self._assigned_at = time.monotonic()
         if self.cluster.verbose:
             note(f"assigned {_listed(partitions)}")
 
@@ -173,9 +175,11 @@ class Sharing(Consuming, RebalanceListener):
     def all_at_end(self) -> bool:
         if not self._is_assigned or not self._is_idle:
             return False
-        positions = self._consumer.positions()
+        positions, owned = self._consumer.positions(), self._consumer.assignment()
+        if not owned and time.monotonic() - self._assigned_at < _PATIENCE_S:
+            return False  # what is to be ours may have to be revoked by others first
         try:
-            ends = self._consumer.end_offsets(self._consumer.assignment())
+            ends = self._consumer.end_offsets(owned)
         except ClientError:
             return False
         return all(positions.get(partition, -1) >= end for partition, end in ends.items())

@@ -389,10 +389,13 @@ def test_a_part_that_is_missing_makes_the_history_incomplete() -> None:
 
 
 def test_lag_and_refused_commits() -> None:
-    told = history(EAGER + "13.0 lag 0:5 3:0\n14.0 refused b 7\n15.0 refused gone 2")
+    told = history(
+        EAGER + "13.0 lag 0:5 3:0\n13.5 lag 0:4 3:0\n14.0 refused b 7\n15.0 refused gone 2"
+    )
     assert [(row.seen_at, row.topic, row.partition, row.lag) for row in told.lag] == [
         (13_000, "t", 0, 5),
         (13_000, "t", 3, 0),
+        (13_500, "t", 0, 4),
     ]
     assert [(row.member_id, row.error, row.topics, row.commits) for row in told.refused] == [
         ("b", "ILLEGAL_GENERATION", "t", 7),

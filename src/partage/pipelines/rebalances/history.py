@@ -73,6 +73,7 @@ class History:
         self._changes: Counter[str] = Counter()  # joined, left, expired since the last rebalance
         self._not_rejoined: list[MemberRow] = []
         self._parts: list[EventMember] = []
+        self._last_lag: dict[tuple[str, int], int] = {}
         self._began_empty = True
 
     @property
@@ -122,17 +123,7 @@ class History:
             case Happening.COMMIT_REFUSED:
                 self._commit_refused(event)
             case kind if kind == LAG:
-                self.lag += [
-                    LagRow(
-                        group_id=self.group_id,
-                        seen_at=event.at_ms,
-                        topic=topic,
-                        partition=partition,
-                        lag=lag,
-                    )
-                    for topic, partitions in (event.lag or {}).items()
-                    for partition, lag in partitions.items()
-                ]
+                self._lagged(event)
 
     # Members.
 
@@ -363,6 +354,23 @@ class History:
                 commits=event.count,
             )
         )
+
+    def _lagged(self, event: GroupEvent) -> None:
+        """A row for each partition whose lag is another than before."""
+        for topic, partitions in (event.lag or {}).items():
+            for partition, lag in partitions.items():
+                if self._last_lag.get((topic, partition)) == lag:
+                    continue
+                self._last_lag[topic, partition] = lag
+                self.lag.append(
+                    LagRow(
+                        group_id=self.group_id,
+                        seen_at=event.at_ms,
+                        topic=topic,
+                        partition=partition,
+                        lag=lag,
+                    )
+                )
 
     # Sums.
 

@@ -148,7 +148,7 @@ class OwnershipRow(Row, kw_only=True, gc=False):
 
 
 class LagRow(Row, kw_only=True, gc=False):
-    """How many records of a partition a group had not committed."""
+    """How many records of a partition a group had not committed, until the next row says."""
 
     seen_at: int
     topic: str

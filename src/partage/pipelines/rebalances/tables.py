@@ -122,13 +122,29 @@ class Analysis:
 
 def nested(keys: pa.Array, records: pa.Array) -> pa.Array:
     """All tables of each group, from its key and its records in order: ``value`` of each."""
-    rows = []
+    tables: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
     for key, of_group in zip(keys, records, strict=True):
         analysis = Analysis()
         group_id = (key.as_py() or b"").decode(errors="replace")
         for value in of_group.values.field("value"):
             analysis.take(group_id, value.as_py())
-        rows.append(
-            {name: table_of(name, of).to_pylist() for name, of in analysis.tables().items()}
-        )
-    return pa.array(rows, NESTED)
+        for name, rows in analysis.tables().items():
+            tables[name].append(table_of(name, rows))
+    return pa.StructArray.from_arrays(
+        [_lists(name, of) for name, of in tables.items()], fields=list(NESTED)
+    )
+
+
+def _lists(name: str, tables: list[pa.Table]) -> pa.Array:
+    """A list for each of the tables, with a struct for each of its rows."""
+    offsets = [0]
+    for table in tables:
+        offsets.append(offsets[-1] + table.num_rows)
+    whole = pa.concat_tables([SCHEMAS[name].empty_table(), *tables]).combine_chunks()
+    columns = [
+        column.chunk(0) if column.num_chunks else pa.array([], column.type)
+        for column in whole.columns
+    ]
+    structs = pa.StructArray.from_arrays(columns, fields=list(SCHEMAS[name]))
+    kind = NESTED.field(name).type
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs, type=kind)

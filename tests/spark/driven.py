@@ -75,8 +75,8 @@ class Driven:
         """The process is gone, without a word to anybody."""
         running, self.reader._running = self.reader._running, None
         if running is not None:
-            running.loop.call(running.stream._holding._owner.close(0))
-            running.end()
+            running.loop.call(running.end(leaves=False))
+            running.loop.stop()
 
     @staticmethod
     def everything():

@@ -89,8 +89,13 @@ class Holding(ABC):
         except TimeoutError:
             pass
 
-    async def leave(self) -> None:  # noqa: B027 - likewise
-        """Hold nothing any more, and let the group know."""
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is on its way to the query, or away from it, as far as it knows."""
+        return True
+
+    async def stop(self, *, leaves: bool) -> None:  # noqa: B027 - likewise
+        """Hold nothing any more, and if it ``leaves``, let the group know."""
 
 
 class Everything(Holding):
@@ -193,7 +198,7 @@ class Share(Holding):
                 at = {p: OffsetAndMetadata(offset) for p, offset in offsets.items()}
                 await self._owner.commit(at, only_as=identity)
         except CommitFailed as error:  # a rebalance, mostly; the next call makes up for it
-            self._say(f"group {self._group_id}: {error}")
+            log.info("group %s: %s", self._group_id, error)
         except (ClientError, TimeoutError) as error:
             self._say(f"group {self._group_id}: offsets could not be committed for now: {error!r}")
         else:
@@ -228,9 +233,17 @@ class Share(Holding):
     def is_in(self) -> bool:
         return self._owner.identity is not None
 
-    async def leave(self) -> None:
+    @property
+    def is_settled(self) -> bool:
+        return (
+            self._owner.identity is not None
+            and self._owner.due is None
+            and all(map(self._owner.may_deliver, self._tenures))
+        )
+
+    async def stop(self, *, leaves: bool) -> None:
         self._is_left = True
-        if not isinstance(self._wanted, Assign):
+        if leaves and not isinstance(self._wanted, Assign):
             await self._owner.leave("the query has ended")
             deadline_s = self._loop.time() + _LEAVE_PATIENCE_S
             while not self._owner.is_out and self._loop.time() < deadline_s:

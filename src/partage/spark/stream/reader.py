@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from types import FrameType
 from typing import Any, Final
@@ -102,10 +103,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: `latestOffset` has committed it, sooner and in every kind of trigger."""
 
     def stop(self) -> None:
-        """Leave the group."""
-        running, self._running = self._running, None
+        """Leave the group; asked again meanwhile, by a signal, it waits for the same."""
+        running = self._running
         if running is not None:
             running.stop()
+            self._running = None
 
     def _begun(self) -> Running:
         if self._running is None:
@@ -129,29 +131,29 @@ class Running:
         self.cluster = Cluster(options.kafka.servers, options.kafka.client)
         self.stream = self.loop.call(_made(self.cluster, options))
         self.is_bounded = False
+        self._leaving: Future[None] | None = None
 
     def stop(self) -> None:
         """Leave the group, however far anything else has come."""
-        leaving = self.loop.submit(self.stream.stop())
+        if self._leaving is None:
+            self._leaving = self.loop.submit(self.end())
         try:
-            leaving.result(_STOP_PATIENCE_S)
+            self._leaving.result(_STOP_PATIENCE_S)
         except Exception as error:  # the query ends all the same
             log.info("the group was not told that the query has ended: %r", error)
-        self.end()
-
-    def end(self) -> None:
-        """Drop the connections, end the thread."""
-        self.loop.call(_closed(self.cluster))
         self.loop.stop()
+
+    async def end(self, *, leaves: bool = True) -> None:
+        """Leave, and drop the connections."""
+        try:
+            await self.stream.stop(leaves=leaves)
+        finally:
+            self.cluster.close()
+            await asyncio.sleep(_CLOSING_S)  # transports close in a later turn of the loop
 
 
 async def _made(cluster: Cluster, options: ReadOptions) -> Stream:
     return Stream(cluster, options)
-
-
-async def _closed(cluster: Cluster) -> None:
-    cluster.close()
-    await asyncio.sleep(_CLOSING_S)  # transports close in a later turn of the loop
 
 
 def _on_sigterm(stop: Callable[[], None]) -> None:

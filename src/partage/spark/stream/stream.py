@@ -18,7 +18,7 @@ from partage.client.offsets import EARLIEST, LATEST
 from partage.client.topics import TopicPartition
 from partage.spark.options import ReadOptions
 from partage.spark.planning import OffsetRange, split
-from partage.spark.stream.holding import Everything, Holding, Share
+from partage.spark.stream.holding import Everything, Holding, Share, Tenures
 from partage.spark.stream.offset import StreamOffset, Whose, check_whose, nested, read, written
 from partage.spark.stream.planner import Planner
 from partage.spark.stream.sharing import Pace
@@ -69,7 +69,7 @@ class Stream:
         """Read to where the topics end now, and no further. Waits until there is a share."""
         holding = await self._open()
         self._targets = await self._topics.find(await self._topics.wanted(), LATEST)
-        if not await _until(holding, lambda: bool(holding.owned), _HANDOVER_PATIENCE_S):
+        if not await _until(holding, bool, _HANDOVER_PATIENCE_S):
             log.warning("the other members of the group have all partitions; there is none to read")
 
     async def latest(self, kept: dict[str, Any], pace: Pace) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Stream:
         async with self._boundary:
             start = await self._topics.start(self._read(kept))
             if is_first:  # Spark runs a first batch in any case: let there be something in it
-                await _until(holding, lambda: holding.is_in, _JOIN_PATIENCE_S)
+                await _until(holding, lambda _: holding.is_in, _JOIN_PATIENCE_S)
             end = await self._next(holding, start, pace)
             self._idle_at, self._under_way = (start, None) if end is None else (None, end)
         return kept if end is None else written(end)
@@ -94,7 +94,7 @@ class Stream:
     async def _next(self, holding: Holding, start: StreamOffset, pace: Pace) -> StreamOffset | None:
         """The next batch, None if there is nothing for one before the wait is over."""
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._options.kafka.fetch.max_wait_ms / 1000
+        deadline_s = loop.time() + self._patience_s
         while True:
             began_s = loop.time()
             await self._at_boundary(holding, start)
@@ -109,11 +109,18 @@ class Stream:
                     marks = self._topics.marks
                     return self._planner.plan(ends, pace, now_ms, whose, marks)
             left_s = deadline_s - loop.time()
-            if left_s <= 0 or self._targets is not None:
+            if left_s <= 0 or (self._targets is not None and holding.is_settled):
                 return None
             wait_s = max(self._calm_s, _LOOK_SHARE * (loop.time() - began_s))
             self._calm_s = min(self._calm_s * _LOOK_GROWTH, _LOOK_SELDOM_S)
             await holding.change(min(wait_s, left_s))
+
+    @property
+    def _patience_s(self) -> float:
+        """How long to wait: for records, or for partitions where the query is to end."""
+        if self._targets is not None:
+            return _HANDOVER_PATIENCE_S
+        return self._options.kafka.fetch.max_wait_ms / 1000
 
     async def partitions(self, kept: Mapping[str, Any]) -> list[OffsetRange]:
         """What the batch that ends in ``kept`` reads: the same whenever it is asked for."""
@@ -135,12 +142,12 @@ class Stream:
         ends = nested(self._ends)
         return {"ends": ends, "generation": generation, "lag": lag, "member": member}
 
-    async def stop(self) -> None:
-        """Leave the group. What is under way is not committed."""
+    async def stop(self, *, leaves: bool = True) -> None:
+        """Leave the group, or vanish from it. What is under way is not committed."""
         if self._tending is not None:
             self._tending.cancel()
         if self._holding is not None:
-            await self._holding.leave()
+            await self._holding.stop(leaves=leaves)
 
     # Beginning.
 
@@ -229,7 +236,7 @@ class Stream:
         new = self._planner.unplaced
         if not new:
             return False
-        committed = await holding.committed([p for p in new if p.topic not in self._topics.anew])
+        committed = await holding.committed(new)
         unknown = [p for p in new if p not in committed and not self._planner.is_known(p)]
         otherwise = await self._topics.beginnings(unknown)
         for partition in new:
@@ -277,15 +284,13 @@ class Stream:
                 self._planner.moved(partition, last)
 
 
-async def _until(holding: Holding, is_so: Callable[[], bool], patience_s: float) -> bool:
-    """Wait until something is so; whether it is. Raises what ends the query."""
+async def _until(holding: Holding, is_so: Callable[[Tenures], bool], patience_s: float) -> bool:
+    """Wait until something is so of what is held; whether it is. Raises what ends the query."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + patience_s
-    await holding.tenures()
-    while not is_so():
+    while not is_so(await holding.tenures()):
         left_s = deadline_s - loop.time()
         if left_s <= 0:
             return False
         await holding.change(min(left_s, 0.2))
-        await holding.tenures()
     return True

@@ -45,8 +45,7 @@ class Topics:
         self._policy = retry_policy(cluster, options)
         #: The topics that are read, as of the last look.
         self.marks: dict[str, TopicMark] = {}
-        #: Topics that were made anew since the checkpoint: what is committed is of the old ones.
-        self.anew: set[str] = set()
+        self._anew: set[str] = set()
         self._known: Mapping[str, int] | None = None
         self._gone: dict[str, float] = {}
         self._complained: set[str] = set()
@@ -77,7 +76,7 @@ class Topics:
         }
         for name in anew:
             self._made_anew(name)
-        self.anew |= anew
+        self._anew |= anew
         ranges = {p: r for p, r in kept.ranges.items() if p.topic not in anew}
         return msgspec.structs.replace(kept, ranges=ranges) if anew else kept
 
@@ -194,7 +193,7 @@ class Topics:
         """
         known = self._known or {}
         left = [p for p in partitions if not self._is_gone(p.topic)]
-        old = [p for p in left if p.partition < known.get(p.topic, 0) and p.topic not in self.anew]
+        old = [p for p in left if p.partition < known.get(p.topic, 0) and p.topic not in self._anew]
         new = [p for p in left if p not in set(old)]
         bound = self._options.starting or Latest()
         return {

@@ -17,7 +17,7 @@ from partage.pipelines.queries import QueryFailed
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-PATIENCE_S = 180
+PATIENCE_S = 420
 DAY_MS = 86_400_000
 
 

@@ -28,6 +28,7 @@ def test_it_is_a_set(given, asked):
             truth |= new
         assert offsets(spans) == truth
         assert len(spans) == len(truth)
+        assert spans.end == max(truth, default=-1) + 1
     kept = list(spans)
     # In order, and as few as can be: what touches is one.
     assert all(before.end < after.first for before, after in pairwise(kept))

@@ -54,6 +54,26 @@ def test_every_record_comes_once(spark, apache, codec):
     assert {tuple(row) for row in ends} == {(0, 999), (1, 999), (2, 999)}
 
 
+def test_what_spark_writes_is_there_once(spark, apache):
+    topic = apache.topic(3)
+    frame = spark.range(1000).selectExpr(
+        "cast(id as string) as key",
+        "cast(cast(id as string) as binary) as value",
+        "array(named_struct('key', 'h', 'value', cast('x' as binary))) as headers",
+    )
+    options = {"kafka.bootstrap.servers": apache.servers, "topic": topic}
+    writer = frame.write.format("partage").options(**options, **{"kafka.compression.type": "zstd"})
+    writer.mode("append").save()
+    reader = spark.read.format("partage").option("kafka.bootstrap.servers", apache.servers)
+    found = reader.options(subscribe=topic, includeHeaders="true").load()
+    told = found.agg(f.count("*"), f.countDistinct("key"), f.max(f.size("headers"))).first()
+    assert tuple(told) == (1000, 1000, 1)
+    strict = apache.topic(1, **{"max.message.bytes": "1000"})
+    large = spark.sql("SELECT repeat('x', 2000) AS value").write.format("partage")
+    with pytest.raises(Exception, match="records were not acknowledged"):
+        large.options(**options | {"topic": strict}).mode("append").save()
+
+
 def test_over_tls_with_a_password(spark, apache, broker, authority):
     topic = apache.topic(2)
     apache.produce(topic, [{"value": b"x", "partition": n % 2} for n in range(100)])

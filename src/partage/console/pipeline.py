@@ -13,6 +13,7 @@ class Pipelines(LazyCommands):
 
     targets: ClassVar[Mapping[str, str]] = {
         "archive": "partage.console.pipeline_archive:app",
+        "join": "partage.console.pipeline_join:app",
         "index": "partage.console.pipeline_index:app",
         "rebalances": "partage.console.pipeline_rebalances:app",
     }

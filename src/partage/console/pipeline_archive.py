@@ -25,6 +25,7 @@ from partage.pipelines.archive.running import ArchiveOptions
 from partage.pipelines.archive.running import archive as run_archive
 from partage.pipelines.queries import QueryFailed
 from partage.pipelines.session import NoSpark, spark_session
+from partage.pipelines.sources import BadSource, partition_counts
 
 app = command_app()
 
@@ -90,7 +91,7 @@ def archive(
                 source=source_options(option),
             )
             found = _run(options, master, pairs(conf or [], "--conf"))
-    except (NotAnArchive, BadManifest, NoSpark, QueryFailed) as error:
+    except (NotAnArchive, BadManifest, NoSpark, QueryFailed, BadSource) as error:
         raise Failure(str(error)) from None
     except OSError as error:
         raise Failure(f"cannot use {output}: {error.strerror or error}") from None
@@ -98,7 +99,9 @@ def archive(
 
 
 def _run(options: ArchiveOptions, master: str, settings: dict[str, str]) -> ArchiveReport:
-    ArchiveDirectory(options.output)  # what is wrong with it is said before Spark starts
+    # What is wrong is said before Spark starts.
+    partition_counts(options.servers, options.topics, options.source)
+    ArchiveDirectory(options.output)
     note(f"starting Spark; archiving {', '.join(options.topics)} as group {options.group}")
     with (
         StopRequest() as stop,

@@ -38,14 +38,14 @@ SparkSettings = Annotated[
 _OURS = {"kafka.bootstrap.servers", "kafka.group.id", "subscribe", "columns", "includeheaders"}
 
 
-def source_options(given: list[str] | None) -> dict[str, str]:
-    """Those of ``--option``.
+def source_options(given: list[str] | None, *ours: str) -> dict[str, str]:
+    """Those of ``--option``; ``ours`` are more that the pipeline says itself, in lower case.
 
     Raises:
         Failure: one is not NAME=VALUE, or is the pipeline's own to say.
     """
     found = pairs(given or [], "--option")
     for name in found:
-        if name.lower() in _OURS:
+        if name.lower() in _OURS.union(ours):
             raise misused(f"--option {name} is set by the pipeline itself")
     return found

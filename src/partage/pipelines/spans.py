@@ -37,6 +37,11 @@ class Spans:
         """How many offsets are in it."""
         return sum(self._ends) - sum(self._firsts)
 
+    @property
+    def end(self) -> int:
+        """After the last offset that is in it; 0 if there is none."""
+        return self._ends[-1] if self._ends else 0
+
     def add(self, span: Span) -> None:
         """Put a span in.
 

@@ -120,6 +120,10 @@ class Manifest:
         found = self._spans.get((topic, partition))
         return [span] if found is None else found.missing(span)
 
+    def ends(self, topic: str) -> dict[int, int]:
+        """Where the archived offsets of each partition end."""
+        return {p: spans.end for (name, p), spans in self._spans.items() if name == topic}
+
     def report(self, directory: str) -> ArchiveReport:
         """The whole in figures."""
         return ArchiveReport(

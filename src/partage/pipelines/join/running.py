@@ -1,0 +1,190 @@
+"""The query that joins: a member of a group that owns the same partitions of both topics.
+
+Spark's batches say which partitions the query holds and how far it may go; the rows come from range
+reads, and go into an archive, whose manifest is what tells put out from pending.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from partage.pipelines.archive.batches import Batches
+from partage.pipelines.archive.directory import ArchiveDirectory, Staging
+from partage.pipelines.archive.manifest import ArchiveReport
+from partage.pipelines.join.reading import complete, left_rows, matched, right_rows, times
+from partage.pipelines.join.windows import Terms, held, pending
+from partage.pipelines.queries import QueryFailed, ran_until
+from partage.pipelines.sources import check_co_partitioned, partition_counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Which line of a batch's file in Spark's log of offsets has those of the first source.
+_OFFSET_LINE: Final = 2
+
+
+class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is joined, on which terms, and where to; the rest as `ArchiveOptions`."""
+
+    servers: str
+    left: str
+    right: str
+    terms: Terms
+    group: str
+    output: Path
+    every_s: float = 10.0
+    is_once: bool = False
+    source: Mapping[str, str] = {}
+
+
+def join(
+    spark: SparkSession,
+    options: JoinOptions,
+    *,
+    is_over: Callable[[], bool] = lambda: False,
+    progress: Callable[[int, int], None] = lambda rows, refused: None,
+) -> ArchiveReport:
+    """Join until everything is, or until ``is_over``; all that was put out, in figures.
+
+    With ``is_once`` nothing is waited for in the end: what is there then is all there is.
+
+    Raises:
+        BadSource: the topics cannot be joined, or not be had.
+        NotAnArchive, BadManifest: as `ArchiveDirectory`.
+        QueryFailed: Spark's query failed; what was put out until then is.
+    """
+    topics = (options.left, options.right)
+    check_co_partitioned(partition_counts(options.servers, topics, options.source))
+    directory = ArchiveDirectory(options.output)
+    directory.clear()
+    staging = Staging(options.output)
+    try:
+        by = f"{socket.gethostname()}:{os.getpid()}"
+        batches = Batches(directory, staging, by, lambda: time.time_ns() // 1_000_000)
+        joining = Joining(spark, options, directory, batches)
+        checkpoint = staging.path / "checkpoint"
+
+        def take(frame: DataFrame, number: int) -> None:
+            joining.put_out(
+                held(_kept(checkpoint, number), options.left, options.right), str(number)
+            )
+
+        writer = _stream(spark, options).writeStream.foreachBatch(take)
+        writer = writer.queryName(f"join to {options.output.name}")
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        if options.is_once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{options.every_s:g} seconds")
+        ran_until(writer.start(), is_over, lambda: progress(batches.rows, batches.refused))
+        if options.is_once and not is_over():
+            joining.put_out_rest()
+            progress(batches.rows, batches.refused)
+    finally:
+        staging.end(directory)
+    directory.refresh()
+    return directory.manifest.report(str(options.output))
+
+
+class Joining:
+    """Puts out what is complete of partitions, and remembers nothing: the manifest does."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: JoinOptions,
+        directory: ArchiveDirectory,
+        batches: Batches,
+    ) -> None:
+        self._spark = spark
+        self._options = options
+        self._directory = directory
+        self._batches = batches
+        self._source = {"kafka.bootstrap.servers": options.servers} | _reads(options.source)
+
+    def put_out(self, ends: Mapping[int, int], name: str, *, is_final: bool = False) -> None:
+        """What is complete of these partitions, up to these offsets; in the end all of it."""
+        left, right, terms = self._options.left, self._options.right, self._options.terms
+        self._directory.refresh()
+        spans = pending(self._directory.manifest.ends(left), ends)
+        if not spans:
+            return
+        with ExitStack() as stack:
+            ours = left_rows(self._spark, self._source, left, spans).persist()
+            stack.callback(ours.unpersist)
+            spans_ms = times(ours)
+            if not spans_ms:
+                return
+            reach_ms = {p: terms.reach_ms(first_ms) for p, (first_ms, _) in spans_ms.items()}
+            theirs = right_rows(self._spark, self._source, right, reach_ms).persist()
+            stack.callback(theirs.unpersist)
+            if not is_final:
+                latest_ms = {p: last_ms for p, (_, last_ms) in times(theirs).items()}
+                spans = complete(ours, spans, latest_ms, terms)
+            if spans:
+                rows = matched(ours, theirs, spans, terms)
+                self._batches.bring(name, lambda place: _stage(rows, place))
+
+    def put_out_rest(self) -> None:
+        """All that is there now, of all partitions: who else does so brings nothing twice."""
+        self.put_out(self._ends(), "rest", is_final=True)
+
+    def _ends(self) -> dict[int, int]:
+        from pyspark.sql import functions as f
+
+        reader = self._spark.read.format("partage").options(**self._source)
+        rows = reader.options(subscribe=self._options.left, columns="partition,offset").load()
+        found = rows.groupBy("partition").agg(f.max("offset")).collect()
+        return {row[0]: row[1] + 1 for row in found}
+
+
+def _kept(checkpoint: Path, number: int) -> dict[str, object]:
+    """What Spark keeps of a batch: by then it is written."""
+    lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+    kept: dict[str, object] = json.loads(lines[_OFFSET_LINE])
+    return kept
+
+
+def _stream(spark: SparkSession, options: JoinOptions) -> DataFrame:
+    reader = spark.readStream.format("partage").options(
+        **{
+            "kafka.bootstrap.servers": options.servers,
+            "kafka.group.id": options.group,
+            "kafka.partition.assignment.strategy": "co-partitioned",
+            "subscribe": f"{options.left},{options.right}",
+            "startingOffsets": "earliest",
+            "columns": "partition",
+            **options.source,
+        }
+    )
+    return reader.load()
+
+
+def _reads(source: Mapping[str, str]) -> dict[str, str]:
+    """Those of the source's options that a range read takes too."""
+    return {
+        name: value
+        for name, value in source.items()
+        if name.lower().startswith(
+            ("kafka.security.", "kafka.ssl.", "kafka.sasl.", "kafkaconsumer")
+        )
+    }
+
+
+def _stage(rows: DataFrame, place: Path) -> None:
+    from pyspark.sql import functions as f
+
+    dated = rows.withColumn("date", f.date_format("timestamp", "yyyy-MM-dd"))
+    dated.write.partitionBy("topic", "date").parquet(str(place))
+
+
+__all__ = ["JoinOptions", "QueryFailed", "join"]

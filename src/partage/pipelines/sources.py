@@ -1,0 +1,45 @@
+"""A look at a pipeline's topics before Spark is started: what is wrong is said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from partage.client.errors import ClientError
+from partage.spark.bounds import BadOption
+from partage.spark.connecting import connect
+from partage.spark.options import parse_options
+
+
+class BadSource(RuntimeError):  # noqa: N818 - named after what it is
+    """The source's options, its brokers or its topics are not what a pipeline needs."""
+
+
+def partition_counts(
+    servers: str, topics: Iterable[str], options: Mapping[str, str]
+) -> dict[str, int]:
+    """How many partitions each topic has; ``options`` are more options of the streaming source.
+
+    Raises:
+        BadSource: an option is wrong, no broker answers, or a topic is not there.
+    """
+    names = list(topics)
+    given = {"kafka.bootstrap.servers": servers, "subscribe": ",".join(names), **options}
+    try:
+        connected = connect(parse_options(given).kafka, is_known_to_answer=False)
+        found = connected.loop.call(connected.cluster.topics(names))
+    except (BadOption, ClientError) as error:
+        raise BadSource(str(error)) from None
+    return {name: len(topic.topic_partitions) for name, topic in found.items()}
+
+
+def check_co_partitioned(counts: Mapping[str, int]) -> None:
+    """Make sure that topics can be joined partition by partition.
+
+    Raises:
+        BadSource: they have different numbers of partitions.
+    """
+    if len(set(counts.values())) > 1:
+        told = " and ".join(f"{name} has {count}" for name, count in counts.items())
+        raise BadSource(
+            f"joined topics need the same number of partitions, so that equal keys meet: {told}"
+        )

@@ -1,0 +1,195 @@
+"""``partage pipeline join``: flights and weather, stream to stream, with a kill."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import pyarrow.dataset as ds
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.commands import Commands
+from partage.demo.flights import FLIGHTS, WEATHER, records
+from partage.pipelines.join.running import JoinOptions, join
+from partage.pipelines.join.windows import Terms, held, pending
+from partage.pipelines.spans import Span
+
+from .test_archive import entries, until
+
+PARTITIONS = 3
+HOUR_MS = 3_600_000
+
+
+class TestWindows:
+    @given(*[st.integers(0, 10_000)] * 4, st.integers(0, 30_000))
+    def test_a_record_waits_as_long_as_a_match_may_come(self, left, within, late, early, latest):
+        """Nothing that comes later than the watermark allows can match what was put out."""
+        terms = Terms(within_ms=within, late_ms=late)
+        is_put_out = left <= terms.last_complete_ms(latest)
+        to_come_ms = latest - late + early  # any right record that may come yet
+        assert not (is_put_out and abs(to_come_ms - left) <= within)
+        assert is_put_out or left + within >= latest - late  # and no longer
+        assert terms.reach_ms(left) <= max(left - within, 0)
+
+    def test_what_a_batch_says(self):
+        offset = {"ranges": {"f": {"0": [3, 9], "2": [1, 1]}, "w": {"0": [0, 0], "1": [5, 6]}}}
+        assert held(offset, "f", "w") == {0: 9}
+        assert held({"ranges": {}}, "f", "w") == {}
+
+    def test_what_is_pending(self):
+        assert pending({0: 4, 1: 7}, {0: 9, 1: 7, 2: 5}) == {0: Span(4, 9), 2: Span(0, 5)}
+
+
+def matches(root):
+    """Each row's partition and offset, value, and the values that match."""
+    files = ds.dataset(root, format="parquet", partitioning="hive", exclude_invalid_files=False)
+    rows = files.to_table(columns=["partition", "offset", "value", "matches"]).to_pylist()
+    assert max(Counter((row["partition"], row["offset"]) for row in rows).values()) == 1
+    return Counter(
+        (row["value"], tuple(match["value"] for match in row["matches"])) for row in rows
+    )
+
+
+class TestRefusals:
+    """Before Spark is started."""
+
+    @pytest.fixture
+    def partage(self, partage_broker):
+        servers = partage_broker.bootstrap_servers
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+        for made in admin.create_topics([NewTopic("a", 2, 1), NewTopic("b", 3, 1)]).values():
+            made.result(30)
+        return Commands(servers)
+
+    @pytest.mark.parametrize(
+        ("words", "story"),
+        [
+            ("join --left a --right b -o j", "need the same number of partitions.*a has 2 and b"),
+            ("join --left a --right c -o j", "there is no topic 'c'"),
+            ("archive --topic c -o j", "there is no topic 'c'"),
+            ("archive --topic a -o j --option maxOffsetPerTrigger=1", "mean maxOffsetsPerTrigger"),
+        ],
+    )
+    def test_what_cannot_be_is_told(self, partage, tmp_path, monkeypatch, words, story):
+        monkeypatch.chdir(tmp_path)
+        ran = partage("pipeline", *words.split(), code=1)
+        assert re.search(story, ran.err)
+        assert not (tmp_path / "j").exists()
+
+    @pytest.mark.parametrize(
+        ("words", "story"),
+        [
+            ("join --left a --right a -o j", "--left and --right are the same topic"),
+            (
+                "join --left a --right b -o j --option kafka.partition.assignment.strategy=range",
+                "is set by the pipeline itself",
+            ),
+            ("archive -o j", "archive wants either --topic or --report"),
+            ("archive --topic a -o j --option subscribe=b", "is set by the pipeline itself"),
+        ],
+    )
+    def test_what_makes_no_sense_is_told(self, partage, words, story):
+        assert story in partage("pipeline", *words.split(), code=2).err
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+class TestSmall:
+    @pytest.fixture
+    def topics(self, kafka):
+        return kafka.topic(PARTITIONS), kafka.topic(PARTITIONS)
+
+    @pytest.fixture
+    def run(self, spark, kafka, topics, tmp_path):
+        def go(**changed):
+            left, right = changed.pop("topics", topics)
+            given = {"servers": kafka.servers, "left": left, "right": right, "is_once": True}
+            given |= {"terms": Terms(within_ms=1000, late_ms=0), "group": f"g-{left}"}
+            return join(spark, JoinOptions(**given | {"output": tmp_path / "j"} | changed))
+
+        return go
+
+    def test_keys_and_times_match(self, kafka, topics, run, tmp_path):
+        left, right = topics
+
+        def produce(topic, *given):
+            rows = [{"key": k, "value": v, "timestamp": ms, "partition": 0} for k, v, ms in given]
+            kafka.produce(topic, rows)
+
+        produce(left, (b"a", b"L1", 5000), (b"b", b"L2", 5000), (None, b"L3", 5000))
+        produce(right, (b"a", b"R1", 4000), (b"a", b"R2", 6000), (b"a", b"R3", 6001))
+        produce(right, (None, b"R4", 5000), (b"c", b"R5", 5000))
+        report = run()
+        assert matches(tmp_path / "j") == Counter(
+            {(b"L1", (b"R1", b"R2")): 1, (b"L2", ()): 1, (b"L3", ()): 1}
+        )
+        # Once more: nothing is put out again, and what is new is joined with what is old.
+        produce(left, (b"b", b"L4", 7000))
+        produce(right, (b"b", b"R6", 7500))
+        report = run()
+        assert (report.rows, report.refused) == (4, 0)
+        assert matches(tmp_path / "j")[b"L4", (b"R6",)] == 1
+
+
+def fill(servers, topic, rows):
+    """Rows in the order of their times, placed as the demo places them."""
+    rows = sorted(rows, key=lambda row: row.timestamp_ms)
+    producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random"})
+    for row in rows:
+        producer.produce(topic, row.value, row.key, timestamp=row.timestamp_ms)
+    assert producer.flush(60) == 0
+    return rows
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_flights_find_their_weather_whoever_is_killed(spark, kafka, tmp_path):
+    """One command joins until it is killed with -9 in the middle, another one ends it."""
+    left, right = kafka.topic(PARTITIONS), kafka.topic(PARTITIONS)
+    flights = fill(kafka.servers, left, itertools.islice(records(FLIGHTS), 3000))
+    last_ms = flights[-1].timestamp_ms
+    hours = (row for row in records(WEATHER) if row.timestamp_ms <= last_ms)
+    hours = fill(kafka.servers, right, hours)
+    root = tmp_path / "joined"
+    command = [sys.executable, "-m", "partage", "pipeline", "join", "-b", kafka.servers]
+    command += ["--left", left, "--right", right, "--output", str(root), "--group", "joiners"]
+    command += ["--every", "0.1", "--master", "local[1]", "--option", "maxOffsetsPerTrigger=600"]
+    command += ["--option", "kafka.session.timeout.ms=6000"]
+
+    class Killed:
+        log = tmp_path / "killed.log"
+
+    with Killed.log.open("w") as log:
+        Killed.process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        until(lambda: len(entries(root)) >= 2, Killed)
+    finally:
+        Killed.process.kill()
+        Killed.process.wait()
+    before = sum(taken["rows"] for entry in entries(root) for taken in entry["taken"])
+    options = JoinOptions(
+        servers=kafka.servers,
+        left=left,
+        right=right,
+        terms=Terms(within_ms=0, late_ms=0),
+        group="joiners",
+        output=root,
+        is_once=True,
+        source={"kafka.session.timeout.ms": "6000"},
+    )
+    report = join(spark, options)
+    assert 0 < before < report.rows == 3000
+    weather = {row.key: row.value for row in hours}
+    truth = Counter(
+        (row.value, (weather[row.key],) if row.key in weather else ()) for row in flights
+    )
+    assert matches(root) == truth
+    assert json.loads(next(iter(weather.values())))["origin"]

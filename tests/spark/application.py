@@ -39,5 +39,13 @@ def write(frame, number):
 
 stream = spark.readStream.format("partage").options(**given["options"]).load()
 writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", given["checkpoint"])
-query = writer.trigger(availableNow=True).start() if given["ends"] else writer.start()
-query.awaitTermination()
+writer = writer.trigger(availableNow=True) if given["ends"] else writer
+while True:
+    try:
+        writer.start().awaitTermination()
+    except Exception as error:
+        # Spark gives a Python process ten seconds to begin, which a busy machine may not have.
+        if "failed to connect back" not in str(error):
+            raise
+    else:
+        break

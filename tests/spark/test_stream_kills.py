@@ -29,7 +29,7 @@ SLOWLY_S = 600
 class Application:
     """One query in applications of its own, one after the other."""
 
-    def __init__(self, servers, topic, at, master="local[2]", **conf):
+    def __init__(self, servers, topic, at, master="local[2,4]", **conf):
         self._master, self._conf, self._at = master, conf, at
         self._out = at / "out"
         self._out.mkdir(parents=True)
@@ -137,6 +137,7 @@ def cluster(tmp_path):
         yield running
 
 
+@pytest.mark.soak
 def test_a_cluster_loses_an_executor(application, kafka, cluster):
     """Master and two workers as processes of their own; what the executor did is done again."""
     topic = kafka.topic(PARTITIONS)

@@ -155,6 +155,15 @@ class TestRedundant:
         assert sorted(after["m3-again"]["a"]) == sorted(before["m3"]["a"])
         assert sorted(counts(after).values()) == [8, 8, 8]
 
+    def test_copies_are_given_in_the_order_in_which_they_are_named(self):
+        topics = groups.named(groups.topic("a", 4))
+        members = groups.members_of({"m1": "a"})
+        members = groups.owning(members, Redundant(1).assign(members, topics))
+        said = Redundant(1, copies=lambda: {"a": [3, 1, 0]}).user_data(("a",), {}, -1)
+        back = Member(member_id="m2", topics=("a",), user_data=said)
+        after = Redundant(1).assign([*members, back], topics)
+        assert sorted(after["m2"]["a"]) == [1, 3]
+
     def test_copies_of_who_owns_nothing_are_filled_up_first(self):
         topics = groups.named(groups.topic("a", 4))
         members = [

@@ -80,6 +80,11 @@ def test_retired_indexes_are_kept_for_a_while_and_not_searched(indexes, tmp_path
         indexes.open(partition, "").add(documents("one"), 1)
     indexes.retire(ONE)
     assert indexes.copies() == {"flights": [0, 1]}
+    indexes.retire(ZERO)
+    indexes.open(ONE, "")
+    assert indexes.copies() == {"flights": [1, 0]}  # what is not retired first
+    indexes.open(ZERO, "")
+    indexes.retire(ONE)
     assert found(tmp_path, "one") == [("flights", 0, 0)]
     assert indexes.remove_retired(60_000) == []
     indexes.close()

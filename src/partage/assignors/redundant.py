@@ -20,8 +20,8 @@ class Redundant(Assignor):
 
     Nothing is held back: that a new replica begins while an old one still reads is as it should be.
     ``copies`` gives what this member has copies of, by topic, whether it owns the partitions or
-    not: after a restart, or after some were moved away, it gets those first. It is called from the
-    client's thread, each time the member joins.
+    not: after a restart, or after some were moved away, it gets those first, in the order given. It
+    is called from the client's thread, each time the member joins.
     """
 
     name: ClassVar[str] = "redundant"
@@ -43,7 +43,7 @@ class Redundant(Assignor):
     ) -> bytes | None:
         if self._copies is None:
             return None
-        wanted = {topic: sorted(its) for topic, its in self._copies().items() if topic in topics}
+        wanted = {topic: list(its) for topic, its in self._copies().items() if topic in topics}
         return msgspec.json.encode(wanted)
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:

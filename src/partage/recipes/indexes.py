@@ -84,7 +84,7 @@ class Indexes(ABC):
 
     @abstractmethod
     def copies(self) -> Mapping[str, Collection[int]]:
-        """What there is, retired or not; may be called from any thread."""
+        """What there is, what is retired at the end; may be called from any thread."""
 
     @abstractmethod
     def close(self) -> None:

@@ -278,7 +278,8 @@ class SqliteIndexes(Indexes):
     def copies(self) -> Mapping[str, list[int]]:
         with self._lock:
             found: dict[str, list[int]] = {}
-            for topic, partition in sorted(self._retired_ms):
+            retired = {p: at_ms is not None for p, at_ms in self._retired_ms.items()}
+            for topic, partition in sorted(retired, key=lambda p: (retired[p], p)):
                 found.setdefault(topic, []).append(partition)
             return found
 

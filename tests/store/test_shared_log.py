@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -318,6 +318,51 @@ def test_random_writes_merges_and_owners() -> None:
                 assert await owner.store(log, committed(step, partition)) == [None]
                 told[partition] = step
             assert await offsets(players[1]) == told, step
+
+    play(scenario())
+
+
+def test_what_is_written_while_others_are_merged_stays() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        log = await one.take()
+        await one.store(log, committed(1), committed(2, 1))
+
+        async def meanwhile(work: Callable[[], list[bytes]]) -> list[bytes]:
+            assert await one.store(log, committed(3), committed(4, 2)) == [None] * 2
+            await log.merge(at_once)  # one at a time: this does nothing
+            return work()
+
+        await log.merge(meanwhile)
+        assert await offsets(one) == {0: 3, 1: 2, 2: 4}
+        await one.store(log, committed(5, 3))
+        await log.merge(at_once)
+        assert await offsets(one) == {0: 3, 1: 2, 2: 4, 3: 5}
+        assert await one.session.children(TREE.log(0)) == []
+
+    play(scenario())
+
+
+def test_a_request_that_arrives_after_the_merge_leaves_nothing_for_ever() -> None:
+    """It is passed over, and removed by the next owner."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        log = await one.take()
+        await one.store(log, committed(1))
+        again = zoo.history[-1]
+        await one.store(log, committed(2))
+        await log.merge(at_once)
+        zoo.transact(again, one.session.session_id)
+        assert len(await one.session.children(TREE.log(0))) == 1
+        assert await offsets(one) == {0: 2}
+        log = await one.take()
+        await one.store(log, committed(3))
+        await log.merge(at_once)
+        assert await one.session.children(TREE.log(0)) == []
+        assert await offsets(one) == {0: 3}
 
     play(scenario())
 

@@ -246,9 +246,14 @@ class SharedLog:
         await settle(self._session, operations, is_swung)
 
     async def sweep(self) -> None:
-        """Remove what owners of before left unfinished: chunks that nothing points to."""
+        """Remove what owners of before left unfinished: chunks that nothing points to, and entries
+        before the first that counts.
+        """
         names = await surely(
             self._session, lambda: self._session.children(self._tree.chunks(self.shard))
+        )
+        numbers = await surely(
+            self._session, lambda: self._session.children(self._tree.log(self.shard))
         )
         mine = f"{self.epoch}-"
         live = [part for part, _ in self._parts] + [e.part for e in self._entries if e.part]
@@ -256,6 +261,9 @@ class SharedLog:
         parent = self._tree.chunks(self.shard)
         paths = [f"{parent}/{name}" for name in names if not name.startswith(mine)]
         left = [Delete(path) for path in paths if path not in used]
+        first = self._entries[0].number if self._entries else self._next
+        log = self._tree.log(self.shard)
+        left += [Delete(f"{log}/{number}") for number in numbers if int(number) < first]
         for begin in range(0, len(left), _SWEPT_AT_ONCE):
             await self._session.transact([self.fence, *left[begin : begin + _SWEPT_AT_ONCE]])
         self._is_swept = True

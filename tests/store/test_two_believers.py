@@ -1,0 +1,100 @@
+"""Two brokers that both may believe they have the shard, on a network that loses and delays.
+
+Each seed is another story: they take the shard from each other, write, merge, lose requests and
+answers, have requests arrive much later, lose their sessions. What was acknowledged must be there,
+or what was tried after it; and nobody is acknowledged whom another has deposed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from partage.store.memory import MemoryZooKeeper
+from partage.store.shared_log import SharedLog
+from partage.store.zookeeper import InDoubt, Operation, Refused, StoreFault
+
+from .zoo import Player, at_once, committed, offsets, play
+
+STEPS = 150
+PARTITIONS = 4
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.zoo = MemoryZooKeeper()
+        self.late: list[tuple[Player, Sequence[Operation]]] = []
+        self.believes: dict[int, tuple[Player, SharedLog]] = {}
+        self.epoch = 0
+        #: By partition, what may be found: the last that was acknowledged, what was tried since.
+        self.possible: dict[int, list[int | None]] = {n: [None] for n in range(PARTITIONS)}
+        self.faults = self.chance.choice([0.0, 0.1, 0.3])
+
+    async def come(self, broker_id: int) -> Player:
+        player = await Player(self.zoo, broker_id).come()
+
+        async def before(what: Sequence[Operation] | str) -> None:
+            if isinstance(what, str) or self.chance.random() >= self.faults:
+                return
+            if self.chance.random() < 0.5:
+                self.late.append((player, what))  # it arrives some time
+            raise InDoubt("lost on the way there")
+
+        async def after(what: Sequence[Operation] | str) -> None:
+            if not isinstance(what, str) and self.chance.random() < self.faults:
+                raise InDoubt("lost on the way back")
+
+        player.session.before, player.session.after = before, after
+        return player
+
+    def deliver(self) -> None:
+        player, operations = self.late.pop(self.chance.randrange(len(self.late)))
+        if self.zoo.is_alive(player.session):
+            with contextlib.suppress(Refused):
+                self.zoo.transact(operations, player.session.session_id)
+
+    async def write(self, player: Player, log: SharedLog, step: int) -> None:
+        partition = self.chance.randrange(PARTITIONS)
+        self.possible[partition].append(step)
+        (told,) = await player.store(log, committed(step, partition))
+        if told is None:
+            assert log.epoch == self.epoch, "a deposed one was acknowledged"
+            self.possible[partition] = [step]
+
+    async def step(self, step: int, players: dict[int, Player]) -> None:
+        broker_id = self.chance.choice([1, 2])
+        player, what = players[broker_id], self.chance.random()
+        if self.late and what < 0.1:
+            self.deliver()
+        elif what < 0.25 or broker_id not in self.believes:
+            log = await player.take()
+            self.epoch = log.epoch
+            self.believes[broker_id] = player, log
+        elif what < 0.3:
+            self.zoo.expire(player.session)
+            self.believes.pop(broker_id)
+            players[broker_id] = await self.come(broker_id)
+        elif what < 0.45:
+            with contextlib.suppress(StoreFault):
+                await self.believes[broker_id][1].merge(at_once)
+        else:
+            await self.write(*self.believes[broker_id], step)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_two_believers(seed: int) -> None:
+    async def scenario() -> None:
+        world = World(seed)
+        players = {broker_id: await world.come(broker_id) for broker_id in (1, 2)}
+        looking = await Player(world.zoo, 9).come()
+        for step in range(STEPS):
+            await world.step(step, players)
+            found = await offsets(looking)
+            for partition, possible in world.possible.items():
+                assert found.get(partition) in possible, (step, partition, found, possible)
+
+    play(scenario())

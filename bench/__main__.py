@@ -25,6 +25,7 @@ QUESTIONS = (
     "consume",
     "assignors",
     "rolling",
+    "spark",
 )
 
 

@@ -64,7 +64,7 @@ def test_console(text, address, tmp_path):
             continue
         # The fixture has made the topic, so that each example runs whichever came before it.
         command = command.replace("topics create", "topics create --if-not-exists")
-        reaching = r"\bpartage (?!search\b)(\w+)( \w[\w-]*)?"
+        reaching = r"\bpartage (?!search\b|lab (?:run|story)\b)(\w+)( \w[\w-]*)?"
         command = re.sub(reaching, rf"\g<0> -b {address}", command, count=0)
         done = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {command}"],

@@ -10,6 +10,14 @@ from typing import Final
 DAWN_MS: Final = 1_750_000_000_000
 
 
+#: More than this in one millisecond is somebody who asks again and again, without waiting.
+_EVENTS_A_MS: Final = 20_000
+
+
+class TimeStandsStill(AssertionError):  # noqa: N818 - as the name says
+    """So much happens at one moment that the next never comes."""
+
+
 class Clock:
     """Time in ms that passes only from one event to the next."""
 
@@ -28,8 +36,13 @@ class Clock:
         """Let everything happen that falls into the next ``for_ms``."""
         until_ms = self.now_ms + for_ms
         queue, pop = self._queue, heapq.heappop
+        left = _EVENTS_A_MS
         while queue and queue[0][0] <= until_ms:
-            self.now_ms, _, call = pop(queue)
+            at_ms, _, call = pop(queue)
+            left = left - 1 if at_ms == self.now_ms else _EVENTS_A_MS
+            if not left:
+                raise TimeStandsStill(f"{_EVENTS_A_MS} events, and it is still {at_ms} ms")
+            self.now_ms = at_ms
             self.events += 1
             call()
         self.now_ms = until_ms

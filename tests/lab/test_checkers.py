@@ -1,0 +1,353 @@
+"""Each rule is broken by a history that breaks it, told by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from partage.coordinator.records import GroupSaved, OffsetCommitted, OffsetRemoved, SavedMember
+from partage.lab import history as told
+from partage.lab.checkers import watch
+from partage.lab.history import History, Violation
+from partage.model.settings import GroupSettings
+from partage.store.formats import encode_record
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupResponse
+from partage.wire.apis.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitPartition,
+    OffsetCommitPartitionResult,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitTopic,
+    OffsetCommitTopicResult,
+)
+from partage.wire.apis.sync_group import (
+    SYNC_GROUP,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from partage.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    TopicPartitions,
+    encode_assignment,
+    encode_subscription,
+)
+
+
+def share(*indexes: int) -> bytes:
+    partitions = [TopicPartitions(topic="t", partitions=list(indexes))]
+    return encode_assignment(Assignment(assigned_partitions=partitions))
+
+
+def claim(*indexes: int, generation: int = -1) -> bytes:
+    owned = [TopicPartitions(topic="t", partitions=list(indexes))] if indexes else []
+    said = Subscription(topics=["t"], owned_partitions=owned, generation_id=generation)
+    return encode_subscription(said)
+
+
+def member(name: str, assignment: bytes = b"", said: bytes | None = None) -> SavedMember:
+    return SavedMember(
+        member_id=name,
+        instance_id=None,
+        client_id=name,
+        client_host="/",
+        rebalance_timeout_ms=6_000,
+        session_timeout_ms=6_000,
+        subscription=claim() if said is None else said,
+        assignment=assignment,
+    )
+
+
+def group(generation: int, *members: SavedMember, awaiting: bool = False) -> GroupSaved:
+    return GroupSaved(
+        group_id="g",
+        protocol_type="consumer",
+        generation=generation,
+        protocol="cooperative-sticky" if members else None,
+        leader=members[0].member_id if members else None,
+        since_ms=0,
+        awaiting_sync=awaiting,
+        members=members,
+    )
+
+
+class Story:
+    """Tells a history, an entry a millisecond."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        watch(self.history, GroupSettings(members_max=2))
+        self.at_ms = 0
+
+    def tell(self, kind: type[told.Entry], **fields: Any) -> Any:
+        self.at_ms += 1
+        entry = kind(at_ms=self.at_ms, **fields)
+        self.history.note(entry)
+        return entry
+
+    def write(self, *records: Any, durable: bool = True) -> None:
+        pairs = tuple(map(encode_record, records))
+        self.tell(told.Written, records=records, pairs=pairs)
+        if durable:
+            self.tell(told.Durable, count=len(records))
+
+    def ask(self, api: Any, message: Any, **fields: Any) -> told.Asked:
+        known = {"arrived_ms": self.at_ms, "is_loaded": True, "serial": self.at_ms, **fields}
+        return self.tell(
+            told.Asked,
+            connection=1,
+            client="c",
+            api_key=api.key,
+            version=api.version_max,
+            message=message,
+            **known,
+        )
+
+    def answer(self, asked: told.Asked, message: Any) -> None:
+        self.tell(told.Answered, asked=asked, message=message)
+
+    def generation(self, number: int, *members: SavedMember) -> None:
+        """Members join, and their leader assigns what they have in the end."""
+        for one in members:
+            self.ask(JOIN_GROUP, join(one.member_id))
+        self.write(group(number, *members, awaiting=True))
+        self.ask(SYNC_GROUP, sync(number, members[0].member_id, list(members)))
+        self.write(group(number, *members))
+
+
+def join(member_id: str) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=6_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[],
+    )
+
+
+def sync(generation: int, member_id: str, members: list[SavedMember]) -> SyncGroupRequest:
+    return SyncGroupRequest(
+        group_id="g",
+        generation_id=generation,
+        member_id=member_id,
+        assignments=[
+            SyncGroupAssignment(member_id=one.member_id, assignment=one.assignment)
+            for one in members
+        ],
+    )
+
+
+def heartbeat(story: Story, member_id: str, generation: int) -> None:
+    asked = story.ask(
+        HEARTBEAT, HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
+    )
+    story.answer(asked, HeartbeatResponse(error_code=0))
+
+
+def commit(story: Story, *, writes: bool = True, code: int = 0) -> None:
+    at_ms = story.at_ms + 1
+    partition = OffsetCommitPartition(partition_index=0, committed_offset=5, committed_metadata="")
+    message = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=1,
+        member_id="a",
+        topics=[OffsetCommitTopic(name="t", partitions=[partition])],
+    )
+    asked = story.ask(OFFSET_COMMIT, message)
+    if writes:
+        story.write(
+            OffsetCommitted(group_id="g", topic="t", partition=0, offset=5, commit_ms=at_ms)
+        )
+    result = OffsetCommitPartitionResult(partition_index=0, error_code=code)
+    topics = [OffsetCommitTopicResult(name="t", partitions=[result])]
+    story.answer(asked, OffsetCommitResponse(topics=topics))
+
+
+A, B = member("a", share(0)), member("b", share(1))
+
+
+def a_generation_is_left_out(story: Story) -> None:
+    story.generation(1, A)
+    story.generation(3, A)
+
+
+def a_group_grows_too_large(story: Story) -> None:
+    story.generation(1, A, B, member("c"))
+
+
+def a_partition_is_given_twice(story: Story) -> None:
+    story.generation(1, A, member("b", share(0)))
+
+
+def a_partition_goes_over_in_one_step(story: Story) -> None:
+    story.generation(1, A)
+    story.generation(2, member("a", said=claim(0, generation=1)), member("b", share(0)))
+
+
+def a_partition_is_held_twice(story: Story) -> None:
+    story.generation(1, A, B)
+    for name in ("a", "b"):
+        story.tell(
+            told.Holds,
+            process=name,
+            group_id="g",
+            member_id=name,
+            generation=1,
+            partitions=(("t", 0),),
+        )
+
+
+def what_is_stored_was_never_sent(story: Story) -> None:
+    story.ask(JOIN_GROUP, join("a"))
+    story.write(group(1, A, awaiting=True))
+    story.write(group(1, A))
+
+
+def an_assignment_changes(story: Story) -> None:
+    story.generation(1, A)
+    for said in (share(0), share(1)):
+        asked = story.ask(SYNC_GROUP, sync(1, "a", []))
+        story.answer(asked, SyncGroupResponse(error_code=0, assignment=said))
+
+
+def a_generation_is_told_before_it_is_durable(story: Story) -> None:
+    asked = story.ask(JOIN_GROUP, join("a"))
+    story.write(group(1, A, awaiting=True), durable=False)
+    answer = JoinGroupResponse(
+        error_code=0,
+        generation_id=1,
+        protocol_name="cooperative-sticky",
+        leader="a",
+        member_id="a",
+        members=[],
+    )
+    story.answer(asked, answer)
+
+
+def a_member_stays_without_joining(story: Story) -> None:
+    story.generation(1, A, B)
+    story.ask(JOIN_GROUP, join("a"))
+    story.write(group(2, A, B, awaiting=True))
+
+
+def a_stale_heartbeat_is_accepted(story: Story) -> None:
+    story.generation(1, A)
+    story.generation(2, A)
+    heartbeat(story, "a", 1)
+
+
+def a_commit_is_acknowledged_and_not_stored(story: Story) -> None:
+    story.generation(1, A)
+    commit(story, writes=False)
+
+
+def a_commit_is_refused_and_stored(story: Story) -> None:
+    story.generation(1, A)
+    commit(story, code=22)
+
+
+def an_offset_goes_before_its_time(story: Story) -> None:
+    story.generation(1, A)
+    commit(story)
+    story.write(OffsetRemoved(group_id="g", topic="t", partition=0))
+
+
+def what_was_durable_is_not_loaded(story: Story) -> None:
+    story.generation(1, A)
+    story.tell(told.Died, how="killed")
+    story.tell(told.Loaded, state={}, is_restart=True)
+
+
+def a_member_that_lives_is_expired(story: Story) -> None:
+    asked = story.ask(JOIN_GROUP, join("a"))
+    story.generation(1, B, A)
+    answer = JoinGroupResponse(
+        error_code=0,
+        generation_id=1,
+        protocol_name="cooperative-sticky",
+        leader="b",
+        member_id="a",
+        members=[],
+    )
+    story.answer(asked, answer)
+    heartbeat(story, "a", 1)
+    reason = "no heartbeat within its session timeout"
+    story.tell(told.Expired, group_id="g", member_id="a", reason=reason)
+
+
+def a_record_is_somewhere_else(story: Story) -> None:
+    story.tell(told.Produced, partition=("t", 0), offset=3, value=b"2")
+
+
+def a_record_is_left_out(story: Story) -> None:
+    story.tell(
+        told.Holds,
+        process="p",
+        group_id="g",
+        member_id="a",
+        generation=1,
+        partitions=(("t", 0),),
+    )
+    records = ((0, b"0"), (2, b"2"))
+    story.tell(told.Delivered, process="p", group_id="g", partition=("t", 0), records=records)
+
+
+def a_listener_loses_what_it_never_had(story: Story) -> None:
+    story.tell(told.Told, process="p", call="lost", partitions=(("t", 0),))
+
+
+def a_request_is_answered_twice(story: Story) -> None:
+    story.generation(1, A)
+    message = HeartbeatRequest(group_id="g", generation_id=1, member_id="a")
+    asked = story.ask(HEARTBEAT, message)
+    story.answer(asked, HeartbeatResponse(error_code=16))
+    story.history._listeners[told.Answered][:] = [
+        listener
+        for listener in story.history._listeners[told.Answered]
+        if "Answers" in listener.__qualname__
+    ]
+    story.answer(asked, HeartbeatResponse(error_code=16))
+
+
+BROKEN: dict[Callable[[Story], None], str] = {
+    a_generation_is_left_out: "generations",
+    a_group_grows_too_large: "generations",
+    a_partition_is_given_twice: "shares",
+    a_partition_goes_over_in_one_step: "two-steps",
+    a_partition_is_held_twice: "owners",
+    what_is_stored_was_never_sent: "syncs",
+    an_assignment_changes: "syncs",
+    a_generation_is_told_before_it_is_durable: "joins",
+    a_member_stays_without_joining: "joins",
+    a_stale_heartbeat_is_accepted: "fencing",
+    a_commit_is_acknowledged_and_not_stored: "commits",
+    a_commit_is_refused_and_stored: "commits",
+    an_offset_goes_before_its_time: "commits",
+    what_was_durable_is_not_loaded: "recovery",
+    a_member_that_lives_is_expired: "expiry",
+    a_record_is_somewhere_else: "records",
+    a_record_is_left_out: "deliveries",
+    a_listener_loses_what_it_never_had: "callbacks",
+    a_request_is_answered_twice: "answers",
+}
+
+
+@pytest.mark.parametrize("tell", BROKEN, ids=lambda tell: tell.__name__)
+def test_a_history_that_cannot_be_is_refused(tell: Callable[[Story], None]) -> None:
+    with pytest.raises(Violation) as violation:
+        tell(Story())
+    assert violation.value.rule == BROKEN[tell]
+
+
+def test_a_history_that_can_be_is_not() -> None:
+    story = Story()
+    story.generation(1, A, B)
+    heartbeat(story, "a", 1)
+    commit(story)
+    story.generation(2, member("a", share(0), claim(0, generation=1)), member("b", share(1)))
+    heartbeat(story, "b", 2)

@@ -26,7 +26,7 @@ from recipes.elsewhere import empty_broker, fresh_topic
 pytestmark = pytest.mark.timeout(300)
 COUNT = 12_000
 QUICK = {
-    "session.timeout.ms": 3_000,
+    "session.timeout.ms": 6_000,
     "heartbeat.interval.ms": 100,
     "fetch.wait.max.ms": 50,
 }
@@ -279,5 +279,5 @@ class TestCommand:
         assert ran.err == "error: no such topic: nope\n"
         ran = self.index(partage, tmp_path, "-X", "auto.offset.reset=latest", code=2)
         assert "takes no auto_offset_reset" in ran.err
-        ran = self.index(partage, tmp_path, "-X", "heartbeat.interval.ms=4000", code=2)
-        assert "heartbeat_interval_ms=4000: it takes less than session_timeout_ms" in ran.err
+        ran = self.index(partage, tmp_path, "-X", "heartbeat.interval.ms=8000", code=2)
+        assert "heartbeat_interval_ms=8000: it takes less than session_timeout_ms" in ran.err

@@ -130,6 +130,7 @@ class Worker:
         kind = kind or (AwaitedNoted if face == "asyncio" else Noted)
         settings = {
             **QUICK,
+            "session_timeout_ms": 30_000,  # nobody is lost on a busy machine; leaving is said
             "client_id": name,
             "topics": [OTHER],
             "fetch_max_wait_ms": 50,

@@ -5,10 +5,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from partage.member.outcome import Disconnect, FindCoordinator
 from partage.member.settings import MemberSettings
 from partage.member.timers import Timer
 from partage.member.turn import Turn
+
+#: A rebalance is often followed by another at once, in which is given out what the first one
+#: revoked (KIP-429), and only heartbeats tell: the first one comes this much sooner than usual,
+#: and each takes twice as long as the one before.
+_QUICKER: Final = 16
 
 
 class Link:
@@ -20,6 +27,7 @@ class Link:
         self.coordinator: int | None = None  # the serial of the FindCoordinator that found it
         self.finding: int | None = None
         self.heartbeat: tuple[int, int] | None = None  # serial and time of the one under way
+        self._pace_ms = settings.heartbeat_interval_ms  # until the next one
         self.session_ends_ms: int | None = None  # while the session is timed
         self.is_lapsed = False  # a whole session has passed without a sign that we are known
         self.is_backing_off = False
@@ -59,8 +67,14 @@ class Link:
     def time_session(self, turn: Turn) -> None:
         """From here on the session is timed: the coordinator has just answered us."""
         self.heartbeat = None
-        turn.arm(Timer.HEARTBEAT, self._settings.heartbeat_interval_ms)
+        self._pace_ms = max(1, self._settings.heartbeat_interval_ms // _QUICKER)
+        turn.arm(Timer.HEARTBEAT, self._pace_ms)
         self._session_from(turn, turn.at_ms)
+
+    def time_heartbeat(self, turn: Turn) -> None:
+        """One is due now: the next follows, at the usual interval once the group is at rest."""
+        self._pace_ms = min(2 * self._pace_ms, self._settings.heartbeat_interval_ms)
+        turn.arm(Timer.HEARTBEAT, self._pace_ms)
 
     def untime_session(self, turn: Turn) -> None:
         """We are in no generation, or parked: there is no session to keep."""

@@ -13,7 +13,6 @@ from partage.member.member import Member
 from partage.member.outcome import SendHeartbeat
 from partage.member.reactions import Reaction, Request, reaction
 from partage.member.states import INSIDE, PARKED
-from partage.member.timers import Timer
 from partage.member.turn import Turn
 
 #: What cannot be done about a commit over a connection that has a request parked.
@@ -23,7 +22,7 @@ _NOT_WHILE_PARKED = (Reaction.LOSE_GENERATION, Reaction.LOSE_MEMBERSHIP, Reactio
 def beat(member: Member, turn: Turn) -> None:
     """Send a heartbeat, unless the last one is still on its way."""
     link = member.link
-    turn.arm(Timer.HEARTBEAT, member.settings.heartbeat_interval_ms)
+    link.time_heartbeat(turn)
     if link.coordinator is None or link.heartbeat is not None:
         return
     serial = link.next_serial()

@@ -32,7 +32,8 @@ TIMERS: tuple[TimerFacts, ...] = (
     TimerFacts(
         Timer.HEARTBEAT,
         "the member is in a generation and no JoinGroup or SyncGroup of its is under way",
-        "{heartbeat_interval_ms}",
+        "a sixteenth of {heartbeat_interval_ms} after a rebalance, then twice as long each time, "
+        "up to all of it",
         "a heartbeat is sent, unless the last one is not answered yet",
     ),
     TimerFacts(

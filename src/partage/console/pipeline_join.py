@@ -89,7 +89,7 @@ def join(
         output=output.resolve(),
         every_s=every,
         is_once=once,
-        source=source_options(option, "kafka.partition.assignment.strategy"),
+        source=source_options(option, "kafka.partition.assignment.strategy", "startingoffsets"),
     )
     try:
         found = _run(options, master, pairs(conf or [], "--conf"))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from .ensemble import free_ports
+
 PATIENCE_S = 60.0
 SESSION_MS = 2_000
 OVERRIDES = {
@@ -36,7 +38,7 @@ class ClusterBroker:
         self, broker_id: int, directory: Path, state: str, overrides: Mapping[str, str]
     ) -> None:
         self.broker_id = broker_id
-        self.address = "127.0.0.1:0"
+        self.address = f"127.0.0.1:{free_ports(1)[0]}"
         self.directory = directory
         self._state = state
         self._overrides = {**OVERRIDES, **overrides}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ import pyspark
 from partage.spark.java import find_java
 
 PATIENCE_S = 60.0
+_chance = random.Random()
 JARS = Path(pyspark.__file__).parent / "jars"
 #: What the server needs of Spark's jars; loading all of them takes twice as long.
 NEEDED = (
@@ -33,14 +35,20 @@ NEEDED = (
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, all different."""
-    taken = [socket.socket() for _ in range(count)]
-    for each in taken:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in taken]
-    for each in taken:
-        each.close()
-    return ports
+    """Ports that nobody listens on, all different; below those that systems give to connections,
+    one of which might have it by the time that a server has started.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = _chance.randrange(15_000, 32_000)
+        with socket.socket() as trying:
+            try:
+                trying.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
 
 
 class Server:

@@ -12,7 +12,11 @@ from partage.lab.running import draw, live
 
 from .commands import Commands, records
 
+#: Worlds take a tenth of a second each, on a machine that has nothing else to do.
+PATIENT = pytest.mark.timeout(300)
 
+
+@PATIENT
 def test_worlds_run_and_are_counted(partage: Commands) -> None:
     ran = partage("lab", "run", "--seeds", 4, "--seed-from", 10, "--jobs", 1)
     assert "4 worlds" in ran.out
@@ -20,6 +24,7 @@ def test_worlds_run_and_are_counted(partage: Commands) -> None:
     assert any(line.startswith("JoinGroup") for line in ran.lines)
 
 
+@PATIENT
 def test_the_counts_are_json_too(partage: Commands) -> None:
     found = partage("lab", "run", "--seeds", 2, "--jobs", 2, "--json").json
     assert found["worlds"] == 2
@@ -27,6 +32,7 @@ def test_the_counts_are_json_too(partage: Commands) -> None:
     assert sum(found["faults"].values()) > 0
 
 
+@PATIENT
 def test_a_world_without_its_plan_is_a_quiet_one(partage: Commands) -> None:
     ran = partage("lab", "story", 3, "--keep", "none", "--set", "members=2")
     assert "! from here on nothing goes wrong" in ran.out
@@ -34,6 +40,7 @@ def test_a_world_without_its_plan_is_a_quiet_one(partage: Commands) -> None:
     assert ran.lines[-1] == "seed 3: no rule is broken"
 
 
+@PATIENT
 def test_what_makes_no_sense_is_said(partage: Commands) -> None:
     assert "no option 'nothing'" in partage.fails(
         "lab", "run", "--seeds", 1, "--set", "nothing=1", code=2
@@ -44,13 +51,14 @@ def test_what_makes_no_sense_is_said(partage: Commands) -> None:
     assert "breaks no rule" in partage("lab", "shrink", 3, code=1).err
 
 
+@PATIENT
 def test_a_command_tells_of_the_same_world() -> None:
     drawn = draw(3, (1, 2), {"members": "2"})
     assert drawn.command() == ("partage lab run --seed-from 3 --seeds 1 --keep 1,2 --set members=2")
     assert live(drawn)[0].history.digest() == live(drawn)[0].history.digest()
 
 
-@pytest.mark.timeout(240)
+@PATIENT
 def test_what_if(partage: Commands, topic: str, name: str, tmp_path: Path) -> None:
     partage("produce", "-t", topic, stdin=records(["a", "b", "c"]))
     group = f"{name}-group"

@@ -56,7 +56,7 @@ def test_a_seed_is_the_same_world_in_any_process() -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=True,
         )
         return run.stdout

@@ -3,6 +3,7 @@
 Pure. Each member commits for the partitions it has, and writes into the commit's metadata how far
 it is itself and in which generation. It takes the others' positions out of what was committed last,
 so that whoever commits, the offset is everybody's minimum. It is for show: no replica reads it.
+Two that commit at the same moment may undo each other's word; the next commits make up for it.
 """
 
 from __future__ import annotations

@@ -257,3 +257,30 @@ class TestDirectory:
         assert not dead.staging.path.exists()
         living.staging.end(living.directory)
         assert not living.staging.path.exists()
+
+    def test_what_is_archived_and_could_not_be_moved_is_kept(self, tmp_path):
+        """The disk fails between an entry and its moves; the error is told, and no row is lost."""
+        run = Run(tmp_path / "a")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "rename", failing)
+            with pytest.raises(OSError, match="disk full"):
+                run.batches.bring("0", lambda at: stage(at, {0: Span(0, 6)}, frozenset()))
+        assert not readable(tmp_path / "a")
+        run.staging.end(run.directory)
+        ArchiveDirectory(tmp_path / "a").clear()
+        assert readable(tmp_path / "a") == Counter((0, offset) for offset in range(6))
+        assert not list((tmp_path / "a" / "_staging").iterdir())
+
+    def test_what_died_meanwhile_is_settled_before_it_is_cleared_away(self, tmp_path):
+        early, dying = ArchiveDirectory(tmp_path / "a"), Run(tmp_path / "a")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "rename", failing)
+            with pytest.raises(OSError, match="disk full"):
+                dying.batches.bring("0", lambda at: stage(at, {0: Span(0, 6)}, frozenset()))
+        dying.die()
+        early.clear()
+        assert readable(tmp_path / "a") == Counter((0, offset) for offset in range(6))
+
+
+def failing(*args):
+    raise OSError("disk full")

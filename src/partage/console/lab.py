@@ -24,6 +24,7 @@ from partage.lab.swarm import Summary, judge, verdicts
 app = command_app("Simulated worlds of a broker and its groups: run them, read them, ask them.")
 
 _SHOWN_MAX = 5
+_END_LINES = 25
 
 Keep = Annotated[
     str | None,
@@ -72,8 +73,8 @@ def run(
     if (keep is not None or changes) and seeds != 1:
         raise misused("--keep and --set are about one world: add --seeds 1 --seed-from SEED")
     wanted = range(seed_from, seed_from + seeds)
+    scenario = _scenario(seed_from, keep, changes)
     if seeds == 1:
-        scenario = _scenario(seed_from, keep, changes)
         found = iter([judge(seed_from, scenario.kept, scenario.changes)])
     elif spark:
         found = _on_spark(wanted)
@@ -84,6 +85,8 @@ def run(
         print_json(summary)
     else:
         _print(summary)
+        for verdict in summary.failures[:1]:
+            _print_end(scenario if seeds == 1 else draw(verdict.seed))
     if summary.failures:
         raise typer.Exit(1)
 
@@ -217,6 +220,18 @@ def _print(summary: Summary) -> None:
         story = verdict.command.replace("run --seed-from", "story").replace(" --seeds 1", "")
         print(f"\n{_said(verdict)}")
         print(f"  its story: {story}\n  make it small: partage lab shrink {verdict.seed}")
+
+
+def _print_end(scenario: Scenario) -> None:
+    """The options of a world that broke a rule, and the end of its story."""
+    world, _ = live(scenario)
+    shown = msgspec.structs.asdict(scenario.options)
+    print(
+        f"\nseed {scenario.seed}: "
+        + ", ".join(f"{k}={v}" for k, v in shown.items() if k != "kinds")
+    )
+    for line in list(tell(world.history.entries))[-_END_LINES:]:
+        print(line)
 
 
 def _said(verdict: Verdict) -> str:

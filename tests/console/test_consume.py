@@ -152,6 +152,7 @@ def test_a_group_without_from_beginning_starts_at_the_end(
     assert partage("consume", "-t", flights, "--group", name, "--exit").lines == []
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_signals_commit_and_leave_the_group(
     partage: Commands, flights: str, name: str, stop: signal.Signals
@@ -164,7 +165,7 @@ def test_signals_commit_and_leave_the_group(
         described = partage("groups", "describe", "--group", name, "--json").json["groups"][0]
         assert (described["state"], len(described["members"])) == ("Stable", 1)
         process.send_signal(stop)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert process.stderr is not None
         told = process.stderr.read()
     assert told == f"consumed 6 records (20 bytes) from {flights}: stopped\n"
@@ -191,6 +192,7 @@ def test_nothing_is_committed_if_that_is_not_wanted(
         assert len(ran.lines) == 6
 
 
+@pytest.mark.timeout(180)
 def test_commits_are_made_while_it_reads(partage: Commands, flights: str, name: str) -> None:
     options = ["-g", name, "--from-beginning", "-X", "auto.commit.interval.ms=50"]
     process = partage.start("consume", "-t", flights, *options)
@@ -198,7 +200,7 @@ def test_commits_are_made_while_it_reads(partage: Commands, flights: str, name: 
         assert process.stdout is not None
         for _ in range(6):
             process.stdout.readline()
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 60
         while describe(partage, name)["total_lag"] != 0:
             assert time.monotonic() < give_up
         process.kill()
@@ -209,6 +211,7 @@ def describe(partage: Commands, group: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky", "sticky"])
 def test_any_group_is_joined(partage: Commands, flights: str, name: str, strategy: str) -> None:
     """Of members that go by other assignors than our own default."""
@@ -229,7 +232,7 @@ def test_any_group_is_joined(partage: Commands, flights: str, name: str, strateg
         other.subscribe([flights])
         poll = functools.partial(other.poll, 0.05)
     try:
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 60
         while len(other.assignment()) < 4:
             poll()
             assert time.monotonic() < give_up
@@ -239,11 +242,12 @@ def test_any_group_is_joined(partage: Commands, flights: str, name: str, strateg
                 poll()
                 assert time.monotonic() < give_up
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
     finally:
         other.close()
 
 
+@pytest.mark.timeout(180)
 def test_until_the_end_of_what_others_have_to_give_up_first(
     partage: Commands, topic: str, name: str
 ) -> None:
@@ -252,7 +256,7 @@ def test_until_the_end_of_what_others_have_to_give_up_first(
     partage("produce", "-t", topic, "--format", "json", stdin=records(lines))
     with Consumer(partage.bootstrap_servers, group_id=name, enable_auto_commit=False) as other:
         other.subscribe([topic])
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + 60
         while len(other.assignment()) < 4:
             other.poll(50)
             assert time.monotonic() < give_up

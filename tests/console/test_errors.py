@@ -123,15 +123,16 @@ def test_a_refused_login(partage: Commands, tmp_path: Path) -> None:
     assert partage.bootstrap_servers in error
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("in_group", [False, True], ids=["alone", "group"])
 def test_a_broker_that_comes_back_and_one_that_does_not(name: str, in_group: bool) -> None:
     group = ["--group", name] if in_group else []
     with BrokerProcess() as broker:
         partage = Commands(broker.bootstrap_servers)
         partage("topics", "create", "-t", name)
-        reading = ["--from-beginning", "--connect-timeout-ms", "20000", *group]
+        reading = ["--from-beginning", "--connect-timeout-ms", "60000", *group]
         consumer = partage.start("consume", "-t", name, *reading)
-        producer = partage.start("produce", "-t", name, "-X", "message.timeout.ms=20000")
+        producer = partage.start("produce", "-t", name, "-X", "message.timeout.ms=60000")
         with consumer, producer:
             produce_line(producer, "before")
             assert read_line(consumer) == "before"
@@ -140,9 +141,9 @@ def test_a_broker_that_comes_back_and_one_that_does_not(name: str, in_group: boo
             produce_line(producer, "after")
             assert read_line(consumer) == "after"
             producer.send_signal(signal.SIGTERM)
-            assert producer.wait(15) == 130
+            assert producer.wait(60) == 130
             consumer.send_signal(signal.SIGTERM)
-            assert consumer.wait(15) == 0
+            assert consumer.wait(60) == 0
 
         reading = ["--from-beginning", "--connect-timeout-ms", "500"]
         reading += ["--group", f"{name}-2"] if in_group else []
@@ -155,8 +156,8 @@ def test_a_broker_that_comes_back_and_one_that_does_not(name: str, in_group: boo
             broker.kill()
             produce_line(producer, "lost")
             producer.stdin.close()
-            assert consumer.wait(15) == 1
-            assert producer.wait(15) == 1
+            assert consumer.wait(60) == 1
+            assert producer.wait(60) == 1
             told = said(consumer)
             assert told[0] == f"lost {broker.bootstrap_servers}; trying again"
             assert told[-1].startswith("error: no Kafka broker answered")

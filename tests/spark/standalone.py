@@ -1,5 +1,6 @@
 """A Spark standalone cluster on loopback: a master and two workers, each a process of its own."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -59,12 +60,13 @@ class Standalone:
 
     def executors(self):
         """The executors' processes."""
-        return [
-            child
-            for process in self._processes
-            for child in psutil.Process(process.pid).children()
-            if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())
-        ]
+        found = []
+        for process in self._processes:
+            for child in psutil.Process(process.pid).children():
+                with contextlib.suppress(psutil.NoSuchProcess):  # or a zombie
+                    if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                        found.append(child)
+        return found
 
     def _run(self, name, kind, *arguments):
         command = [SPARK_CLASS, kind, "--host", "127.0.0.1", "--webui-port", "0", *arguments]

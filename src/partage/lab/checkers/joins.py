@@ -18,7 +18,7 @@ class Joins:
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._saved: dict[tuple[str, int], list[GroupSaved]] = {}
-        self._asked: dict[str, set[str]] = {}
+        self._asked: dict[str, dict[str, int]] = {}
         self._members: dict[str, set[str]] = {}
         history.listen(Answered, self._answer)
         history.listen(Asked, self._ask)
@@ -28,20 +28,22 @@ class Joins:
     def _ask(self, entry: Asked) -> None:
         message = entry.message
         if isinstance(message, JoinGroupRequest):
-            self._asked.setdefault(message.group_id, set()).add(message.member_id)
+            self._asked.setdefault(message.group_id, {})[message.member_id] = entry.at_ms
 
     def _write(self, entry: Written) -> None:
         for record in entry.records:
             if isinstance(record, GroupSaved):
-                self._judge_who(record)
+                self._judge_who(record, entry.at_ms)
 
-    def _judge_who(self, record: GroupSaved) -> None:
+    def _judge_who(self, record: GroupSaved, at_ms: int) -> None:
         """Of the members there were only those go on that joined again, and static ones."""
         before = self._members.get(record.group_id, set())
         self._members[record.group_id] = {m.member_id for m in record.members}
         if not record.awaiting_sync:
             return
-        joined = self._asked.pop(record.group_id, set())
+        joined = self._asked.pop(record.group_id, {})
+        # Of one moment it cannot be told which came first: those may have joined the next one.
+        self._asked[record.group_id] = {who: ms for who, ms in joined.items() if ms == at_ms}
         for member in record.members:
             is_new = member.member_id not in before
             if not is_new and member.instance_id is None and member.member_id not in joined:

@@ -407,3 +407,39 @@ def test_a_registration_that_was_removed_is_made_again(
     assert group.commit("t", 5, joined) == 0
     assert cluster[3].is_running
     group.close()
+
+
+@pytest.mark.interop
+def test_brokers_that_are_restarted_one_after_the_other_are_not_noticed(cluster: Cluster) -> None:
+    """Three restarts, every group and every partition away once: no rebalance, nothing lost."""
+    create(cluster, "rolling", [1, 2, 3])
+    servers = bootstrap(cluster)
+    # Or a record that was not acknowledged in time would be there twice.
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **SOON})
+    members = Members(servers, "rolling", "rolling")
+    sent = 0
+
+    def reads_all() -> bool:
+        return len(members.read) == sent
+
+    try:
+        members.wait(lambda: sum(members.theirs_assigned) + sum(members.ours_assigned) >= 3)
+        members.wait(lambda: bool(members.theirs_assigned and members.ours_assigned))
+        settled: list[tuple[int, int]] = []
+
+        def is_settled() -> bool:
+            settled.append((len(members.theirs_assigned), len(members.ours_assigned)))
+            return len(settled) > 100 and len(set(settled[-100:])) == 1
+
+        members.wait(is_settled)
+        for broker in cluster.values():
+            for partition in range(3):
+                producer.produce("rolling", b"x", partition=partition)
+                sent += 1
+            broker.stop()
+            broker.start()
+            assert producer.flush(PATIENCE_S) == 0
+            members.wait(reads_all)
+        assert settled[-1] == (len(members.theirs_assigned), len(members.ours_assigned))
+    finally:
+        members.stop()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import threading
 
 import pytest
@@ -30,6 +31,28 @@ def test_what_it_raises_comes_back(loop):
 
     with pytest.raises(ValueError, match="so"):
         loop.call(failing())
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_in_the_midst_of_it_may_begin_work_too(loop, monkeypatch):
+    """As Spark's SIGTERM does, which has to leave a group whatever else is going on."""
+    begin, done = asyncio.run_coroutine_threadsafe, []
+
+    async def work(what):
+        done.append(what)
+
+    def interrupted(coroutine, event_loop):
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", begin)
+        signal.raise_signal(signal.SIGUSR1)
+        return begin(coroutine, event_loop)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: loop.submit(work("handler")))
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    try:
+        loop.call(work("main"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert done == ["handler", "main"]
 
 
 def test_items_are_pulled_one_ahead(loop):

@@ -193,6 +193,7 @@ class Cluster:
                 await made.check_no_sasl()
             self._connections[address] = made
             self._complained.discard(address)
+            self._has_answered = True
             return made
 
     async def _known(self, names: list[str]) -> dict[str, Topic]:

@@ -39,7 +39,7 @@ class LoopThread:
 
     def __init__(self, name: str = "partage-client") -> None:
         self._loop = _new_loop()
-        self._gate = threading.Lock()
+        self._gate = threading.RLock()  # a signal's handler may come in the midst of `submit`
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()

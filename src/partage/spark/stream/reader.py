@@ -160,8 +160,11 @@ def _on_sigterm(stop: Callable[[], None]) -> None:
     """Leave the group when Spark ends this process, which it does by SIGTERM and nothing else."""
 
     def handle(number: int, frame: FrameType | None) -> None:
-        stop()
-        os._exit(0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the second one changes nothing
+        try:
+            stop()
+        finally:
+            os._exit(0)
 
     with suppress(ValueError):  # not the main thread: Spark's process it is not
         signal.signal(signal.SIGTERM, handle)

@@ -210,15 +210,22 @@ class Fetcher:
     # Offsets.
 
     async def _look_up(self, lookups: list[Lookup]) -> None:
+        """Those of a leader that is away must not keep the others waiting."""
         committed = [one for one in lookups if one.reset is None]
-        by_topic: dict[str, list[Lookup]] = {}
+        by_leader: dict[tuple[str, int], list[Lookup]] = {}
         for one in lookups:
             if one.reset is not None:
-                by_topic.setdefault(one.lease.partition.topic, []).append(one)
+                where = one.lease.partition.topic, self._leader_of(one.lease.partition)
+                by_leader.setdefault(where, []).append(one)
         if committed:
             self._spawn(self._look_up_one_kind(committed, self._committed))
-        for group in by_topic.values():
+        for group in by_leader.values():
             self._spawn(self._look_up_one_kind(group, self._by_time))
+
+    def _leader_of(self, partition: TopicPartition) -> int:
+        topic = self._topics.get(partition.topic)
+        leadership = topic.partitions.get(partition.partition) if topic else None
+        return -1 if leadership is None else leadership.leader_id
 
     async def _look_up_one_kind(
         self,

@@ -28,7 +28,7 @@ def test_they_run_there_too(peers: None, tmp_path: Path) -> None:
             script = tmp_path / f"example_{number}.py"
             script.write_text(text.replace("127.0.0.1:9092", kafka.bootstrap))
             ran = subprocess.run(
-                [sys.executable, script], capture_output=True, text=True, timeout=90, cwd=tmp_path
+                [sys.executable, script], capture_output=True, text=True, timeout=240, cwd=tmp_path
             )
             assert ran.returncode == 0, f"{text}\n{ran.stdout}{ran.stderr}"
 

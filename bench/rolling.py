@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from bench import brokers
 from bench.figures import Figure
@@ -94,7 +95,7 @@ def draw(folder: Path) -> None:
     plt.close(figure)
 
 
-def _draw_one(pane, history: History) -> None:  # type: ignore[no-untyped-def]
+def _draw_one(pane: Any, history: History) -> None:
     import matplotlib.pyplot as plt
 
     colours = plt.get_cmap("tab10").colors

@@ -88,7 +88,7 @@ def test_leaving_early_ends_the_source(loop):
     async def source():
         try:
             yield 1
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()  # never
             yield 2
         finally:
             ended.set()
@@ -105,7 +105,7 @@ def test_stopping_ends_what_runs():
 
     async def forever():
         try:
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()  # never
         finally:
             ended.set()
 
@@ -125,7 +125,7 @@ def test_what_will_not_end_is_left(loop, monkeypatch, caplog):
         begun.set()
         while True:
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(3600)
+                await asyncio.Event().wait()  # never
 
     thread.submit(stubborn())
     assert begun.wait(30)
@@ -156,13 +156,13 @@ def test_what_comes_of_the_end_is_ended_too():
 
     async def after():
         try:
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()  # never
         finally:
             ended.set()
 
     async def before():
         try:
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()  # never
         finally:
             before.next = asyncio.ensure_future(after())
             await asyncio.sleep(0)

@@ -62,7 +62,7 @@ def arm(point: str, flag: Path, group: str) -> None:
         if is_it:
             die()
 
-    KazooSession.transact = dying  # type: ignore[method-assign]
+    KazooSession.transact = dying  # type: ignore[method-assign]  # the fault that is ordered
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .brokers import PATIENCE_S, eventually
+from .brokers import PATIENCE_S
 from .ensemble import Ensemble, free_ports
 
 pytestmark = [
@@ -72,6 +72,6 @@ def test_the_page(zookeeper: Ensemble, tmp_path: Path) -> None:
         for process in processes:
             process.terminate()
         for process in processes:
-            eventually(lambda process=process: process.poll() is not None)  # type: ignore[misc]
+            process.wait(PATIENCE_S)
             assert process.stdout is not None
             process.stdout.close()

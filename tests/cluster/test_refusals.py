@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +263,7 @@ def test_watches_tell_of_what_comes_changes_and_goes(zookeeper: Ensemble) -> Non
             ("changes", SetData(path, b"1")),
             ("goes", Delete(path)),
         ):
-            await session.read(path, lambda what=what: heard.put_nowait(what))  # type: ignore[misc]
+            await session.read(path, partial(heard.put_nowait, what))
             await session.transact([change])
             assert await asyncio.wait_for(heard.get(), PATIENCE_S) == what
         await session.children("/", lambda: heard.put_nowait("children"))

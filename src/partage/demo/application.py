@@ -26,7 +26,7 @@ from partage.pipelines.queries import ran_until
 from partage.pipelines.session import spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 SESSION_TIMEOUT_MS: Final = 6_000
 _BATCH_RECORDS: Final = 20_000
@@ -56,6 +56,12 @@ class Words:
         self.finish.set()
 
 
+def _java_version(spark: SparkSession) -> str:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None, "a session has a JVM until it is stopped"
+    return str(jvm.System.getProperty("java.version"))
+
+
 def main() -> None:
     """Run until the standard input says otherwise."""
     servers, group, name, output, table = sys.argv[1:]
@@ -67,7 +73,7 @@ def main() -> None:
     words = Words()
     try:
         with spark_session(f"demo: {name}", "local[1]", SETTINGS) as spark:
-            tell("started", java=spark.sparkContext._jvm.System.getProperty("java.version"))  # type: ignore[union-attr]
+            tell("started", java=_java_version(spark))
             weather = read_weather(spark, servers).cache()
             archive = ArchiveDirectory(Path(output))
             staging = Staging(archive.path)

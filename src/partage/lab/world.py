@@ -208,9 +208,9 @@ class World:
             instance_id=instance_id,
         )
 
-    def add_process(self, **made_of: object) -> Process:
+    def add_process(self, **made_of: Any) -> Process:
         """A consumer process that is made of this."""
-        process = Process(self, **made_of)  # type: ignore[arg-type]
+        process = Process(self, **made_of)
         self.processes.append(process)
         return process
 

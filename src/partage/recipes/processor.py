@@ -162,7 +162,8 @@ class Processor(Processing):
         """Flush tasks and commit what they did; whether that is committed now."""
         for slot in slots:
             if slot.done and not slot.has_failed:
-                await _asked(slot, slot.task.flush)
+                with slot.trying():
+                    await _awaited(slot.task.flush)
         offsets = to_commit(slots)
         if not offsets:
             return True
@@ -239,24 +240,13 @@ class _Listener(RebalanceListener):
 async def _processed(work: Work) -> None:
     """Hand a task its records."""
     slot = work.slot
-    try:
+    with slot.trying():
         for record in work.records:
             waited_for = slot.task.process(record)
             if waited_for is not None and inspect.isawaitable(waited_for):
                 await waited_for
             slot.did(record)
-    except Exception:
-        slot.has_failed = True
-        raise
     work.is_done()
-
-
-async def _asked(slot: Slot, call: Callable[[], Awaitable[None] | None]) -> None:
-    try:
-        await _awaited(call)
-    except Exception:
-        slot.has_failed = True
-        raise
 
 
 async def _awaited(call: Callable[[], Awaitable[None] | None]) -> None:

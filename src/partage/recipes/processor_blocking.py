@@ -144,7 +144,8 @@ class Processor(Processing):
         """Flush tasks and commit what they did; whether that is committed now."""
         for slot in slots:
             if slot.done and not slot.has_failed:
-                _flush(slot)
+                with slot.trying():
+                    _plain(slot.task.flush)
         offsets = to_commit(slots)
         if not offsets:
             return True
@@ -223,23 +224,12 @@ class _Listener(RebalanceListener):
 def _process(work: Work) -> None:
     """Hand a task its records."""
     slot = work.slot
-    try:
+    with slot.trying():
         for record in work.records:
             if (result := slot.task.process(record)) is not None:
                 _check(result)
             slot.did(record)
-    except Exception:
-        slot.has_failed = True
-        raise
     work.is_done()
-
-
-def _flush(slot: Slot) -> None:
-    try:
-        _plain(slot.task.flush)
-    except Exception:
-        slot.has_failed = True
-        raise
 
 
 def _plain(call: Callable[[], object]) -> None:

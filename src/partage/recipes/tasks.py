@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -62,6 +63,15 @@ class Slot:
         self.task = task
         self.done: dict[TopicPartition, int] = {}  # offsets to commit, by partition
         self.has_failed = False
+
+    @contextmanager
+    def trying(self) -> Iterator[None]:
+        """What is raised within is the task's: nothing of it is committed any more."""
+        try:
+            yield
+        except Exception:
+            self.has_failed = True
+            raise
 
     def did(self, record: Record) -> None:
         """A record is handled."""

@@ -55,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options
 
     def __setstate__(self, options: ReadOptions) -> None:
-        self.__init__(options)  # type: ignore[misc]
+        self._options, self._running = options, None
 
     # In the source process.
 

@@ -17,6 +17,7 @@ from partage.wire.apis.heartbeat import HEARTBEAT
 from partage.wire.apis.join_group import JOIN_GROUP
 from partage.wire.apis.metadata import METADATA, MetadataRequest
 from partage.wire.apis.produce import PRODUCE
+from waiting import eventually
 
 from .asking import (
     BY_NAME,
@@ -154,9 +155,7 @@ def test_a_hundred_produces_overlap_and_no_more(broker, raw, other):
     for n in range(150):
         raw.send(PRODUCE, producing("t", batch(b"%d" % n)))
     metadata(other, "t")  # the broker has read them by now
-    deadline = time.monotonic() + 30
-    while broker.run(end_offset(broker)) < 100 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: broker.run(end_offset(broker)) >= 100)
     assert raw.is_silent()
     assert broker.run(end_offset(broker)) == 100
     broker.run(release_writer(broker))
@@ -185,17 +184,12 @@ def test_who_does_not_read_is_served_no_further(broker, other):
     with Raw(broker.bootstrap_servers, receive_buffer_bytes=4096) as lazy:
         for _ in range(200):  # asks for 2.8 GB
             lazy.send(FETCH, fetching("t"), BY_NAME)
-        deadline = time.monotonic() + 30
-        while not server.unsent_bytes and time.monotonic() < deadline:
-            time.sleep(0.01)
+        eventually(lambda: server.unsent_bytes)
         assert produce(other, "t", batch(b"others go on")).error_code == 0
         assert 0 < server.unsent_bytes < 40_000_000
         first = fetched(lazy.receive())
         assert len(content(*first)) > 14_000_000
-    deadline = time.monotonic() + 30
-    while server.unsent_bytes and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert server.unsent_bytes == 0
+    eventually(lambda: server.unsent_bytes == 0)
 
 
 def test_when_much_is_unsent_fetches_get_less(broker, raw):
@@ -209,11 +203,8 @@ def test_when_much_is_unsent_fetches_get_less(broker, raw):
         for _ in range(8):
             lazy = stack.enter_context(Raw(broker.bootstrap_servers, receive_buffer_bytes=4096))
             lazy.send(FETCH, fetching("t"), BY_NAME)
-            time.sleep(0.02)
-        deadline = time.monotonic() + 30
-        while server.unsent_bytes <= limit // 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert limit // 3 < server.unsent_bytes <= limit  # the system's buffers hold the rest
+        eventually(lambda: server.unsent_bytes > limit // 3)  # the system's buffers hold the rest
+        assert server.unsent_bytes <= limit
         (result,) = fetch(raw, "t")
         assert len(content(result)) <= limit - server.unsent_bytes
         assert len(content(result)) >= 64 * 1024  # everybody makes progress

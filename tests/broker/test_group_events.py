@@ -27,6 +27,7 @@ from partage.store.group_events import TOPIC, GroupEvent, Lag, decode_event
 from partage.store.shard_log import replay
 from partage.testing import BrokerProcess, ThreadedBroker
 from partage.wire.apis.join_group import JOIN_GROUP
+from waiting import eventually
 
 from . import grouping
 from .asking import batch, create, metadata, produce
@@ -220,9 +221,7 @@ def test_a_topic_that_fails_costs_events_and_nothing_else(
     assert partition is not None
     partition.failure, partition.error = OSError("full"), ErrorCode.KAFKA_STORAGE_ERROR
     grouping.stable(raw, "meanwhile")
-    deadline = time.monotonic() + DEADLINE_S
-    while events.dropped < 4 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: events.dropped >= 4)
     partition.failure, partition.error = None, ErrorCode.NONE
     grouping.stable(raw, "after")
     found = read(told.bootstrap_servers, until("assigned", 2))

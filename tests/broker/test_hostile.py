@@ -28,6 +28,7 @@ from partage.wire.apis.produce import PRODUCE
 from partage.wire.primitives import encode_uvarint
 from partage.wire.records.batch import Compression
 from partage.wire.records.compression import compress
+from waiting import eventually
 
 from .asking import (
     BY_NAME,
@@ -150,7 +151,7 @@ def test_all_large_requests_together_have_a_limit(broker, raw):
         for client in clients:
             client.close()
         assert produced(late.receive()).base_offset == 0
-    assert soon(lambda: (budget.left, budget.is_short) == (8_000_000, False))
+    eventually(lambda: (budget.left, budget.is_short) == (8_000_000, False))
 
 
 @pytest.mark.partage_broker(
@@ -175,7 +176,7 @@ def test_large_requests_do_not_wait_for_each_other_for_ever(broker, raw):
     for sender in senders:
         sender.join()
     assert ends(raw, "t") == (0, 48)
-    assert soon(lambda: (budget.left, budget.is_short) == (8_000_000, False))
+    eventually(lambda: (budget.left, budget.is_short) == (8_000_000, False))
 
 
 @pytest.mark.partage_broker(
@@ -193,18 +194,11 @@ def test_who_waits_for_something_else_keeps_no_room_from_others(broker, raw, sen
     keeper.send(FETCH, fetching("t", max_wait_ms=2**31 - 1, min_bytes=1 << 30), BY_NAME)
     frame = struct.pack(">i", 2_000_000) + header(PRODUCE.key, PRODUCE.version_max)
     keeper.send_bytes(frame + bytes(4 + sent - len(frame)))
-    assert soon(lambda: broker.broker.server.budget.left == 0)
+    eventually(lambda: broker.broker.server.budget.left == 0)
     with Raw(broker.bootstrap_servers) as other:
         assert produce(other, "t", batch(b"x" * 100_000)).base_offset == 0
     assert keeper.is_closed()
     keeper.close()
-
-
-def soon(condition) -> bool:
-    deadline = time.monotonic() + 30
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def test_large_groups_requests_have_a_lower_limit(hostile, lines):

@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from waiting import PATIENCE_S
+
 from .ensemble import free_ports
 
-PATIENCE_S = 60.0
 SESSION_MS = 2_000
 OVERRIDES = {
     "group.initial.rebalance.delay.ms": "0",
@@ -21,14 +21,6 @@ OVERRIDES = {
     "offsets.topic.num.partitions": "6",
     "zookeeper.session.timeout.ms": str(SESSION_MS),
 }
-
-
-def eventually(what: Callable[[], bool], story: Callable[[], str] = str) -> None:
-    """Wait until it is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline, story()
-        time.sleep(0.02)
 
 
 class ClusterBroker:

@@ -20,9 +20,10 @@ from partage import sync
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.store.zookeeper import Delete
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
+from waiting import eventually
 
 from .asking import GroupClient, error_of, group_of
-from .brokers import PATIENCE_S, SESSION_MS, ClusterBroker, bootstrap, brokers, eventually
+from .brokers import PATIENCE_S, SESSION_MS, ClusterBroker, bootstrap, brokers
 from .ensemble import Ensemble
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]

@@ -18,8 +18,9 @@ from partage.wire.apis.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from waiting import eventually
 
-from .brokers import PATIENCE_S, ClusterBroker, bootstrap, brokers, eventually
+from .brokers import PATIENCE_S, ClusterBroker, bootstrap, brokers
 from .ensemble import Ensemble
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]

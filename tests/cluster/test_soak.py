@@ -19,9 +19,10 @@ from broker.grouping import committing
 from broker.raw import Raw
 from partage.wire.apis.join_group import JoinGroupResponse
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
+from waiting import eventually
 
 from .asking import GroupClient, error_of
-from .brokers import PATIENCE_S, SESSION_MS, ClusterBroker, brokers, eventually
+from .brokers import PATIENCE_S, SESSION_MS, ClusterBroker, brokers
 from .ensemble import Ensemble, ensemble
 
 pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(3600)]

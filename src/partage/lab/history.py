@@ -48,12 +48,6 @@ class Answered(Entry, frozen=True, gc=False, kw_only=True):
     message: Message
 
 
-class Abandoned(Entry, frozen=True, gc=False, kw_only=True):
-    """Requests that nobody will answer: the connection is gone, or the broker."""
-
-    serials: tuple[int, ...]
-
-
 class Written(Entry, frozen=True, gc=False, kw_only=True):
     """Records were handed to the coordinator's log; whose keys and values they are."""
 

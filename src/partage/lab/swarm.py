@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -60,11 +60,3 @@ def verdicts(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
     context = multiprocessing.get_context("spawn")
     with context.Pool(jobs, maxtasksperchild=200) as pool:
         yield from pool.imap_unordered(judge, seeds, _CHUNK)
-
-
-def summed(found: Iterable[Verdict]) -> Summary:
-    """All verdicts together."""
-    summary = Summary()
-    for verdict in found:
-        summary.add(verdict)
-    return summary

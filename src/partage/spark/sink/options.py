@@ -45,10 +45,6 @@ def _number(name: str, text: str) -> str:
     return str(positive(name, text))
 
 
-def _truth(name: str, text: str) -> str:
-    return "true" if truth(name, text) else "false"
-
-
 def _codec(name: str, text: str) -> str:
     return one_of(name, text, ("none", "gzip", "snappy", "lz4", "zstd"))
 

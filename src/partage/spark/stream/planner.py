@@ -39,11 +39,6 @@ class Held(msgspec.Struct):
     committed: int | None
     was_moved: bool = False
 
-    @property
-    def is_ahead(self) -> bool:
-        """Whether more is done than the group knows."""
-        return self.committed is None or self.position > self.committed
-
 
 class Planner:
     """One query's plans, from one batch's end to the next."""

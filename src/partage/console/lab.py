@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
 from partage.console.lab_whatif import whatif
 from partage.console.options import Json
-from partage.console.show import note, print_json, print_table
+from partage.console.show import Progress, note, print_json, print_table
 from partage.lab.options import Scenario
 from partage.lab.running import Verdict, draw, live
 from partage.lab.shrinking import NothingToShrink, shrink
@@ -169,29 +168,14 @@ def _change(text: str) -> tuple[str, Any]:
     return name, value
 
 
-def _summed(found: Iterator[Verdict], count: int) -> Summary:
+def _summed(found: Iterator[Verdict], worlds: int) -> Summary:
     """Sum up, with a bar on stderr while that is a terminal."""
     summary = Summary()
-    if not sys.stderr.isatty():
+    with Progress("worlds", worlds) as drawn:
         for verdict in found:
             summary.add(verdict)
-        return summary
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.SpinnerColumn(),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.fields[broken]}"),
-    )
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
-        task = drawn.add_task("worlds", total=count, broken="")
-        for verdict in found:
-            summary.add(verdict)
-            broken = f"{len(summary.failures)} broke a rule" if summary.failures else ""
-            drawn.update(task, advance=1, broken=broken)
+            broken = f", {len(summary.failures)} broke a rule" if summary.failures else ""
+            drawn.show(f"{summary.worlds:,} of {worlds:,}{broken}", summary.worlds)
     return summary
 
 

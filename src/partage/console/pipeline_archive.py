@@ -106,10 +106,13 @@ def _run(options: ArchiveOptions, master: str, settings: dict[str, str]) -> Arch
     with (
         StopRequest() as stop,
         spark_session(f"archive to {options.output.name}", master, settings) as spark,
-        Progress("archived", None) as shown,
+        Progress("archived") as shown,
     ):
         return run_archive(
-            spark, options, is_over=lambda: bool(stop), progress=lambda rows, _: shown.show(rows, 0)
+            spark,
+            options,
+            is_over=lambda: bool(stop),
+            progress=lambda rows, _: shown.show(count(rows, "row")),
         )
 
 
@@ -129,7 +132,7 @@ def tell(report: ArchiveReport, json: bool) -> None:
     ]
     if rows:
         print_table(["TOPIC", "PARTITION", "ROWS", "OFFSETS"], rows)
-    batches = f"{report.batches:,} batch{'' if report.batches == 1 else 'es'}"
+    batches = count(report.batches, "batch", "batches")
     print(
         f"{report.directory}: {count(report.rows, 'row')} in {count(report.files, 'file')} of "
         f"{size(report.bytes)}, from {batches}; {count(report.refused, 'double')} left out"

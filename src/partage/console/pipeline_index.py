@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated
 
 import typer
 
@@ -15,15 +13,12 @@ from partage.console.cluster import Cluster
 from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
 from partage.console.options import Json, with_cluster
-from partage.console.show import count, json_help, note, print_json, print_table, size
+from partage.console.show import Progress, count, json_help, note, print_json, print_table, size
 from partage.console.stopping import StopRequest
 from partage.pipelines.index import IndexReport
 from partage.pipelines.index import index as run_index
-from partage.recipes.indexer_blocking import Progress
+from partage.recipes.indexer_blocking import Progress as Done
 from partage.recipes.indexes import SearchIndexError
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Drawn
 
 app = command_app()
 
@@ -103,7 +98,7 @@ def index(
     if group_instance_id is not None:
         options["group_instance_id"] = group_instance_id
     cluster.require_topics(topic)
-    with StopRequest() as stop, Drawing(f"indexing {', '.join(topic)}", hidden=json) as drawing:
+    with StopRequest() as stop, Progress(f"indexing {', '.join(topic)}", hidden=json) as drawn:
         try:
             report = run_index(
                 cluster.bootstrap_servers,
@@ -113,7 +108,7 @@ def index(
                 replicas=replicas,
                 available_now=available_now,
                 is_stopped=lambda: bool(stop),
-                on_progress=drawing.show,
+                on_progress=lambda done: _show(drawn, done),
                 commit_interval_ms=commit_interval_ms,
                 state_cleanup_delay_ms=state_cleanup_delay_ms,
                 **options,
@@ -143,48 +138,11 @@ def tell(report: IndexReport, json: bool) -> None:
         f"{count(len(report.partitions), 'partition')}; indexed {count(report.records, 'record')} "
         f"({size(report.bytes)}) in {report.seconds:.1f} s, {rate:,.0f} a second; "
         f"{count(report.rebalances, 'rebalance')}"
-        + (f"; {count(report.rebuilt, 'index')} built anew" if report.rebuilt else "")
+        + (f"; {count(report.rebuilt, 'index', 'indexes')} built anew" if report.rebuilt else "")
     )
 
 
-class Drawing:
-    """How far the indexer has come, on stderr while that is a terminal."""
-
-    def __init__(self, what: str, *, hidden: bool) -> None:
-        self._drawn: Drawn | None = None
-        if sys.stderr.isatty() and not hidden:
-            from rich import progress
-            from rich.console import Console
-
-            self._drawn = progress.Progress(
-                progress.SpinnerColumn(),
-                progress.TextColumn("{task.description}"),
-                progress.BarColumn(),
-                progress.TextColumn("{task.fields[said]}"),
-                progress.TimeElapsedColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._task = self._drawn.add_task(what, total=None, said="joining the group")
-
-    def __enter__(self) -> Self:
-        if self._drawn is not None:
-            self._drawn.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._drawn is not None:
-            self._drawn.stop()
-
-    def show(self, done: Progress) -> None:
-        """Say how far it has come."""
-        if self._drawn is None:
-            return
-        said = f"{count(len(done.positions), 'partition')}, {count(done.records, 'record')}"
-        total = None if done.behind is None else done.records + done.behind
-        self._drawn.update(self._task, completed=done.records, total=total, said=said)
+def _show(drawn: Progress, done: Done) -> None:
+    said = f"{count(len(done.positions), 'partition')}, {count(done.records, 'record')}"
+    total = None if done.behind is None else done.records + done.behind
+    drawn.show(said, done.records, total)

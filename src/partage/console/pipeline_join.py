@@ -18,7 +18,7 @@ from partage.console.pipeline_options import (
     SparkSettings,
     source_options,
 )
-from partage.console.show import Progress, json_help, note
+from partage.console.show import Progress, count, json_help, note
 from partage.console.stopping import StopRequest
 from partage.pipelines.archive.directory import ArchiveDirectory, NotAnArchive
 from partage.pipelines.archive.manifest import ArchiveReport, BadManifest
@@ -109,8 +109,11 @@ def _run(options: JoinOptions, master: str, settings: dict[str, str]) -> Archive
     with (
         StopRequest() as stop,
         spark_session(f"join to {options.output.name}", master, settings) as spark,
-        Progress("joined", None) as shown,
+        Progress("joined") as shown,
     ):
         return run_join(
-            spark, options, is_over=lambda: bool(stop), progress=lambda rows, _: shown.show(rows, 0)
+            spark,
+            options,
+            is_over=lambda: bool(stop),
+            progress=lambda rows, _: shown.show(count(rows, "row")),
         )

@@ -178,7 +178,9 @@ def produce(
         if (partition or 0) >= sending.partitions:
             raise Failure(f"topic {topic} has {count(sending.partitions, 'partition')}, from 0 on")
         try:
-            with Progress(f"producing to {topic}", _total_bytes(sources), _typed(sources)) as shown:
+            with Progress(
+                f"producing to {topic}", _total_bytes(sources), hidden=_typed(sources)
+            ) as shown:
                 bad_line = _send_all(
                     sources, parse, _Fixed(headers, partition), sending, stop, shown
                 )
@@ -232,7 +234,9 @@ def _send_all(
                     return None
                 if line is None or number % _POLL_EVERY == 0:
                     sending.poll()
-                    progress.show(sending.sent, read_bytes)
+                    progress.show(
+                        f"{count(sending.sent, 'record')}, {size(read_bytes)}", read_bytes
+                    )
                 if line is None:
                     continue
                 number += 1

@@ -90,9 +90,9 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def count(number: int, noun: str) -> str:
-    """``1 record``, ``2 records``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 record``, ``2 records``; ``plural`` where an s is not enough."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
 
 
 def size(number: int) -> str:
@@ -119,9 +119,12 @@ def ranges(topic: str, partitions: Iterable[int]) -> str:
 
 
 class Progress:
-    """Records and bytes so far, drawn on stderr while it is a terminal and not ``hidden``."""
+    """How far something has come, drawn on stderr while it is a terminal and not ``hidden``.
 
-    def __init__(self, what: str, total_bytes: int | None, hidden: bool = False) -> None:
+    A bar is drawn once there is a ``total``, in any unit.
+    """
+
+    def __init__(self, what: str, total: float | None = None, *, hidden: bool = False) -> None:
         self._drawn: Drawn | None = None
         if sys.stderr.isatty() and not hidden:
             from rich import progress
@@ -130,13 +133,13 @@ class Progress:
             self._drawn = progress.Progress(
                 progress.SpinnerColumn(),
                 progress.TextColumn("{task.description}"),
-                *([progress.BarColumn()] if total_bytes else []),
-                progress.TextColumn("{task.fields[counted]}"),
+                progress.BarColumn(),
+                progress.TextColumn("{task.fields[said]}"),
                 progress.TimeElapsedColumn(),
                 console=Console(stderr=True),
                 transient=True,
             )
-            self._task = self._drawn.add_task(what, total=total_bytes, counted="")
+            self._task = self._drawn.add_task(what, total=total, said="")
 
     def __enter__(self) -> Self:
         if self._drawn is not None:
@@ -152,8 +155,7 @@ class Progress:
         if self._drawn is not None:
             self._drawn.stop()
 
-    def show(self, records: int, read_bytes: int) -> None:
-        """Say how far it has come."""
+    def show(self, said: str, done: float = 0, total: float | None = None) -> None:
+        """Say how far it has come, in words and in the unit of the total, which may change."""
         if self._drawn is not None:
-            counted = f"{count(records, 'record')}, {size(read_bytes)}"
-            self._drawn.update(self._task, completed=read_bytes, counted=counted)
+            self._drawn.update(self._task, completed=done, total=total, said=said)

@@ -271,6 +271,24 @@ class TestDirectory:
         assert readable(tmp_path / "a") == Counter((0, offset) for offset in range(6))
         assert not list((tmp_path / "a" / "_staging").iterdir())
 
+    @pytest.mark.parametrize("call", [(os, "fsync"), (Path, "unlink"), (Path, "read_bytes")])
+    def test_an_error_just_after_an_entry_is_made_loses_none_of_its_rows(self, tmp_path, call):
+        run = Run(tmp_path / "a")
+        link = os.link
+        with pytest.MonkeyPatch.context() as patch:
+
+            def linked(*args):
+                link(*args)
+                patch.setattr(*call, failing)
+
+            patch.setattr(os, "link", linked)
+            with pytest.raises(OSError, match="disk full"):
+                run.batches.bring("0", lambda at: stage(at, {0: Span(0, 6)}, frozenset()))
+        run.staging.end(run.directory)
+        ArchiveDirectory(tmp_path / "a").clear()
+        assert readable(tmp_path / "a") == Counter((0, offset) for offset in range(6))
+        assert not list((tmp_path / "a" / "_staging").iterdir())
+
     def test_what_died_meanwhile_is_settled_before_it_is_cleared_away(self, tmp_path):
         early, dying = ArchiveDirectory(tmp_path / "a"), Run(tmp_path / "a")
         with pytest.MonkeyPatch.context() as patch:

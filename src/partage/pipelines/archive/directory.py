@@ -75,6 +75,7 @@ class ArchiveDirectory:
         self.path = path
         self.manifest = Manifest()
         self._unsettled: list[Entry] = []
+        self._is_behind = False  # an entry was made, perhaps, that has not been read yet
         entries = path / _MANIFEST
         if not entries.is_dir():
             if path.is_dir() and any(path.iterdir()):
@@ -90,8 +91,8 @@ class ArchiveDirectory:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the files of all known entries are where they belong."""
-        return not self._unsettled
+        """Whether the files of all entries that this run knows or made are where they belong."""
+        return not self._unsettled and not self._is_behind
 
     def refresh(self) -> None:
         """Read the entries made since, by whomever, and end their moves if nobody did."""
@@ -101,6 +102,7 @@ class ArchiveDirectory:
             try:
                 content = name.read_bytes()
             except FileNotFoundError:
+                self._is_behind = False
                 return
             try:
                 entry = msgspec.json.decode(content, type=Entry)
@@ -122,6 +124,7 @@ class ArchiveDirectory:
             file.write(msgspec.json.encode(entry))
             file.flush()
             os.fsync(file.fileno())
+        self._is_behind = True  # whatever fails from here on, the entry may be there
         try:
             os.link(whole, self._name(entry.number))
         except FileExistsError:

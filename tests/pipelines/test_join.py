@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from console.commands import Commands
 from partage.demo.flights import FLIGHTS, WEATHER, records
-from partage.pipelines.join.running import JoinOptions, join
+from partage.pipelines.join.running import JoinOptions, join, range_options
 from partage.pipelines.join.windows import Terms, held, pending
 from partage.pipelines.spans import Span
 
@@ -46,6 +46,29 @@ class TestWindows:
 
     def test_what_is_pending(self):
         assert pending({0: 4, 1: 7}, {0: 9, 1: 7, 2: 5}) == {0: Span(4, 9), 2: Span(0, 5)}
+
+
+def test_what_holds_for_the_query_holds_for_its_range_reads():
+    """All but what only a query or a member has, and where a query begins."""
+    both = {
+        "kafka.isolation.level": "read_committed",
+        "kafka.security.protocol": "SSL",
+        "kafka.client.id": "joiner",
+        "kafka.default.api.timeout.ms": "9000",
+        "kafkaConsumer.pollTimeoutMs": "1000",
+        "failOnDataLoss": "false",
+        "minPartitions": "8",
+    }
+    only_the_query = {
+        "maxOffsetsPerTrigger": "600",
+        "minoffsetspertrigger": "1",
+        "maxTriggerDelay": "1m",
+        "kafka.session.timeout.ms": "6000",
+        "kafka.group.instance.id": "me",
+        "startingTimestamp": "5",
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    assert range_options(both | only_the_query) == both
 
 
 def matches(root):

@@ -61,7 +61,7 @@ ALL_COLUMNS: Final = (
 )
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_STREAMING_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+STREAMING_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _OTHERS: Final = (
     "startingOffsets",
     "startingTimestamp",
@@ -81,7 +81,7 @@ _OTHERS: Final = (
     "groupIdPrefix",
 )
 #: Every option without the prefix ``kafka.``.
-KNOWN: Final = (*_CHOICES, *_OTHERS, *_STREAMING_ONLY)
+KNOWN: Final = (*_CHOICES, *_OTHERS, *STREAMING_ONLY)
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         offset_attempts_max=own.number("fetchOffset.numRetries") or 3,
         offset_retry_interval_ms=own.number("fetchOffset.retryIntervalMs") or 1_000,
         pace=own.pace(),
-        streaming_only=tuple(name for name in _STREAMING_ONLY if name.lower() in options),
+        streaming_only=tuple(name for name in STREAMING_ONLY if name.lower() in options),
         batch_only=tuple(name for name in _BATCH_ONLY if name.lower() in options),
     )
     _check_partitions_named(parsed)

@@ -24,12 +24,23 @@ from partage.pipelines.join.reading import complete, left_rows, matched, right_r
 from partage.pipelines.join.windows import Terms, held, pending
 from partage.pipelines.queries import QueryFailed, ran_until
 from partage.pipelines.sources import check_co_partitioned, partition_counts
+from partage.spark import group_options
+from partage.spark.kafka_options import PREFIX
+from partage.spark.options import KNOWN, STREAMING_ONLY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: Which line of a batch's file in Spark's log of offsets has those of the first source.
 _OFFSET_LINE: Final = 2
+_NOT_OF_RANGES: Final = frozenset(
+    name.lower()
+    for name in (
+        *STREAMING_ONLY,
+        *(f"{PREFIX}{name}" for name in group_options.NAMES),
+        *(name for name in KNOWN if name.startswith(("starting", "ending"))),
+    )
+)
 
 
 class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +120,7 @@ class Joining:
         self._options = options
         self._directory = directory
         self._batches = batches
-        self._source = {"kafka.bootstrap.servers": options.servers} | _reads(options.source)
+        self._source = {"kafka.bootstrap.servers": options.servers} | range_options(options.source)
 
     def put_out(self, ends: Mapping[int, int], name: str, *, is_final: bool = False) -> None:
         """What is complete of these partitions, up to these offsets; in the end all of it."""
@@ -169,15 +180,12 @@ def _stream(spark: SparkSession, options: JoinOptions) -> DataFrame:
     return reader.load()
 
 
-def _reads(source: Mapping[str, str]) -> dict[str, str]:
-    """Those of the source's options that a range read takes too."""
-    return {
-        name: value
-        for name, value in source.items()
-        if name.lower().startswith(
-            ("kafka.security.", "kafka.ssl.", "kafka.sasl.", "kafkaconsumer")
-        )
-    }
+def range_options(source: Mapping[str, str]) -> dict[str, str]:
+    """Those of the source's options that hold for its range reads too.
+
+    Left out is what only a query or a member of a group has, and what says which records are read.
+    """
+    return {name: value for name, value in source.items() if name.lower() not in _NOT_OF_RANGES}
 
 
 def _stage(rows: DataFrame, place: Path) -> None:

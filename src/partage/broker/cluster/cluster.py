@@ -65,6 +65,7 @@ class Cluster:
         self._on_fatal = on_fatal
         self._tree = Tree(address.path)
         self._hosts: Sequence[ShardHost] = ()
+        self._following: Following | None = None
         self._held: dict[int, SharedLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._life: asyncio.Task[None] | None = None
@@ -250,6 +251,8 @@ class Cluster:
             task.cancel()
         self._resign_all()
         await self._session.end()
+        if self._following is not None:
+            await self._following.settled()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -376,6 +379,7 @@ class Cluster:
         return self._roster
 
     async def _follow(self, *, is_first: bool = False) -> None:
+        assert self._following is not None
         await self._following.follow(self._topics, self._changed.set, is_first=is_first)
 
     async def followed(self) -> None:

@@ -30,15 +30,30 @@ class Following:
         self._one_at_a_time = asyncio.Lock()
         self._applied: tuple[SharedTopics, int] | None = None
         self._strays: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def follow(
         self, topics: SharedTopics, changed: Callable[[], None], *, is_first: bool = False
     ) -> None:
-        """Do as the topics say, as of now.
+        """Do as the topics say, as of now. What is begun is finished, also where whoever called is
+        cancelled: a tombstone must not go before the deletion is on the disk.
 
         Raises `ForeignData` where, at the start, there are partitions that the cluster does not
         know, and did not delete either.
         """
+        work = self._follow(topics, changed, is_first=is_first)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.shield(task)
+
+    async def settled(self) -> None:
+        """Return once nothing is under way; the session is over by then, so that it ends."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(
+        self, topics: SharedTopics, changed: Callable[[], None], *, is_first: bool
+    ) -> None:
         async with self._one_at_a_time:
             await topics.catch_up(changed)
             if self._applied == (topics, topics.version):

@@ -1,0 +1,138 @@
+"""A broker's disk follows the topics of its cluster, whatever comes between."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+
+from partage.broker.clock import Clock
+from partage.broker.cluster.following import Following
+from partage.broker.hosted import Hosted
+from partage.broker.writer import Writer
+from partage.log.memory import MemoryDisk
+from partage.log.topics import Topics
+from partage.model.settings import BrokerSettings
+from partage.store.memory import MemoryZooKeeper
+from partage.store.tree import TopicDoc
+from store.zoo import Player, nothing, play
+
+PATIENCE_S = 30
+X, Y = "11" * 16, "22" * 16
+
+
+def fatal(error: BaseException) -> None:
+    raise error
+
+
+def made(topic_id: str) -> Callable[[Mapping[str, TopicDoc]], TopicDoc]:
+    return lambda topics: TopicDoc(id=topic_id, brokers=(1,))
+
+
+class BusyDisk(MemoryDisk):
+    """Renames nothing while it is ``busy``; ``asked`` once somebody waits for that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+        self._is_free = threading.Event()
+        self._is_free.set()
+
+    def occupy(self) -> None:
+        self._is_free.clear()
+
+    def free(self) -> None:
+        self._is_free.set()
+
+    def rename(self, old: str, new: str) -> None:
+        if not self._is_free.is_set():
+            self.asked.set()
+            assert self._is_free.wait(PATIENCE_S)
+        super().rename(old, new)
+
+
+class Follower:
+    """Broker 1: what it holds, and what it reads of the cluster."""
+
+    async def come(self) -> Follower:
+        self.disk = BusyDisk()
+        writer = Writer(self.disk, sync=False, inline=True)
+        settings = BrokerSettings(node_id=1)
+        self.hosted = Hosted(self.disk, writer, Clock(), settings, fatal, keeps_offsets=False)
+        await self.hosted.open()
+        self.zoo = MemoryZooKeeper()
+        self.player = await Player(self.zoo, 1).come()
+        self.topics = self.player.topics
+        await self.topics.refresh()
+        self.forgotten: list[frozenset[str]] = []
+        self.following = Following(self.hosted, 1, self.forgotten.append)
+        return self
+
+    async def follow(self) -> None:
+        await self.following.follow(self.topics, nothing)
+
+    async def begin_and_cancel(self) -> None:
+        """Begin to follow on a busy disk, and wait for it no more."""
+        self.disk.occupy()
+        begun = asyncio.create_task(self.follow())
+        assert await asyncio.to_thread(self.disk.asked.wait, PATIENCE_S)
+        begun.cancel()
+        await asyncio.wait([begun])
+        assert begun.cancelled()
+
+    def on_disk(self) -> set[str]:
+        return {topic.name for topic in Topics.load(self.disk, 1)}
+
+
+async def turns() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def test_a_deletion_that_nobody_waits_for_is_finished_before_its_tombstone_goes() -> None:
+    async def scenario() -> None:
+        one = await Follower().come()
+        await one.topics.put("x", made(X), "n1")
+        await one.follow()
+        await one.topics.delete("x", "n2")
+        await one.begin_and_cancel()
+        again = asyncio.create_task(one.follow())
+        await turns()
+        assert await one.topics.tombstones() == [X]
+        one.disk.free()
+        await again
+        assert await one.topics.tombstones() == []
+        assert one.on_disk() == set()
+        assert one.forgotten == [frozenset({"x"})]
+
+    play(scenario())
+
+
+def test_a_creation_that_nobody_waits_for_is_finished() -> None:
+    async def scenario() -> None:
+        one = await Follower().come()
+        await one.topics.put("x", made(X), "n1")
+        await one.begin_and_cancel()
+        one.disk.free()
+        await one.follow()
+        assert one.hosted.topic("x") is not None
+        assert one.on_disk() == {"x"}
+        assert await one.topics.is_applied_by([1], one.topics.version)
+
+    play(scenario())
+
+
+def test_who_ends_waits_for_what_is_begun() -> None:
+    async def scenario() -> None:
+        one = await Follower().come()
+        await one.topics.put("x", made(X), "n1")
+        await one.begin_and_cancel()
+        one.zoo.expire(one.player.session)
+        ending = asyncio.create_task(one.following.settled())
+        await turns()
+        assert not ending.done()
+        one.disk.free()
+        await ending
+        assert one.on_disk() == {"x"}
+
+    play(scenario())

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
 
-from client.peer import create_topic, delete_topic
+from client.peer import create_topic, delete_topic, produce
 from partage.client import UnknownTopic
 from partage.client.cluster import Cluster
 from partage.client.consumer import AssignmentFailed
 from partage.client.group.coordinator import Coordinator
 from partage.client.group.offsets import committed
 from partage.client.topics import TopicPartition
-from partage.recipes import NotCoPartitioned, Processor
+from partage.recipes import NotCoPartitioned, Processor, Task
 from partage.recipes.blocking import Processor as BlockingProcessor
 
 from .elsewhere import empty_broker, fresh_topic
 from .joining import JOINED, NUMBERS, OTHER, OTHERS, Journal, Noted, Worker, fill, topics, until
-from .rounds import run
+from .rounds import QUICK, run
 
 pytestmark = pytest.mark.timeout(180)
 ALL = NUMBERS + OTHERS
@@ -188,6 +189,52 @@ def test_a_run_after_a_failure_is_refused(servers):
                 await processor.run()
 
     run(main())
+
+
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+def test_a_run_that_was_cut_short_is_not_followed_by_another(servers, face):
+    produce(servers, "clicks", [{"value": b"x", "partition": 0}] * 10)
+    read = []
+
+    class CutShort(Task):
+        def __init__(self, task_id):
+            pass
+
+        def process(self, record):
+            if len(read) == 3:
+                raise KeyboardInterrupt if face == "blocking" else asyncio.CancelledError
+            read.append(record.offset)
+
+    class Whole(CutShort):
+        def process(self, record):
+            read.append(record.offset)
+
+    def processor(task):
+        kind = Processor if face == "asyncio" else BlockingProcessor
+        return kind(servers, "cut", task, joined=JOINED, **QUICK)
+
+    async def awaited():
+        async with processor(CutShort) as cut:
+            with pytest.raises(asyncio.CancelledError):
+                await cut.run()
+            with pytest.raises(RuntimeError, match="cut short"):
+                await cut.run()
+
+    if face == "asyncio":
+        run(awaited())
+    else:
+        with processor(CutShort) as cut:
+            with pytest.raises(KeyboardInterrupt):
+                cut.run()
+            with pytest.raises(RuntimeError, match="cut short"):
+                cut.run()
+    with BlockingProcessor(servers, "cut", Whole, joined=JOINED, **QUICK) as next_one:
+        runs = threading.Thread(target=next_one.run)
+        runs.start()
+        until(lambda: len(read) >= 10)
+        next_one.stop()
+        runs.join(30)
+    assert read == list(range(10))
 
 
 def test_topics_with_different_numbers_of_partitions(worker_of, servers):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from partage.client.topics import TopicPartition
@@ -47,6 +48,7 @@ class Processing:
         self._every_s = commit_interval_ms / 1000
         self._commit_at_s = time.monotonic() + self._every_s
         self._stops = False
+        self._refusal: str | None = None  # why there can be no other run
 
     @property
     def tasks(self) -> list[TaskId]:
@@ -71,11 +73,24 @@ class Processing:
             "partition_assignment_strategy": [Joining(*self._joined)],
         }
 
-    def _begin_run(self) -> None:
-        failed = [str(slot.id) for slot in self._tasks.slots if slot.has_failed]
-        if failed:
-            raise RuntimeError(f"task {failed[0]} has failed: close this processor, make a new one")
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Around `run`: what one that is cut short has in hand, no later one would be given."""
+        self._check_run()
         self._stops = False
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:  # cancelled, or Ctrl-C
+            self._refusal = "a run was cut short"
+            raise
+
+    def _check_run(self) -> None:
+        failed = [str(slot.id) for slot in self._tasks.slots if slot.has_failed]
+        why = f"task {failed[0]} has failed" if failed else self._refusal
+        if why is not None:
+            raise RuntimeError(f"{why}: close this processor, make a new one")
 
     def _is_commit_due(self) -> bool:
         if time.monotonic() < self._commit_at_s:

@@ -86,20 +86,20 @@ class Processor(Processing):
         self._consumer.subscribe(self._topics, _Listener(self))
 
     async def run(self) -> None:
-        """Process until `stop`.
+        """Process until `stop`; one that was cancelled cannot be followed by another.
 
         Raises:
             NotCoPartitioned: the joined topics do not have the same number of partitions any more.
             AssignmentFailed: the group's leader cannot assign for another reason.
             Exception: what a task raised. Its records since the last commit come again.
             ClientError: as `partage.Consumer.poll`.
-            RuntimeError: a task has failed before.
+            RuntimeError: a task has failed before, or a run was cut short.
         """
-        self._begin_run()
-        while not self._stops:
-            await self._process(await self._poll())
-            if self._is_commit_due():
-                await self._commit(self._tasks.slots)
+        with self._running():
+            while not self._stops:
+                await self._process(await self._poll())
+                if self._is_commit_due():
+                    await self._commit(self._tasks.slots)
 
     async def close(self) -> None:
         """Commit, give the tasks up, and leave."""

@@ -77,11 +77,11 @@ class Processor(Processing):
 
     def run(self) -> None:
         """Process until `stop`; raises as `partage.recipes.Processor.run`."""
-        self._begin_run()
-        while not self._stops:
-            self._process(self._poll())
-            if self._is_commit_due():
-                self._commit(self._tasks.slots)
+        with self._running():
+            while not self._stops:
+                self._process(self._poll())
+                if self._is_commit_due():
+                    self._commit(self._tasks.slots)
 
     def close(self) -> None:
         """Commit, give the tasks up, and leave."""

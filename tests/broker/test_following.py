@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
 
 from partage.broker.clock import Clock
 from partage.broker.cluster.following import Following
@@ -15,7 +17,8 @@ from partage.log.topics import Topics
 from partage.model.settings import BrokerSettings
 from partage.store.memory import MemoryZooKeeper
 from partage.store.tree import TopicDoc
-from store.zoo import Player, nothing, play
+from partage.store.zookeeper import Operation
+from store.zoo import TREE, Player, nothing, play
 
 PATIENCE_S = 30
 X, Y = "11" * 16, "22" * 16
@@ -134,5 +137,35 @@ def test_who_ends_waits_for_what_is_begun() -> None:
         one.disk.free()
         await ending
         assert one.on_disk() == {"x"}
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("deleted", ["x", "y"])
+def test_what_is_deleted_here_meanwhile_is_deleted_the_next_time(deleted: str) -> None:
+    """While the tombstones are asked for: ``x`` is on the disk by then, ``y`` is not yet."""
+
+    async def scenario() -> None:
+        one = await Follower().come()
+        await one.topics.put("x", made(X), "n1")
+        await one.follow()
+        await one.topics.put("y", made(Y), "n2")
+        is_first = True
+
+        async def delete(what: Sequence[Operation] | str) -> None:
+            nonlocal is_first
+            if what == TREE.tombstones and is_first:
+                is_first = False
+                await one.topics.delete(deleted, "n3")
+
+        one.player.session.before = delete
+        await one.follow()
+        version = one.topics.version
+        assert not await one.topics.is_applied_by([1], version)
+        await one.follow()
+        assert await one.topics.is_applied_by([1], version)
+        assert one.on_disk() == {"x", "y"} - {deleted}
+        assert await one.topics.tombstones() == []
+        assert one.forgotten == [frozenset({deleted})]
 
     play(scenario())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.log.outcomes import Refusal
@@ -56,21 +56,24 @@ class Following:
     ) -> None:
         async with self._one_at_a_time:
             await topics.catch_up(changed)
-            if self._applied == (topics, topics.version):
+            # Clients of this very broker may change the topics while this is under way.
+            version, wanted = topics.version, dict(topics.topics)
+            if self._applied == (topics, version):
                 return
-            await self._remove(topics, is_first=is_first)
-            version = topics.version
-            done = [await self._put(*each) for each in list(topics.topics.items())]
+            await self._remove(topics, wanted, is_first=is_first)
+            done = [await self._put(*each) for each in wanted.items()]
             if all(done):  # else it is tried again, soon
                 await topics.tell_applied(version)
                 self._applied = topics, version
 
-    async def _remove(self, topics: SharedTopics, *, is_first: bool) -> None:
+    async def _remove(
+        self, topics: SharedTopics, wanted: Mapping[str, TopicDoc], *, is_first: bool
+    ) -> None:
         deleted = set(await topics.tombstones())
         gone: set[str] = set()
         for hosted in self._hosted.topics():
             topic_id = hosted.topic.topic_id.hex()
-            known = topics.topics.get(hosted.name)
+            known = wanted.get(hosted.name)
             if known is not None and known.id == topic_id:
                 continue
             if hosted.partitions and topic_id not in deleted:
@@ -79,7 +82,7 @@ class Following:
                 gone.add(hosted.name)
         if gone:
             self._forget(frozenset(gone))
-        for topic_id in deleted:
+        for topic_id in deleted - {topic.id for topic in wanted.values()}:
             if self._hosted.topic_by_id(bytes.fromhex(topic_id)) is None:
                 await topics.bury(topic_id)
 

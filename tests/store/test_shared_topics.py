@@ -93,6 +93,28 @@ def test_who_decides_has_seen_what_others_decided_before() -> None:
     play(scenario())
 
 
+def test_who_has_not_read_anything_yet_sees_what_others_decided_before_too() -> None:
+    """As after a lost session, when clients ask before the topics are read again."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two, three = [await Player(zoo, number).come() for number in (1, 2, 3)]
+        await one.topics.put("t", made("aa", 1), "n1")
+        seen: list[list[str]] = []
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc:
+            seen.append(sorted(topics))
+            return TopicDoc(id="bb", brokers=(2,))
+
+        assert await two.topics.put("u", decide, "n2")
+        assert seen == [["t"]]
+        assert two.topics.version == 2
+        assert await three.topics.delete("t", "n3")
+        assert sorted(three.topics.topics) == ["u"]
+
+    play(scenario())
+
+
 def test_a_deleted_topic_leaves_a_tombstone_for_each_that_holds_it() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

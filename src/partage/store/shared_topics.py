@@ -100,8 +100,9 @@ class SharedTopics:
     ) -> bool:
         """Create a topic, or change it. ``decide`` gives what it shall be, in view of all others,
         None to leave everything as it is; it is asked again where somebody else was quicker.
-        ``nonce`` is unique. Whether something was changed. Raises `SessionOver`.
+        ``nonce`` is unique. Whether something was changed. Raises `ForeignData` and `SessionOver`.
         """
+        await self._know()
         while True:
             topic = decide(self.topics)
             if topic is None:
@@ -115,7 +116,8 @@ class SharedTopics:
                 return True
 
     async def delete(self, name: str, nonce: str) -> bool:
-        """Delete a topic, and leave tombstones of it; whether there was one."""
+        """Delete a topic, and leave tombstones of it; whether there was one. Raises as `put`."""
+        await self._know()
         while True:
             topic = self.topics.get(name)
             if topic is None:
@@ -126,6 +128,11 @@ class SharedTopics:
             operations += [Create(stone, content) for stone in sorted(stones)]
             if await self._is_changed(name, None, operations, nonce):
                 return True
+
+    async def _know(self) -> None:
+        """Read the topics if they never were: nothing can be compared with what is not known."""
+        if self.version < 0:
+            await surely(self._session, self.refresh)
 
     async def _is_changed(
         self, name: str, topic: TopicDoc | None, operations: Sequence[Operation], nonce: str

@@ -68,11 +68,12 @@ class TestManifest:
             (entry(2, ("t", 0, 10, 12, 2)), "entry 2 comes where 1 should"),
             (entry(1, ("t", 0, 12, 12, 0)), "has no such range"),
             (entry(1, ("t", 0, 10, 12, 3)), "has no such range"),
+            (entry(1, ("t", 0, 10, 12, 2, "b0")), "topic 't' was deleted and made anew"),
             (entry(1, ("t", 0, 10, 12, 2), version=2), "is of version 2; this program reads 1"),
         ],
     )
     def test_what_does_not_follow_is_refused_and_changes_nothing(self, bad, story):
-        manifest = Manifest([entry(0, ("t", 0, 0, 10, 10))])
+        manifest = Manifest([entry(0, ("t", 0, 0, 10, 10, "a0"))])
         before = manifest.report("")
         with pytest.raises(BadManifest, match=story):
             manifest.apply(bad)
@@ -248,6 +249,18 @@ class TestDirectory:
         assert set(readable(tmp_path / "a")) == {(0, 4), (0, 5)}
         first.staging.end(first.directory)
         second.staging.end(second.directory)
+
+    def test_a_topic_that_was_made_anew_is_told_and_not_taken_for_doubles(self, tmp_path):
+        run = Run(tmp_path / "a")
+        bring = run.batches.bring
+        assert bring("0", lambda at: stage(at, {0: Span(0, 4)}, frozenset()), {"t": "a0"})
+        for ids in ({"t": "a0"}, {"t": ""}, {}):  # the same, or nobody knows
+            assert not bring("1", lambda at: stage(at, {0: Span(0, 4)}, frozenset()), ids)
+        with pytest.raises(BadManifest, match="made anew since it was archived; take another"):
+            bring("2", lambda at: stage(at, {0: Span(0, 4)}, frozenset()), {"t": "b0"})
+        run.staging.end(run.directory)
+        with pytest.raises(BadManifest, match="made anew"):  # whoever opens it knows, too
+            ArchiveDirectory(tmp_path / "a").manifest.check_topics({"t": "b0"})
 
     def test_what_the_living_have_staged_stays(self, tmp_path):
         living, dead = Run(tmp_path / "a"), Run(tmp_path / "a")

@@ -1,14 +1,18 @@
-"""Waiting for streaming queries."""
+"""Waiting for streaming queries, and what Spark keeps of their batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOOK_S: Final = 0.2
+#: Which line of a batch's file in Spark's log of offsets has those of the first source.
+_OFFSET_LINE: Final = 2
 
 
 class QueryFailed(RuntimeError):  # noqa: N818 - named after what happened
@@ -39,6 +43,19 @@ def _has_ended(query: StreamingQuery) -> bool:
         return bool(query.awaitTermination(_LOOK_S))  # type: ignore[arg-type]  # takes fractions
     except StreamingQueryException as error:
         raise QueryFailed(told(error)) from error
+
+
+def kept_offset(checkpoint: Path, number: int) -> dict[str, Any]:
+    """What Spark keeps of a batch (`partage.spark.stream.offset`): by then it is written."""
+    lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
+    kept: dict[str, Any] = json.loads(lines[_OFFSET_LINE])
+    return kept
+
+
+def topic_ids(offset: Mapping[str, Any]) -> dict[str, str]:
+    """The ids of a batch's topics, in hex; "" where brokers have none (before Kafka 2.8)."""
+    found = {name: topic_id for name, (topic_id, _) in offset.get("topics", {}).items()}
+    return {name: each if int(each or "0", 16) else "" for name, each in found.items()}
 
 
 def told(error: Exception) -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from partage.pipelines.archive.claims import Place, brought, wanted
@@ -54,25 +55,33 @@ class Batches:
         self.rows = 0
         self.refused = 0
 
-    def bring(self, name: str, write: Callable[[Path], None]) -> Entry | None:
+    def bring(
+        self,
+        name: str,
+        write: Callable[[Path], None],
+        topic_ids: Mapping[str, str] = MappingProxyType({}),
+    ) -> Entry | None:
         """Have ``write`` stage a batch, and archive what of it is new; None if nothing is.
 
         However often it is called with the same records, by whomever, each is archived once. When
-        it returns, they are.
+        it returns, they are. ``topic_ids`` say which topics these are, by name, in hex.
 
         Raises:
-            BadManifest: as `ArchiveDirectory.refresh`.
+            BadManifest: as `ArchiveDirectory.refresh`; or a topic was made anew since it was
+                archived.
             OSError: the disk fails; nothing of the batch is archived, or all of it.
         """
         place = self._staging.batch(name)
         try:
             write(place)
-            return self._archived(list(measured(place)), place)
+            return self._archived(list(measured(place)), place, topic_ids)
         finally:
             if self._archive.is_settled:  # else they are archived, and still to be moved
                 shutil.rmtree(place, ignore_errors=True)
 
-    def _archived(self, staged: list[Staged], place: Path) -> Entry | None:
+    def _archived(
+        self, staged: list[Staged], place: Path, topic_ids: Mapping[str, str]
+    ) -> Entry | None:
         ranges = brought(
             ((file.topic, partition), part.span)
             for file in staged
@@ -80,8 +89,9 @@ class Batches:
         )
         while True:
             self._archive.refresh()
+            self._archive.manifest.check_topics(topic_ids)
             spans = wanted(self._archive.manifest, ranges)
-            entry = self._entry(staged, ranges, spans, place)
+            entry = self._entry(staged, ranges, spans, place, topic_ids)
             if not entry.taken:
                 self.refused += entry.refused
                 return None
@@ -97,6 +107,7 @@ class Batches:
         ranges: Mapping[Place, Span],
         spans: Mapping[Place, list[Span]],
         place: Path,
+        topic_ids: Mapping[str, str],
     ) -> Entry:
         """The entry that takes these spans; files that have more are written again without it."""
         rows = dict.fromkeys(((at, span) for at in sorted(spans) for span in spans[at]), 0)
@@ -111,7 +122,10 @@ class Batches:
                 rows[(file.topic, partition), span] += count
             if kept.rows:
                 files.append(self._placed(kept, place))
-        taken = [Taken(*at, span.first, span.end, count) for (at, span), count in rows.items()]
+        taken = [
+            Taken(*at, span.first, span.end, count, topic_ids.get(at[0], ""))
+            for (at, span), count in rows.items()
+        ]
         return Entry(
             number=self._archive.manifest.next_number,
             taken=taken,

@@ -9,7 +9,7 @@ and several queries share an archive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -21,13 +21,18 @@ VERSION: Final = 1
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """Offsets ``first`` up to ``end`` of a partition, of which ``rows`` have a record."""
+    """Offsets ``first`` up to ``end`` of a partition, of which ``rows`` have a record.
+
+    ``topic_id`` is the topic's in hex, "" where it is not known: offsets of a topic that was
+    deleted and made anew are other offsets.
+    """
 
     topic: str
     partition: int
     first: int
     end: int
     rows: int
+    topic_id: str = ""
 
     @property
     def span(self) -> Span:
@@ -87,6 +92,7 @@ class Manifest:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._spans: dict[tuple[str, int], Spans] = {}
         self._rows: dict[tuple[str, int], int] = {}
+        self._topic_ids: dict[str, str] = {}
         self._files = self._bytes = self._refused = 0
         self.next_number = 0
         for entry in entries:
@@ -96,8 +102,9 @@ class Manifest:
         """Add the next entry.
 
         Raises:
-            BadManifest: it is not the next one, or brings offsets that are there already, or it
-                was written by another version. Nothing of it is added.
+            BadManifest: it is not the next one, or brings offsets that are there already or of
+                another topic of that name, or it was written by another version. Nothing of it
+                is added.
         """
         if entry.version != VERSION:
             raise BadManifest(
@@ -105,7 +112,10 @@ class Manifest:
             )
         if entry.number != self.next_number:
             raise BadManifest(f"entry {entry.number} comes where {self.next_number} should")
+        topic_ids = {taken.topic: taken.topic_id for taken in entry.taken}
+        self.check_topics(topic_ids)
         self._check_fresh(entry)
+        self._topic_ids |= {name: each for name, each in topic_ids.items() if each}
         for taken in entry.taken:
             key = taken.topic, taken.partition
             self._spans.setdefault(key, Spans()).add(taken.span)
@@ -114,6 +124,20 @@ class Manifest:
         self._bytes += sum(file.bytes for file in entry.files)
         self._refused += entry.refused
         self.next_number += 1
+
+    def check_topics(self, topic_ids: Mapping[str, str]) -> None:
+        """Make sure that these topics, with their ids, are those that are archived.
+
+        Raises:
+            BadManifest: one was made anew since.
+        """
+        for name, topic_id in topic_ids.items():
+            known = self._topic_ids.get(name)
+            if known and topic_id and known != topic_id:
+                raise BadManifest(
+                    f"topic {name!r} was deleted and made anew since it was archived; take another "
+                    "--output for the new one"
+                )
 
     def fresh(self, topic: str, partition: int, span: Span) -> list[Span]:
         """The parts of a span that the archive does not have, in order."""

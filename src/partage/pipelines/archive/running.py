@@ -14,7 +14,7 @@ import msgspec
 from partage.pipelines.archive.batches import Batches
 from partage.pipelines.archive.directory import ArchiveDirectory, Staging
 from partage.pipelines.archive.manifest import ArchiveReport
-from partage.pipelines.queries import QueryFailed, ran_until
+from partage.pipelines.queries import QueryFailed, kept_offset, ran_until, topic_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,14 +61,17 @@ def archive(
         by = f"{socket.gethostname()}:{os.getpid()}"
         batches = Batches(directory, staging, by, lambda: time.time_ns() // 1_000_000)
 
+        checkpoint = staging.path / "checkpoint"
+
         def take(frame: DataFrame, number: int) -> None:
-            batches.bring(str(number), lambda place: _stage(frame, place))
+            ids = topic_ids(kept_offset(checkpoint, number))
+            batches.bring(str(number), lambda place: _stage(frame, place), ids)
 
         writer = _stream(spark, options).writeStream.foreachBatch(take)
         writer = writer.queryName(f"archive to {options.output.name}")
         # The group's offsets and the manifest say where to go on, whoever goes on: a checkpoint
         # that outlives the query is not needed.
-        writer = writer.option("checkpointLocation", str(staging.path / "checkpoint"))
+        writer = writer.option("checkpointLocation", str(checkpoint))
         if options.is_once:
             writer = writer.trigger(availableNow=True)
         else:

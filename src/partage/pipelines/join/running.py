@@ -6,7 +6,6 @@ reads, and go into an archive, whose manifest is what tells put out from pending
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -22,7 +21,7 @@ from partage.pipelines.archive.directory import ArchiveDirectory, Staging
 from partage.pipelines.archive.manifest import ArchiveReport
 from partage.pipelines.join.reading import complete, left_rows, matched, right_rows, times
 from partage.pipelines.join.windows import Terms, held, pending
-from partage.pipelines.queries import QueryFailed, ran_until
+from partage.pipelines.queries import QueryFailed, kept_offset, ran_until, topic_ids
 from partage.pipelines.sources import check_co_partitioned, partition_counts
 from partage.spark import group_options
 from partage.spark.kafka_options import PREFIX
@@ -31,8 +30,6 @@ from partage.spark.options import KNOWN, STREAMING_ONLY
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Which line of a batch's file in Spark's log of offsets has those of the first source.
-_OFFSET_LINE: Final = 2
 _NOT_OF_RANGES: Final = frozenset(
     name.lower()
     for name in (
@@ -85,9 +82,9 @@ def join(
         checkpoint = staging.path / "checkpoint"
 
         def take(frame: DataFrame, number: int) -> None:
-            joining.put_out(
-                held(_kept(checkpoint, number), options.left, options.right), str(number)
-            )
+            offset = kept_offset(checkpoint, number)
+            joining.topic_ids = topic_ids(offset)
+            joining.put_out(held(offset, options.left, options.right), str(number))
 
         writer = _stream(spark, options).writeStream.foreachBatch(take)
         writer = writer.queryName(f"join to {options.output.name}")
@@ -107,7 +104,7 @@ def join(
 
 
 class Joining:
-    """Puts out what is complete of partitions, and remembers nothing: the manifest does."""
+    """Puts out what is complete of partitions; what was, it leaves to the manifest to know."""
 
     def __init__(
         self,
@@ -120,6 +117,7 @@ class Joining:
         self._options = options
         self._directory = directory
         self._batches = batches
+        self.topic_ids: Mapping[str, str] = {}  # as of the last batch
         self._source = {"kafka.bootstrap.servers": options.servers} | range_options(options.source)
 
     def put_out(self, ends: Mapping[int, int], name: str, *, is_final: bool = False) -> None:
@@ -143,7 +141,8 @@ class Joining:
                 spans = complete(ours, spans, latest_ms, terms)
             if spans:
                 rows = matched(ours, theirs, spans, terms)
-                self._batches.bring(name, lambda place: _stage(rows, place))
+                ids = {left: self.topic_ids.get(left, "")}
+                self._batches.bring(name, lambda place: _stage(rows, place), ids)
 
     def put_out_rest(self) -> None:
         """All that is there now, of all partitions: who else does so brings nothing twice."""
@@ -156,13 +155,6 @@ class Joining:
         rows = reader.options(subscribe=self._options.left, columns="partition,offset").load()
         found = rows.groupBy("partition").agg(f.max("offset")).collect()
         return {row[0]: row[1] + 1 for row in found}
-
-
-def _kept(checkpoint: Path, number: int) -> dict[str, object]:
-    """What Spark keeps of a batch: by then it is written."""
-    lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
-    kept: dict[str, object] = json.loads(lines[_OFFSET_LINE])
-    return kept
 
 
 def _stream(spark: SparkSession, options: JoinOptions) -> DataFrame:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from partage.broker.cluster.address import BadState, StateAddress, parse_state
+from partage.broker.cluster.joining import SHARDS_MAX
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.model.settings import GroupSettings
 from partage.store.founding import found_cluster
@@ -34,8 +35,9 @@ from partage.store.zookeeper import (
     Why,
 )
 from store.test_shared_log import large_group
+from waiting import PATIENCE_S
 
-from .brokers import PATIENCE_S, ClusterBroker, brokers
+from .brokers import ClusterBroker, brokers
 from .ensemble import Ensemble, free_ports
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
@@ -147,6 +149,17 @@ def test_without_kazoo_it_says_what_to_install(tmp_path: Path) -> None:
     assert "pip install 'partage[zookeeper]'" in done.stderr
 
 
+def test_more_shards_than_one_transaction_can_make(tmp_path: Path) -> None:
+    """Nobody is asked: ZooKeeper would drop the connection at each try."""
+    broker = ClusterBroker(
+        1,
+        tmp_path / "b",
+        "zookeeper://127.0.0.1:1/p",
+        {"offsets.topic.num.partitions": f"{SHARDS_MAX + 1}"},
+    )
+    assert "offsets.topic.num.partitions is 1001, and" in broker.refused()
+
+
 @pytest.mark.interop
 def test_nobody_answers(tmp_path: Path) -> None:
     (port,) = free_ports(1)
@@ -219,6 +232,14 @@ def test_who_is_refused_at_the_door(zookeeper: Ensemble, tmp_path: Path) -> None
 
 
 # The session itself, on a real server.
+
+
+def test_as_many_shards_as_are_allowed_are_founded_at_once(zookeeper: Ensemble) -> None:
+    async def found(session: KazooSession) -> int:
+        root = "/tests/" + "x" * 100
+        return (await found_cluster(session, Tree(root), "c", SHARDS_MAX)).shards
+
+    assert in_session(zookeeper.servers_at, found) == SHARDS_MAX
 
 
 def test_what_the_servers_refuse(zookeeper: Ensemble) -> None:

@@ -24,11 +24,20 @@ from partage.store.zookeeper import StoreFault
 if TYPE_CHECKING:
     from partage.broker.cluster.cluster import Cluster
 
-__all__ = ["CannotJoin", "as_one_of_several", "changes_of", "enter_cluster", "join_cluster"]
+__all__ = [
+    "SHARDS_MAX",
+    "CannotJoin",
+    "as_one_of_several",
+    "changes_of",
+    "enter_cluster",
+    "join_cluster",
+]
 
 
 #: Of a group together: a ZooKeeper keeps all it has in memory.
 _GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
+#: A cluster is founded in one transaction, which has to fit into one packet of ZooKeeper's.
+SHARDS_MAX: Final = 1_000
 
 
 class CannotJoin(Exception):  # noqa: N818 - named after what is wrong
@@ -52,6 +61,11 @@ async def join_cluster(
     on_fatal: Callable[[BaseException], None],
 ) -> Cluster:
     """Find the cluster, or found it. Raises `CannotJoin` and `DamagedFile`."""
+    if settings.offsets_partitions > SHARDS_MAX:
+        raise CannotJoin(
+            f"offsets.topic.num.partitions is {settings.offsets_partitions}, and the groups of "
+            f"several brokers have at most {SHARDS_MAX} shards; correct --override"
+        )
     try:
         from partage.broker.cluster.cluster import Cluster
         from partage.broker.cluster.kazoo_session import Unreachable

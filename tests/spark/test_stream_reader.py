@@ -8,7 +8,9 @@ import pytest
 from partage.client import ClientError, RecordsGone, UnknownTopic
 from partage.client.errors import BrokersUnreachable
 from partage.client.group.errors import MemberFailed
+from partage.client.topics import TopicPartition
 from partage.spark.bounds import BadOption
+from partage.spark.stream.holding import Holding
 from partage.spark.stream.offset import BadCheckpoint
 from partage.spark.stream.topics import TopicGone
 from partage.sync import Consumer, Membership
@@ -29,6 +31,38 @@ def query(kafka, monkeypatch):
     yield make
     for one in made:
         one.stop()
+
+
+class Wanted(Holding):
+    """A partition, and others that wait for a batch to be over, which it is."""
+
+    def __init__(self, done, partition):
+        super().__init__()
+        self._done = done
+        self._tenures = {partition: 1}
+        self.told = []
+
+    async def begin(self):
+        pass
+
+    async def tenures(self):
+        return self._tenures
+
+    @property
+    def owned(self):
+        return self._tenures
+
+    @property
+    def to_give_up(self):
+        return tuple(self._done)
+
+    async def committed(self, partitions):
+        return {p: at for p, at in self._done.items() if p in partitions}
+
+    async def commit(self, offsets):
+        if offsets:
+            self.told.append(dict(offsets))
+        return True
 
 
 def grouped(topic, **options):
@@ -66,6 +100,23 @@ class TestGroups:
         assert one.all() == truth
         two = query(**grouped(topic))
         until(lambda: (two.plan(), sorted(map(len, described(kafka, topic).values())))[1] == [1, 1])
+
+    def test_a_query_that_begins_again_places_what_is_new_where_the_options_say(
+        self, query, kafka, monkeypatch
+    ):
+        """Its last batch is asked for first; between that and the next call others may wait."""
+        topic, _ = filled(kafka, 2, 10)
+        before = query(subscribe=topic, startingOffsets="earliest")
+        before.plan()
+        before.kept["ranges"][topic].pop("1")  # another member's then
+        before.stop()
+        holding = Wanted({TopicPartition(topic, 0): 5}, TopicPartition(topic, 1))
+        monkeypatch.setattr("partage.spark.stream.stream.Everything", lambda look: holding)
+        monkeypatch.setattr("partage.spark.stream.stream._TENDED_EVERY_S", 0.01)
+        again = query(checkpoint=before.checkpoint, subscribe=topic, startingOffsets="latest")
+        again.read()
+        until(lambda: holding.told)
+        assert holding.told[0] == {TopicPartition(topic, 1): 5}
 
     def test_who_leaves_is_not_waited_for(self, query, kafka):
         topic, truth = filled(kafka, 2, 10)

@@ -19,7 +19,15 @@ from partage.client.topics import TopicPartition
 from partage.spark.options import ReadOptions
 from partage.spark.planning import OffsetRange, split
 from partage.spark.stream.holding import Everything, Holding, Share, Tenures
-from partage.spark.stream.offset import StreamOffset, Whose, check_whose, nested, read, written
+from partage.spark.stream.offset import (
+    BadCheckpoint,
+    StreamOffset,
+    Whose,
+    check_whose,
+    nested,
+    read,
+    written,
+)
 from partage.spark.stream.planner import Planner
 from partage.spark.stream.sharing import Pace
 from partage.spark.stream.topics import Topics
@@ -204,8 +212,14 @@ class Stream:
                 await self._see_whether_done(holding)
                 async with self._boundary:
                     if self._idle_at is not None:
-                        await self._at_boundary(holding, self._idle_at)
-            except ClientError as error:  # if it stays so the next trigger will raise it
+                        # A query that begins again may come here before Spark asks for more.
+                        start = await self._topics.start(self._idle_at)
+                        await self._at_boundary(holding, start)
+            except (
+                ClientError,
+                BadCheckpoint,
+            ) as error:
+                # If it stays so the next trigger will raise it.
                 log.info("between two triggers: %s", error)
 
     async def _see_whether_done(self, holding: Holding) -> None:

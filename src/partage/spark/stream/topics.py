@@ -191,7 +191,8 @@ class Topics:
         Where ``startingOffsets`` says; with those that the query has not known from its start, as
         new topics and partitions, at their first record.
         """
-        known = self._known or {}
+        assert self._known is not None, "`start` comes first"
+        known = self._known
         left = [p for p in partitions if not self._is_gone(p.topic)]
         old = [p for p in left if p.partition < known.get(p.topic, 0) and p.topic not in self._anew]
         new = [p for p in left if p not in set(old)]

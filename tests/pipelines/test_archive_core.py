@@ -27,6 +27,8 @@ from partage.pipelines.archive.manifest import (
     Placed,
     Taken,
 )
+from partage.pipelines.join.running import JoinOptions
+from partage.pipelines.join.windows import Terms
 from partage.pipelines.spans import Span
 
 DAY_0 = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
@@ -261,6 +263,34 @@ class TestDirectory:
         run.staging.end(run.directory)
         with pytest.raises(BadManifest, match="made anew"):  # whoever opens it knows, too
             ArchiveDirectory(tmp_path / "a").manifest.check_topics({"t": "b0"})
+
+    def test_rows_of_two_kinds_do_not_come_together(self, tmp_path):
+        def options(**changed):
+            given = {"servers": "", "left": "t", "right": "u", "group": "g", "output": tmp_path}
+            return JoinOptions(**given | {"terms": Terms(within_ms=1, late_ms=2)} | changed)
+
+        run = Run(tmp_path / "a")
+        late = ArchiveDirectory(tmp_path / "a", options().kind)  # nothing is in it yet
+        assert run.batches.bring("0", lambda at: stage(at, {0: Span(0, 4)}, frozenset()))
+        with pytest.raises(NotAnArchive, match="by another pipeline or on other terms"):
+            late.refresh()
+        with pytest.raises(NotAnArchive, match="take another --output"):
+            ArchiveDirectory(tmp_path / "a", options().kind)
+        run.staging.end(run.directory)
+        assert ArchiveDirectory(tmp_path / "a", kind=None).manifest.next_number == 1
+
+        joined = ArchiveDirectory(tmp_path / "j", options().kind)
+        staging = Staging(joined.path)
+        bring = Batches(joined, staging, "test", lambda: 7).bring
+        assert bring("0", lambda at: stage(at, {0: Span(0, 4)}, frozenset()))
+        staging.end(joined)
+        ArchiveDirectory(tmp_path / "j", options(group="h", is_once=True).kind)
+        others = [{"right": "v"}, {"terms": Terms(0, 2)}, {"terms": Terms(1, 3)}]
+        for changed in others:
+            with pytest.raises(NotAnArchive, match="join of t and u within 1 ms, late 2 ms; this"):
+                ArchiveDirectory(tmp_path / "j", options(**changed).kind)
+        with pytest.raises(NotAnArchive, match="this is archive"):
+            ArchiveDirectory(tmp_path / "j")
 
     def test_what_the_living_have_staged_stays(self, tmp_path):
         living, dead = Run(tmp_path / "a"), Run(tmp_path / "a")

@@ -79,7 +79,7 @@ def archive(
         raise misused("archive wants either --topic or --report")
     try:
         if report:
-            found = ArchiveDirectory(output, create=False).manifest.report(str(output))
+            found = ArchiveDirectory(output, kind=None, create=False).manifest.report(str(output))
         else:
             options = ArchiveOptions(
                 servers=bootstrap_server,

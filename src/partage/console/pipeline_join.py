@@ -104,7 +104,7 @@ def _run(options: JoinOptions, master: str, settings: dict[str, str]) -> Archive
     # What is wrong is said before Spark starts.
     topics = (options.left, options.right)
     check_co_partitioned(partition_counts(options.servers, topics, options.source))
-    ArchiveDirectory(options.output)
+    ArchiveDirectory(options.output, options.kind)
     note(f"starting Spark; joining {options.left} and {options.right} as group {options.group}")
     with (
         StopRequest() as stop,

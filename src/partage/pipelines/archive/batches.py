@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from partage.pipelines.archive.claims import Place, brought, wanted
 from partage.pipelines.archive.directory import ArchiveDirectory, Staging
-from partage.pipelines.archive.manifest import Entry, Placed, Taken
+from partage.pipelines.archive.manifest import ARCHIVE, Entry, Placed, Taken
 from partage.pipelines.spans import Span
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class Batches:
         it returns, they are. ``topic_ids`` say which topics these are, by name, in hex.
 
         Raises:
-            BadManifest: as `ArchiveDirectory.refresh`; or a topic was made anew since it was
-                archived.
+            NotAnArchive, BadManifest: as `ArchiveDirectory.refresh`; or a topic was made anew
+                since it was archived.
             OSError: the disk fails; nothing of the batch is archived, or all of it.
         """
         place = self._staging.batch(name)
@@ -133,6 +133,7 @@ class Batches:
             refused=sum(file.rows for file in staged) - sum(rows.values()),
             at_ms=self._now_ms(),
             by=self._by,
+            kind=self._archive.kind or ARCHIVE,
         )
 
     def _placed(self, file: Staged, place: Path) -> Placed:

@@ -26,7 +26,7 @@ from typing import IO, Final
 
 import msgspec
 
-from partage.pipelines.archive.manifest import BadManifest, Entry, Manifest, Placed
+from partage.pipelines.archive.manifest import ARCHIVE, BadManifest, Entry, Manifest, Placed
 
 _MANIFEST: Final = "_manifest"
 _STAGING: Final = "_staging"
@@ -64,15 +64,17 @@ class Staging:
 
 
 class ArchiveDirectory:
-    """The entries of an archive, read and written.
+    """The entries of an archive, read and written; of one ``kind``, of any where that is None.
 
     Raises:
-        NotAnArchive: the directory has other things in it, or cannot be made.
+        NotAnArchive: the directory has other things in it, or entries of another kind, or cannot
+            be made.
         BadManifest: its entries cannot be read, or contradict one another.
     """
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
+    def __init__(self, path: Path, kind: str | None = ARCHIVE, *, create: bool = True) -> None:
         self.path = path
+        self.kind = kind
         self.manifest = Manifest()
         self._unsettled: list[Entry] = []
         self._is_behind = False  # an entry was made, perhaps, that has not been read yet
@@ -95,7 +97,11 @@ class ArchiveDirectory:
         return not self._unsettled and not self._is_behind
 
     def refresh(self) -> None:
-        """Read the entries made since, by whomever, and end their moves if nobody did."""
+        """Read the entries made since, by whomever, and end their moves if nobody did.
+
+        Raises:
+            NotAnArchive, BadManifest: as the directory itself.
+        """
         while True:
             self._settle()
             name = self._name(self.manifest.next_number)
@@ -108,6 +114,11 @@ class ArchiveDirectory:
                 entry = msgspec.json.decode(content, type=Entry)
             except msgspec.MsgspecError as error:
                 raise BadManifest(f"{name} cannot be read: {error}") from None
+            if self.kind is not None and entry.kind != self.kind:
+                raise NotAnArchive(
+                    f"{self.path} was made by another pipeline or on other terms ({entry.kind}; "
+                    f"this is {self.kind}); take another --output"
+                )
             try:
                 self.manifest.apply(entry)
             except BadManifest as error:

@@ -18,6 +18,8 @@ from partage.pipelines.spans import Overlap, Span, Spans
 
 #: What this program writes, and the only one that it reads.
 VERSION: Final = 1
+#: The kind of entries whose rows are records as they were read.
+ARCHIVE: Final = "archive"
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -50,7 +52,10 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What one batch brought. ``refused`` counts its rows that were in the archive already."""
+    """What one batch brought. ``refused`` counts its rows that were in the archive already.
+
+    ``kind`` says what made it, on which terms: rows of two kinds do not belong together.
+    """
 
     number: int
     taken: list[Taken]
@@ -58,6 +63,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     refused: int = 0
     at_ms: int
     by: str
+    kind: str = ARCHIVE
     version: int = VERSION
 
 

@@ -53,6 +53,12 @@ class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_once: bool = False
     source: Mapping[str, str] = {}
 
+    @property
+    def kind(self) -> str:
+        """What tells the rows of this join from those of another, or of an archive."""
+        within_ms, late_ms = self.terms.within_ms, self.terms.late_ms
+        return f"join of {self.left} and {self.right} within {within_ms} ms, late {late_ms} ms"
+
 
 def join(
     spark: SparkSession,
@@ -72,7 +78,7 @@ def join(
     """
     topics = (options.left, options.right)
     check_co_partitioned(partition_counts(options.servers, topics, options.source))
-    directory = ArchiveDirectory(options.output)
+    directory = ArchiveDirectory(options.output, options.kind)
     directory.clear()
     staging = Staging(options.output)
     try:

@@ -102,6 +102,7 @@ class Member:
         self._timer: asyncio.TimerHandle | None = None
         self._beat_frame = b""
         self._beat_at = 0.0
+        self._is_asking = False
         caller.lost = lambda _: group.failed(ConnectionResetError("a member lost its connection"))
 
     def join(self) -> None:
@@ -116,9 +117,11 @@ class Member:
             protocols=_PROTOCOLS,
         )
         self.caller.answered = self._joined
+        self._is_asking = True
         self.caller.ask(encoded(JOIN_GROUP, JOIN_VERSION, request))
 
     def _joined(self, _: Caller, frame: bytes) -> None:
+        self._is_asking = False
         response = decoded(JOIN_GROUP, JOIN_VERSION, frame)
         match response.error_code:
             case ErrorCode.NONE:
@@ -147,9 +150,11 @@ class Member:
             ],
         )
         self.caller.answered = self._synced
+        self._is_asking = True
         self.caller.ask(encoded(SYNC_GROUP, SYNC_VERSION, request))
 
     def _synced(self, _: Caller, frame: bytes) -> None:
+        self._is_asking = False
         error = decoded(SYNC_GROUP, SYNC_VERSION, frame).error_code
         if error == ErrorCode.NONE:
             self._beat_frame = self.beat_frame()
@@ -195,9 +200,11 @@ class Member:
     def _beat(self) -> None:
         self._timer = None
         self._beat_at = time.perf_counter()
+        self._is_asking = True
         self.caller.ask(self._beat_frame)
 
     def _beaten(self, _: Caller, frame: bytes) -> None:
+        self._is_asking = False
         (error,) = _BEAT_ERROR.unpack_from(frame, _BEAT_ERROR_AT)
         if self.beats_s is not None:
             self.beats_s.append(time.perf_counter() - self._beat_at)
@@ -217,6 +224,9 @@ class Member:
         left = self._loop.create_future()
 
         def answered(caller: Caller, _: bytes) -> None:
+            if self._is_asking:  # what was asked before is answered before
+                self._is_asking = False
+                return
             caller.close()
             left.set_result(None)
 

@@ -28,6 +28,10 @@ _PATIENCE_S: Final = 20.0
 _NO_SUCH_TOPIC: Final = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
 
 
+def _not_for_clients(name: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+
+
 class Agreement(Protocol):
     """What changes need of the broker's place in the cluster."""
 
@@ -52,6 +56,8 @@ class SharedChanges:
         self, name: str, partition_count: int, configs: Mapping[str, str], brokers: Sequence[int]
     ) -> HostedTopic | Refusal:
         """Create a topic, its partitions spread over the brokers that are up."""
+        if self._hosted.is_internal(name):
+            return _not_for_clients(name)
         refusal = self._hosted.check_create(name, partition_count, configs)
         if refusal is not None:
             return refusal
@@ -73,8 +79,6 @@ class SharedChanges:
 
     async def create_missing(self, name: str) -> HostedTopic | Refusal:
         """Create a topic that a client spoke of, with the broker's default of partitions."""
-        if self._hosted.is_internal(name):
-            return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
         count = self._hosted.settings.partitions_default
         created = await self.create(name, count, {}, [])
         if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -84,6 +88,8 @@ class SharedChanges:
 
     async def delete(self, name: str) -> HostedTopic | Refusal:
         """Delete a topic everywhere."""
+        if self._hosted.is_internal(name):
+            return _not_for_clients(name)
         hosted = self._hosted.topic(name)
         if hosted is None:
             return _NO_SUCH_TOPIC

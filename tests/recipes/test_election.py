@@ -116,6 +116,51 @@ def test_a_rolling_restart_elects_once_for_the_active_one_and_never_for_others(s
     assert not work.overlaps
 
 
+def test_resigning_that_nobody_waits_for_any_more_ends_the_term_all_the_same(servers):
+    may_stop = asyncio.Event()
+
+    async def reluctant(term):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await may_stop.wait()
+
+    async def main():
+        async with election(servers, "a", reluctant) as one:
+            first = await one.elected()
+            async with election(servers, "b") as two:
+                await two.known()
+                resigning = asyncio.create_task(one.resign())
+                await first.ended()
+                resigning.cancel()
+                await asyncio.wait({resigning})
+                assert resigning.cancelled()
+                may_stop.set()
+                assert (await two.elected()).token > first.token
+
+    run(main())
+
+
+def test_resigning_from_a_task_of_the_work_ends_the_term(servers):
+    async def main():
+        are_two = asyncio.Event()
+
+        async def resigns(term):
+            await are_two.wait()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(one.resign())
+                tasks.create_task(asyncio.Event().wait())
+
+        async with election(servers, "a", resigns) as one:
+            first = await one.elected()
+            async with election(servers, "b") as two:
+                await two.known()
+                are_two.set()
+                assert (await two.elected()).token > first.token
+
+    run(main())
+
+
 def test_one_alone_whose_member_id_is_stale_is_elected_again(servers):
     """A schema registry stays without a leader then, though it is alone."""
     work = Work()

@@ -42,6 +42,7 @@ class Term:
         self._ended = asyncio.Event()
         self.task: asyncio.Task[Any] | None = None
         self.watch: asyncio.Task[None] | None = None
+        self.ending: asyncio.Task[None] | None = None  # goes on though nobody waits for it
 
     @property
     def is_on(self) -> bool:
@@ -270,13 +271,19 @@ class LeaderElection:
         """End a term; afterwards nothing is done in its name any more."""
         if term is None:
             return
-        term.end()
-        self._tell()
+        if term.ending is None:
+            term.end()
+            self._tell()
+            term.ending = asyncio.create_task(self._wind_up(term))
+        await asyncio.shield(term.ending)
+
+    async def _wind_up(self, term: Term) -> None:
+        """Stop what is done in a term's name; then somebody else may have the next one."""
         await stopped(term.watch)
         await stopped(term.task)
         if self._term is term:
             self._term = None
-            self._update(rejoins=False)
+            self._update(rejoins=not self._stands)
 
     def _update(self, *, rejoins: bool = True) -> None:
         """Have the others learn how things are; not when this process is leaving anyway."""

@@ -28,8 +28,8 @@ def fatal(error: BaseException) -> None:
     raise error
 
 
-def made(topic_id: str) -> Callable[[Mapping[str, TopicDoc]], TopicDoc]:
-    return lambda topics: TopicDoc(id=topic_id, brokers=(1,))
+def made(topic_id: str, *brokers: int) -> Callable[[Mapping[str, TopicDoc]], TopicDoc]:
+    return lambda topics: TopicDoc(id=topic_id, brokers=brokers or (1,))
 
 
 class BusyDisk(MemoryDisk):

@@ -10,7 +10,7 @@ from partage.model.errors import ErrorCode
 from partage.store.shared_topics import SharedTopics
 from store.zoo import Player, play
 
-from .test_following import Follower
+from .test_following import Follower, made
 
 
 class Agreeing(Follower):
@@ -48,5 +48,22 @@ def test_internal_topics_are_nobodys_to_create_or_delete(name: str) -> None:
             assert isinstance(outcome, Refusal)
             assert outcome.code is ErrorCode.INVALID_TOPIC_EXCEPTION
         assert one.placed() == {}
+
+    play(scenario())
+
+
+def test_a_topic_never_grows_beyond_what_was_asked_for() -> None:
+    """Another broker has added a partition, of which this one has not read yet."""
+
+    async def scenario() -> None:
+        one = await Agreeing().come()
+        await one.changes.create("x", 2, {}, [])
+        await one.other.topics.refresh()
+        topic_id = one.topics.topics["x"].id
+        await one.other.topics.put("x", made(topic_id, 1, 1, 2), "n")
+        grown = await one.changes.add_partitions("x", 4, [1, 2])
+        assert isinstance(grown, Refusal)
+        assert grown.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert one.placed() == {"x": (1, 1, 2)}
 
     play(scenario())

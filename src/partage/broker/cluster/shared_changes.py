@@ -124,6 +124,12 @@ class SharedChanges:
                     f"topic {name} has {len(topic.brokers)} partitions: cannot make them "
                     f"{partition_count}",
                 )
+            if brokers and len(brokers) != added:  # somebody else was quicker
+                return Refusal(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"topic {name} would have {added} partitions more, and {len(brokers)} are "
+                    "assigned to brokers",
+                )
             counts = self._agreement.shared_topics().partition_counts()
             placed = tuple(brokers) or place_partitions(added, up, counts)
             return msgspec.structs.replace(topic, brokers=topic.brokers + placed)

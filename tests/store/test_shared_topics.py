@@ -8,7 +8,7 @@ import pytest
 
 from partage.store.memory import MemoryZooKeeper, lost
 from partage.store.tree import TopicDoc
-from partage.store.zookeeper import Operation
+from partage.store.zookeeper import InDoubt, Operation
 
 from .zoo import TREE, Player, nothing, play
 
@@ -149,6 +149,45 @@ def test_changes_in_doubt(when: str, count: int) -> None:
         await two.topics.refresh(nothing)
         assert two.topics.topics == {}
         assert two.topics.version == one.topics.version
+
+    play(scenario())
+
+
+def test_a_change_in_doubt_that_another_followed_is_still_ours() -> None:
+    """The answer is lost, and before it is asked again another broker has changed something."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        await two.topics.refresh(nothing)
+        number = 0
+
+        async def overtaken(what: Sequence[Operation] | str) -> None:
+            nonlocal number
+            if not isinstance(what, str):
+                number += 1
+                one.session.after = nobody
+                await two.topics.put(f"other{number}", made("ff", 2), f"two's {number}")
+                raise InDoubt("the connection was lost")
+
+        nobody = one.session.after
+        decided = 0
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | None:
+            nonlocal decided
+            decided += 1
+            return None if "t" in topics else TopicDoc(id="aa", brokers=(1,))
+
+        one.session.after = overtaken
+        assert await one.topics.put("t", decide, "n1")
+        assert decided == 1
+        one.session.after = overtaken
+        assert await one.topics.put("t", made("aa", 1, 2), "n2")
+        one.session.after = overtaken
+        assert await one.topics.delete("t", "n3")
+        assert number == 3
+        await one.topics.refresh(nothing)
+        assert sorted(one.topics.topics) == ["other1", "other2", "other3"]
 
     play(scenario())
 

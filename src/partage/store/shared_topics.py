@@ -46,7 +46,7 @@ class SharedTopics:
     def __init__(self, session: Session, tree: Tree, broker_id: int) -> None:
         self.topics: dict[str, TopicDoc] = {}
         self.version = -1
-        self._recent: tuple[str, ...] = ()
+        self._recent = TopicsDoc()
         self._session = session
         self._tree = tree
         self._broker_id = broker_id
@@ -64,10 +64,10 @@ class SharedTopics:
             raise ForeignData(f"{tree.topics} is missing in ZooKeeper")
         if node.version <= self.version:
             return
-        recent = decode(tree.topics, node.data, TopicsDoc).recent
+        doc = decode(tree.topics, node.data, TopicsDoc)
         missed = node.version - self.version
-        if self.version >= 0 and missed <= len(recent):
-            names = sorted(set(recent[-missed:]))
+        if self.version >= 0 and missed <= len(doc.recent):
+            names = sorted(set(doc.recent[-missed:]))
         else:
             names = sorted({*self.topics, *await session.children(tree.topics)})
         paths = [tree.topic(name) for name in names]
@@ -79,7 +79,7 @@ class SharedTopics:
                 self.topics.pop(name, None)
             else:
                 self.topics[name] = decode(path, found.data, TopicDoc)
-        self.version, self._recent = node.version, recent
+        self.version, self._recent = node.version, doc
 
     async def catch_up(self, changed: Changed) -> None:
         """`refresh`, again until it succeeds. Raises `ForeignData` and `SessionOver`."""
@@ -139,14 +139,16 @@ class SharedTopics:
     ) -> bool:
         """Try a change on top of the version that is known; if that is old, read the newer."""
         path, version = self._tree.topics, self.version
-        recent = (*self._recent, name)[-_RECENT_MAX:]
-        content = encode(TopicsDoc(recent=recent, nonce=nonce))
+        recent = TopicsDoc(
+            recent=(*self._recent.recent, name)[-_RECENT_MAX:],
+            nonces=(*self._recent.nonces, nonce)[-_RECENT_MAX:],
+        )
 
         async def has_happened() -> bool:
-            node = await self._session.read(path)
-            return node is not None and node.data == content
+            node = await self._session.read(path)  # others may have come after it
+            return node is not None and nonce in decode(path, node.data, TopicsDoc).nonces
 
-        touch = SetData(path, content, version)
+        touch = SetData(path, encode(recent), version)
         try:
             await settle(self._session, [touch, *operations], has_happened)
         except Refused as refused:

@@ -84,10 +84,12 @@ class TopicDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicsDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """The names that the last changes were about, the last one last; and what is unique to it."""
+    """The names that the last changes were about, the last one last; ``nonces`` has, of each, what
+    is unique to it.
+    """
 
     recent: tuple[str, ...] = ()
-    nonce: str = ""
+    nonces: tuple[str, ...] = ()
 
 
 class TombstoneDoc(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -168,6 +169,30 @@ def test_up_to_the_end_and_then_it_is_searched(servers, tmp_path):
     assert sorted((hit.partition, hit.offset) for hit in hits) == [(n, 7) for n in range(6)]
     assert all(is_whole(tmp_path / "a", n, 40) for n in range(PARTITIONS))
     assert committed(servers) == [40] * PARTITIONS
+
+
+def test_who_is_stopped_before_it_runs_does_not_run(servers, tmp_path):
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+        indexer.stop()
+        indexer.run()
+
+
+def test_a_run_that_is_cancelled_before_its_thread_begins_ends(servers, tmp_path):
+    async def main():
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        async with RedundantIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+            is_free = threading.Event()
+            other = asyncio.ensure_future(asyncio.to_thread(is_free.wait))
+            await asyncio.sleep(0)  # the only thread has something else to do
+            running = asyncio.create_task(indexer.run())
+            await asyncio.sleep(0)
+            asyncio.get_running_loop().call_later(0.05, is_free.set)
+            running.cancel()
+            await asyncio.wait({running})
+            assert running.cancelled()
+            await other
+
+    run(main())
 
 
 def test_it_goes_on_where_the_index_is_whatever_the_group_says(servers, tmp_path):

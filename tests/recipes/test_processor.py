@@ -237,6 +237,23 @@ def test_a_run_that_was_cut_short_is_not_followed_by_another(servers, face):
     assert read == list(range(10))
 
 
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
+def test_who_is_stopped_before_it_runs_does_not_run(servers, face):
+    arguments = {"joined": JOINED, **QUICK}
+
+    async def awaited():
+        async with Processor(servers, "stopped", Noted, **arguments) as processor:
+            processor.stop()
+            await processor.run()
+
+    if face == "asyncio":
+        run(awaited())
+    else:
+        with BlockingProcessor(servers, "stopped", Noted, **arguments) as processor:
+            processor.stop()
+            processor.run()
+
+
 def test_topics_with_different_numbers_of_partitions(worker_of, servers):
     fresh_topic(servers, "returns", NUMBERS + 1)
     error = worker_of("one", joined=["orders", "returns"]).ended()

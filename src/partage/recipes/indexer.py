@@ -70,7 +70,7 @@ class RedundantIndexer:
         return self._indexer.progress
 
     def stop(self) -> None:
-        """Have `run` return when what it has in hand is indexed."""
+        """Have `run` return when what it has in hand is indexed; the next one if nothing runs."""
         self._indexer.stop()
 
     async def run(self, *, to_end: bool = False) -> None:
@@ -86,8 +86,9 @@ class RedundantIndexer:
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
-            self._indexer.stop()
-            await asyncio.wait({running})
+            if not running.done():
+                self._indexer.stop()
+                await asyncio.wait({running})
             raise
 
     async def close(self) -> None:

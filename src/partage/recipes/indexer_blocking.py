@@ -123,7 +123,10 @@ class RedundantIndexer:
         return self._progress
 
     def stop(self) -> None:
-        """Have `run` return when what it has in hand is indexed; may be called from anywhere."""
+        """Have `run` return when what it has in hand is indexed; may be called from anywhere.
+
+        Called while nothing runs, it has the next `run` return at once.
+        """
         self._stops = True
 
     # Running.
@@ -143,8 +146,16 @@ class RedundantIndexer:
             SearchIndexError: an index could not be written.
             ClientError: as `partage.Consumer.poll`.
         """
-        self._stops = False
-        ends = self._ends() if to_end else None
+        try:
+            self._run(self._ends() if to_end else None, on_progress)
+        finally:
+            self._stops = False
+
+    def _run(
+        self,
+        ends: Mapping[TopicPartition, int] | None,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
         self._note(behind=None)
         while not self._stops:
             records = self._poll()

@@ -56,7 +56,10 @@ class Processing:
         return self._tasks.ids
 
     def stop(self) -> None:
-        """Have `run` return when what it has in hand is done; may be called from anywhere."""
+        """Have `run` return when what it has in hand is done; may be called from anywhere.
+
+        Called while nothing runs, it has the next `run` return at once.
+        """
         self._stops = True
 
     def _options(self, group_id: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +80,6 @@ class Processing:
     def _running(self) -> Iterator[None]:
         """Around `run`: what one that is cut short has in hand, no later one would be given."""
         self._check_run()
-        self._stops = False
         try:
             yield
         except Exception:
@@ -85,6 +87,8 @@ class Processing:
         except BaseException:  # cancelled, or Ctrl-C
             self._refusal = "a run was cut short"
             raise
+        finally:
+            self._stops = False
 
     def _check_run(self) -> None:
         failed = [str(slot.id) for slot in self._tasks.slots if slot.has_failed]

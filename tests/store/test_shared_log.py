@@ -129,6 +129,26 @@ def test_entries_of_many_shards_share_a_transaction() -> None:
     play(scenario())
 
 
+def test_a_lost_answer_costs_one_transaction_however_many_entries_it_had() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        log = await one.take()
+        asked: list[int] = []
+        losing = lost(1)
+
+        async def noted(what: Sequence[Operation] | str) -> None:
+            if not isinstance(what, str):
+                asked.append(len(what))
+
+        one.session.before, one.session.after = noted, losing
+        assert await one.store(log, *[committed(n) for n in range(50)]) == [None] * 50
+        assert asked == [51, 51]
+        assert await offsets(one) == {0: 49}
+
+    play(scenario())
+
+
 def test_every_transaction_fits_into_a_packet() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

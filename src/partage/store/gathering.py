@@ -121,9 +121,11 @@ class Gatherer:
             return [one for one in gathered if one.log is not log]
         culprit = gathered[refused.position - len(logs)]
         if refused.why is Why.EXISTS and culprit.is_in_doubt:
-            # The fence was checked before it: what is there is what an earlier try has written.
-            self._done(culprit)
-            return [one for one in gathered if one is not culprit]
+            # The fence was checked before it: what is there is what an earlier try has written,
+            # and all else with it.
+            for one in gathered:
+                self._done(one)
+            return []
         self._fail(culprit.log, _reason(refused, at_fence=False), also=gathered)
         return [one for one in gathered if one.log is not culprit.log]
 

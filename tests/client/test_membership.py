@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
+import threading
 
 import pytest
 
 from partage import Membership
 from partage.client.group.errors import AssignmentFailed, MemberFailed
 from partage.client.group.lease import Leased
+from partage.client.loop_thread import CalledFromLoop
 from partage.client.membership import MembershipListener, NotAMember
 from partage.member.events import (
     Adopted,
@@ -315,6 +318,48 @@ def test_without_asyncio(servers):
         one.standing()
     with pytest.raises(NotAMember):
         one.update(3)
+
+
+@pytest.mark.timeout(60)
+def test_a_listener_cannot_close_the_membership_that_calls_it(servers):
+    """It would wait for itself; and the membership goes on."""
+    from partage.sync import Membership as BlockingMembership
+
+    refused = []
+
+    class Closing(MembershipListener):
+        def on_assigned(self, standing):
+            try:
+                made.wait(30)
+                members[0].close()
+            except CalledFromLoop as error:
+                refused.append(error)
+
+    made, members = threading.Event(), []
+    members.append(BlockingMembership(servers, "crew", "crew", 1, listener=Closing(), **QUICK))
+    with members[0] as one:
+        made.set()
+        first = one.standing()
+        one.rejoin("for a test")
+        one.standing(after=first.generation)
+    assert refused
+    assert not one._thread._thread.is_alive()
+
+
+@pytest.mark.timeout(60)
+def test_an_interrupt_while_it_leaves_ends_its_thread_all_the_same(servers):
+    from partage.sync import Membership as BlockingMembership
+
+    class Interrupting(MembershipListener):
+        async def on_leaving(self, standing):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            await asyncio.Event().wait()  # never
+
+    one = BlockingMembership(servers, "crew", "crew", 1, listener=Interrupting(), **QUICK)
+    one.standing()
+    with pytest.raises(KeyboardInterrupt):
+        one.close()
+    assert not one._thread._thread.is_alive()
 
 
 class TestLease:

@@ -63,15 +63,22 @@ class LoopThread:
             CalledFromLoop: in the loop's own thread, as in a callback.
             RuntimeError: the thread was stopped.
         """
-        if threading.current_thread() is self._thread:
+        try:
+            self.check_caller()
+        except CalledFromLoop:
             work.close()
-            raise CalledFromLoop
+            raise
         future = self.submit(work)
         try:
             return future.result()
         except BaseException:  # such as Ctrl-C here: what nobody waits for is not done
             future.cancel()
             raise
+
+    def check_caller(self) -> None:
+        """Raises CalledFromLoop in the loop's own thread."""
+        if threading.current_thread() is self._thread:
+            raise CalledFromLoop
 
     def pulled(self, source: AsyncIterator[T]) -> Generator[T]:
         """The items of ``source``, the next one being fetched while the last one is used."""

@@ -76,11 +76,18 @@ class Membership:
         self._on_loop(lambda: self._member.rejoin(reason))
 
     def close(self, timeout_ms: float = 30_000) -> None:
-        """Leave, once the listener is through, and end the thread; again does nothing."""
+        """Leave, once the listener is through, and end the thread; again does nothing.
+
+        Raises:
+            CalledFromLoop: from a listener, which it would wait for.
+        """
+        self._thread.check_caller()
         if not self._is_closed:
             self._is_closed = True
-            self._thread.call(self._member.close(timeout_ms))
-            self._thread.stop()
+            try:
+                self._thread.call(self._member.close(timeout_ms))
+            finally:  # also when Ctrl-C has cut the leaving short
+                self._thread.stop()
 
     def _on_loop(self, work: Callable[[], None]) -> None:
         self._check()

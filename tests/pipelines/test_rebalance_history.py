@@ -274,6 +274,17 @@ def test_what_stands_still_at_the_end_has_no_end() -> None:
     assert told.rebalances[-1].took_ms is None
 
 
+def test_a_member_that_is_fenced_in_a_rebalance_has_left() -> None:
+    told = history(FIRST + '10.0 joined b\n10.0 rebalance "member joined" b')
+    told.take(
+        GroupEvent(
+            version=1, event="fenced", at_ms=11_000, group_id="g", generation=1, member_id="a"
+        )
+    )
+    assert (told.rebalances[-1].left, told.rebalances[-1].expired) == (1, 0)
+    assert (told.members[0].gone_at, told.members[0].gone_by) == (11_000, "fenced")
+
+
 def test_a_static_member_that_comes_back_is_the_same() -> None:
     script = """
     0.0   joined static_a

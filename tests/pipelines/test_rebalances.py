@@ -31,7 +31,7 @@ from partage.pipelines.rebalances.results import (
     check_output,
 )
 from partage.pipelines.rebalances.running import RebalancesOptions, rebalances
-from partage.pipelines.rebalances.tables import SCHEMAS, TABLES, Analysis, table_of
+from partage.pipelines.rebalances.tables import SCHEMAS, TABLES, Analysis, nested, table_of
 from partage.store.group_events import dropped_event, encode_event
 from partage.testing import BrokerProcess, ThreadedBroker
 
@@ -49,7 +49,8 @@ def records() -> list[tuple[str, bytes]]:
     mixed = [each for pair in zip(eager, cooperative, strict=False) for each in pair]
     mixed += cooperative[len(eager) :]
     lag = [("coop", encode_event(each)) for each in events("14.0 lag 0:5 1:2", "coop")]
-    return [*mixed, *lag, ("", encode_event(dropped_event(1, 3))), ("eager", b"{}")]
+    no_events = [("eager", b"{}"), ("stray", b"?"), ("astray", b""), ("", b"{}"), ("", b"[]")]
+    return [*mixed, *lag, ("", encode_event(dropped_event(1, 3))), *no_events]
 
 
 @pytest.fixture
@@ -68,6 +69,49 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
 # Tables.
 
 
+def test_a_record_that_is_no_event_is_counted_once_under_its_key(told: LocalResults) -> None:
+    groups = {row["group_id"]: row for row in told.table("groups").to_pylist()}
+    assert {name: row["unreadable"] for name, row in groups.items()} == {
+        "eager": 1,
+        "coop": 0,
+        "stray": 1,
+        "astray": 1,
+        "": 2,
+    }
+    keys = ["stray", "astray", ""]
+    assert [groups[key]["events"] for key in keys] == [0, 0, 0]
+    records = [[{"offset": 0, "value": b"?"}], [{"offset": 1, "value": b""}]]
+    kind = pa.list_(pa.struct([("offset", pa.int64()), ("value", pa.binary())]))
+    (stray, astray) = nested(pa.array([b"stray", b"astray"]), pa.array(records, kind)).to_pylist()
+    assert [row["group_id"] for row in stray["groups"] + astray["groups"]] == ["stray", "astray"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"at_ms": 2**62},
+        {"at_ms": -1},
+        {"generation": 2**31},
+        {"lag": {"t": {str(2**40): 1}}},
+        {"lag": {"t": {"0": 2**70}}},
+        {"count": 2**63},
+        {"session_timeout_ms": 2**62},
+        {"members": [{"member_id": "m", "joined_ms": 2**62}]},
+        {"members": [{"member_id": "m", "assigned": {"t": [2**31]}}]},
+    ],
+)
+@pytest.mark.parametrize("kind", ["joined", "left", "lag", "commit refused", "assigned", "dropped"])
+def test_a_figure_that_cannot_be_makes_a_record_no_event(kind: str, changed: Any) -> None:
+    event = {"version": 1, "event": kind, "at_ms": 1, "group_id": "g", "generation": 1}
+    analysis = Analysis()
+    analysis.take("g", json.dumps(event).encode())
+    analysis.take("g", json.dumps(event | changed).encode())
+    tables = analysis.tables()
+    assert sum(table_of("groups", tables["groups"])["unreadable"].to_pylist()) == 1
+    for name, of in tables.items():
+        table_of(name, of)
+
+
 def test_tables_have_times_and_durations(told: LocalResults) -> None:
     (still, *_) = told.table("standstills", ["eager"]).to_pylist()
     assert still["from_at"] == datetime(1970, 1, 1, 0, 0, 12, tzinfo=UTC)
@@ -84,7 +128,7 @@ def test_a_table_without_rows_has_its_columns() -> None:
 
 def test_what_belongs_to_no_group_is_told_apart(told: LocalResults) -> None:
     groups = {row["group_id"]: row for row in told.table("groups").to_pylist()}
-    assert set(groups) == {"eager", "coop", ""}
+    assert set(groups) == {"eager", "coop", "stray", "astray", ""}
     assert groups[""]["lost_events"] == 3
     assert groups["eager"]["unreadable"] == 1
     assert groups["eager"]["stood_still_ms"] == 2_000
@@ -177,7 +221,7 @@ def test_spark_comes_to_the_same(kafka: Any, spark: Any, tmp_path: Path) -> None
     assert (there.tables, there.causes) == (here.tables, here.causes)
     assert there.most_still_groups == here.most_still_groups
     assert (there.events, there.groups) == (20, 2)
-    assert (there.lost_events, there.unreadable_records) == (3, 1)
+    assert (there.lost_events, there.unreadable_records) == (3, 5)
     for name in TABLES:
         read = parquet.read_table(tmp_path / "there" / "tables" / name)
         assert rows(read.cast(SCHEMAS[name])) == rows(
@@ -211,7 +255,7 @@ def test_the_command_tells_and_writes(
     assert re.search(r"^eager +2 +2 +2 +2\.0 +0 +-$", ran.out, re.MULTILINE)
     assert re.search(r"^coop +3 +2 +2 +1\.2 +0 +7$", ran.out, re.MULTILINE)
     assert "the broker had to drop 3 events" in ran.err
-    assert "1 record passed over" in ran.err
+    assert "5 records passed over" in ran.err
     assert (tmp_path / "out" / "pictures" / "all-groups.png").exists()
     again = run(partage, "--topic", "events", "-o", tmp_path / "out", code=1)
     assert "take another --output, or --overwrite" in again.err

@@ -160,7 +160,7 @@ class History:
         name = self._name(event)
         standing = self._standing.pop(name, None)
         self._group.members = len(self._standing)
-        self._count(event.event)
+        self._count("expired" if event.event == Happening.EXPIRED else "left")
         at = event.at_ms
         if event.cause == Cause.SESSION_EXPIRED and event.session_timeout_ms is not None:
             at -= event.session_timeout_ms

@@ -42,8 +42,8 @@ def analyse_on_spark(
     try:
         records = spark.read.format("partage").options(**options).load()
         if groups:
-            key = f.col("key").cast("string")
-            records = records.where(key.isin(list(groups)) | f.col("key").isNull())
+            key = f.coalesce(f.col("key").cast("string"), f.lit(""))
+            records = records.where(key.isin([*groups, ""]))
         with _set(spark, _SETTINGS):
             histories = analysed(records).persist()
             histories.count()
@@ -78,7 +78,8 @@ def analysed(records: DataFrame) -> DataFrame:
     as_udf: Any = arrow_udf  # its stub knows no structs
     history = as_udf(nested, from_arrow_type(NESTED))
     in_order = f.sort_array(f.collect_list(f.struct("offset", "value")))
-    grouped = records.groupBy("key").agg(in_order.alias("records"))
+    key = f.coalesce("key", f.lit("").cast("binary")).alias("key")
+    grouped = records.groupBy(key).agg(in_order.alias("records"))
     return grouped.select(history("key", "records").alias("history")).select("history.*")
 
 

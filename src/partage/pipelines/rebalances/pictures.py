@@ -38,7 +38,8 @@ def draw(results: Results, directory: Path, groups_max: int) -> list[Path]:
     longest, ``groups_max`` at most. Returns the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    groups = [row for row in results.table("groups").to_pylist() if row["group_id"]]
+    told = results.table("groups").to_pylist()
+    groups = [row for row in told if row["group_id"] and row["events"]]
     groups.sort(key=lambda row: (-row["stood_still_ms"], -row["rebalances"], row["group_id"]))
     drawn = [row["group_id"] for row in groups if row["rebalances"]][:groups_max]
     results.table("groups", [*drawn, *_names(groups)])  # on Spark, all of theirs in one job

@@ -10,7 +10,7 @@ from partage.client.errors import ClientError
 from partage.client.fetching import decoded, fetch_range
 from partage.pipelines.queries import QueryFailed
 from partage.pipelines.rebalances.results import LocalResults
-from partage.pipelines.rebalances.tables import Analysis
+from partage.pipelines.rebalances.tables import Analysis, group_of
 from partage.spark.bounds import BadOption
 from partage.spark.connecting import Connected, connect
 from partage.spark.options import ReadOptions, parse_options
@@ -38,7 +38,7 @@ def analyse_here(
         ranges = connected.loop.call(plan_batch(connected.cluster, parsed))
         for of in ranges:
             for key, value in _records(connected, of, parsed):
-                group_id = (key or b"").decode(errors="replace")
+                group_id = group_of(key)
                 if not wanted or not group_id or group_id in wanted:
                     analysis.take(group_id, value)
                 count += 1

@@ -81,7 +81,7 @@ def report_of(
 ) -> RebalancesReport:
     """Add up."""
     groups = _rows(results.table("groups"))
-    real = [row for row in groups if row["group_id"]]
+    real = [row for row in groups if row["group_id"] and row["events"]]
     listed = sorted(real, key=lambda row: (-row["stood_still_ms"], row["group_id"]))[:LISTED_MAX]
     names = [row["group_id"] for row in listed]
     lag = last_lag(results.table("lag", names))

@@ -19,6 +19,8 @@ class Row(msgspec.Struct, kw_only=True, gc=False):
 class GroupRow(Row, kw_only=True, gc=False):
     """A group's history as a whole. The row of group "" is of what belongs to none.
 
+    A key with nothing but records that are no events has a row without events.
+
     ``is_complete`` is False where the history begins in the middle of a generation, or events are
     missing: figures are then what can be seen, and no more.
     """
@@ -36,7 +38,7 @@ class GroupRow(Row, kw_only=True, gc=False):
     refused_commits: int = 0
     is_complete: bool = True
     unreadable: int = 0  # records that are no events
-    lost_events: int = 0  # in the row of no group: those that the broker had to drop
+    lost_events: int = 0  # those that the broker had to drop; it knows no more whose they were
 
 
 class RebalanceRow(Row, kw_only=True, gc=False):

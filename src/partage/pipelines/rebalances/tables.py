@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from partage.pipelines.rebalances.history import History
+from partage.pipelines.rebalances.reported import event_of
 from partage.pipelines.rebalances.rows import (
     CauseRow,
     GroupRow,
@@ -22,7 +23,7 @@ from partage.pipelines.rebalances.rows import (
     Row,
     StandstillRow,
 )
-from partage.store.group_events import DROPPED, decode_event
+from partage.store.group_events import DROPPED
 from partage.wire.primitives import Malformed
 
 #: Every table, and what its rows are.
@@ -79,28 +80,31 @@ def _array(values: list[Any], field: pa.Field) -> pa.Array:
     return pa.array(values, field.type)
 
 
+def group_of(key: bytes | None) -> str:
+    """The group in a record's key; no two keys have the same."""
+    return (key or b"").decode(errors="backslashreplace")
+
+
 class Analysis:
     """The histories of groups, from records in the order of their offsets."""
 
     def __init__(self) -> None:
-        self._histories: dict[str, History] = {}
-        self._of_no_group = GroupRow(group_id="", first_at=0, last_at=0)
+        self._histories: dict[str, History] = {}  # that of "" is of what belongs to no group
 
     def take(self, group_id: str, value: bytes | None) -> None:
         """Go on with the next record; what is no event is counted and passed over."""
         history = self._histories.get(group_id)
-        of = self._of_no_group if history is None else history.group
-        try:
-            event = decode_event(value or b"")
-        except Malformed:
-            of.unreadable += 1
-            return
-        if event.event == DROPPED:
-            self._of_no_group.lost_events += event.count
-            return
         if history is None:
             history = self._histories[group_id] = History(group_id)
-        history.take(event)
+        try:
+            event = event_of(value or b"")
+        except Malformed:
+            history.group.unreadable += 1
+            return
+        if event.event == DROPPED:
+            history.group.lost_events += event.count
+        else:
+            history.take(event)
 
     def tables(self) -> dict[str, list[Row]]:
         """The rows of each table; call it once, at the end."""
@@ -115,8 +119,6 @@ class Analysis:
             rows["ownership"] += history.ownership
             rows["lag"] += history.lag
             rows["refused_commits"] += history.refused
-        if self._of_no_group.lost_events or self._of_no_group.unreadable:
-            rows["groups"].append(self._of_no_group)
         return rows
 
 
@@ -125,7 +127,7 @@ def nested(keys: pa.Array, records: pa.Array) -> pa.Array:
     tables: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
     for key, of_group in zip(keys, records, strict=True):
         analysis = Analysis()
-        group_id = (key.as_py() or b"").decode(errors="replace")
+        group_id = group_of(key.as_py())
         for value in of_group.values.field("value"):
             analysis.take(group_id, value.as_py())
         for name, rows in analysis.tables().items():

@@ -192,6 +192,36 @@ def test_a_run_after_a_failure_is_refused(servers):
 
 
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
+def test_a_run_after_a_task_that_could_not_be_made_is_refused(servers, face):
+    """Its partitions are paused: another run would wait for them without a word."""
+    is_over = []
+
+    class Unmade(Noted):
+        def __init__(self, task_id):
+            if not is_over:
+                is_over.append(task_id)
+                raise LookupError("no table yet")
+
+    async def awaited():
+        async with Processor(servers, "unmade", Unmade, joined=JOINED, **QUICK) as processor:
+            with pytest.raises(LookupError) as raised:
+                await processor.run()
+            with pytest.raises(RuntimeError, match=r"could not be made \(LookupError\('no table"):
+                await processor.run()
+        return raised
+
+    if face == "asyncio":
+        raised = run(awaited())
+    else:
+        with BlockingProcessor(servers, "unmade", Unmade, joined=JOINED, **QUICK) as processor:
+            with pytest.raises(LookupError) as raised:
+                processor.run()
+            with pytest.raises(RuntimeError, match=r"could not be made \(LookupError\('no table"):
+                processor.run()
+    assert raised.value.__notes__ == ["as task clicks+orders-0 was made"]
+
+
+@pytest.mark.parametrize("face", ["asyncio", "blocking"])
 def test_a_run_that_was_cut_short_is_not_followed_by_another(servers, face):
     produce(servers, "clicks", [{"value": b"x", "partition": 0}] * 10)
     read = []

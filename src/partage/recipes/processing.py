@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -89,6 +89,14 @@ class Processing:
             raise
         finally:
             self._stops = False
+
+    def _make_tasks(self, partitions: Collection[TopicPartition]) -> None:
+        """Make those that are complete now; where one fails, partitions stay paused for good."""
+        try:
+            self._tasks.assigned(partitions)
+        except Exception as error:
+            self._refusal = f"a task could not be made ({error!r})"
+            raise
 
     def _check_run(self) -> None:
         failed = [str(slot.id) for slot in self._tasks.slots if slot.has_failed]

@@ -91,9 +91,10 @@ class Processor(Processing):
         Raises:
             NotCoPartitioned: the joined topics do not have the same number of partitions any more.
             AssignmentFailed: the group's leader cannot assign for another reason.
-            Exception: what a task raised. Its records since the last commit come again.
+            Exception: what a task raised, or ``make_task``. Its records since the last commit come
+                again.
             ClientError: as `partage.Consumer.poll`.
-            RuntimeError: a task has failed before, or a run was cut short.
+            RuntimeError: a task has failed before, or could not be made, or a run was cut short.
         """
         with self._running():
             while not self._stops:
@@ -206,7 +207,7 @@ class Processor(Processing):
     def begin(self, partitions: Collection[TopicPartition]) -> None:
         """These are here now."""
         try:
-            self._tasks.assigned(partitions)
+            self._make_tasks(partitions)
         finally:
             self._hold_back()
 

@@ -190,7 +190,7 @@ class Processor(Processing):
     def begin(self, partitions: Collection[TopicPartition]) -> None:
         """These are here now."""
         try:
-            self._tasks.assigned(partitions)
+            self._make_tasks(partitions)
         finally:
             self._hold_back()
 

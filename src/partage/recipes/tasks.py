@@ -136,7 +136,11 @@ class Tasks:
         self._owned |= set(partitions)
         for task_id in sorted({self.id_of(partition) for partition in partitions}):
             if task_id not in self._slots and self._owned.issuperset(task_id.partitions):
-                self._slots[task_id] = Slot(task_id, self._make(task_id))
+                try:
+                    self._slots[task_id] = Slot(task_id, self._make(task_id))
+                except Exception as error:
+                    error.add_note(f"as task {task_id} was made")
+                    raise
 
     def revoked(self, partitions: Collection[TopicPartition]) -> list[Slot]:
         """These go, or are gone; the tasks that end with them."""

@@ -9,6 +9,8 @@ when, and which callback the listener is due (KIP-429):
 - Revoked comes before assigned. Lost comes where nobody waits for the partitions any more: they
   may be somebody else's already.
 - Revoked and lost are not called for nothing; assigned is called at the end of every rebalance.
+- Nobody waits for a call about nothing. If the next call is due before the listener has heard it,
+  that one takes its place: to the listener the two rebalances are one.
 
 What may be delivered is `Ownership.deliverable`, at any moment.
 """
@@ -241,7 +243,7 @@ class Ownership:
 
     def _go_on(self, outcome: Outcome, at_ms: int) -> None:
         """The next step, once the listener is done with the last one."""
-        if self.told is not None:
+        if self.told is not None and self.told.partitions:
             return
         if self.is_lost:
             self.is_lost = False
@@ -273,14 +275,16 @@ class Ownership:
     def _adopt(self, outcome: Outcome, task: Adopting, target: Partitions, at_ms: int) -> None:
         """Nothing is left to revoke: own what is new, and when the listener has heard, all is done.
 
-        A member that joins again at once is told first what it was given in this generation.
+        A member that joins again at once is told first what it was given in this generation; one
+        that was given nothing keeps nobody waiting while its user works.
         """
         if not task.is_told:
             task.is_told = True
             added = target - self.owned
             self.owned = target
             self._tell(outcome, Call.ASSIGNED, added)
-            return
+            if added:
+                return
         self.task = None
         self._pass_on(outcome, Adopted(at_ms=at_ms, serial=task.serial))
         self._go_on(outcome, at_ms)

@@ -202,7 +202,9 @@ class GroupOwner(Owner):
 
     def called(self, call: Tell) -> None:
         """The listener was called, whatever came of it."""
-        self.due = None
+        due = self.due
+        if due is not None and due.serial == call.serial:  # nothing has overtaken it meanwhile
+            self.due = None
         self._soon(CallbackDone(at_ms=now_ms(), serial=call.serial))
 
     def may_deliver(self, partition: TopicPartition) -> bool:

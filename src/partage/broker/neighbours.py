@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from partage.broker.node import Node
@@ -31,6 +31,9 @@ class Neighbours(Protocol):
     def is_up(self, node_id: int) -> bool:
         """Whether a broker is up."""
 
+    async def are_up(self, node_ids: Collection[int]) -> bool:
+        """Whether all of these are up, one that has come just now among them."""
+
 
 class Alone:
     """A cluster of one."""
@@ -57,3 +60,7 @@ class Alone:
     def is_up(self, node_id: int) -> bool:
         """This one is."""
         return node_id == self.node.node_id
+
+    async def are_up(self, node_ids: Collection[int]) -> bool:
+        """Whether it is only about this one."""
+        return all(map(self.is_up, node_ids))

@@ -120,14 +120,8 @@ class Roster:
         Raises `InDoubt` and `SessionOver`.
         """
         session, tree = self._session, self._tree
-        names = await session.children(tree.brokers, changed)
+        await self.look(changed)
         touched = await session.read(tree.shards, changed)
-        nodes = await session.read_all([f"{tree.brokers}/{name}" for name in names])
-        self.brokers = {
-            int(name): decode(f"{tree.brokers}/{name}", node.data, BrokerDoc)
-            for name, node in zip(names, nodes, strict=True)
-            if node is not None
-        }
         if touched is not None and touched.version == self._touched:
             return
         paths = [tree.shard(shard) for shard in range(len(self.shards))]
@@ -136,6 +130,17 @@ class Roster:
                 self.shards[shard] = decode(paths[shard], node.data, ShardDoc)
                 self._versions[shard] = node.version
         self._touched = -1 if touched is None else touched.version
+
+    async def look(self, changed: Changed | None = None) -> None:
+        """Read who is up, and nothing else. Raises `InDoubt` and `SessionOver`."""
+        names = await self._session.children(self._tree.brokers, changed)
+        paths = [f"{self._tree.brokers}/{name}" for name in names]
+        nodes = await self._session.read_all(paths)
+        self.brokers = {
+            int(name): decode(path, node.data, BrokerDoc)
+            for name, path, node in zip(names, paths, nodes, strict=True)
+            if node is not None
+        }
 
     def owner(self, shard: int) -> int | None:
         """The broker that has a shard and is up."""

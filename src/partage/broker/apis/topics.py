@@ -62,7 +62,7 @@ async def create_topics(
 async def _create(
     asked: CreatableTopic, hosted: Hosted, neighbours: Neighbours, changes: TopicChanges | None
 ) -> CreateTopicsResult:
-    refusal = _refusal(asked, neighbours)
+    refusal = await _refusal(asked, neighbours)
     if refusal is not None:
         return _not_created(asked.name, refusal)
     count = asked.num_partitions
@@ -91,7 +91,7 @@ async def _create(
     return _created(created, hosted)
 
 
-def _refusal(asked: CreatableTopic, neighbours: Neighbours) -> Refusal | None:
+async def _refusal(asked: CreatableTopic, neighbours: Neighbours) -> Refusal | None:
     """What no broker here does: replicas beside the one that holds a partition."""
     if asked.assignments:
         if asked.num_partitions != _THE_BROKERS_OWN or (
@@ -101,8 +101,8 @@ def _refusal(asked: CreatableTopic, neighbours: Neighbours) -> Refusal | None:
                 ErrorCode.INVALID_REQUEST, "with assignments, both numbers have to be -1"
             )
         numbers = sorted(a.partition_index for a in asked.assignments)
-        if numbers != list(range(len(numbers))) or any(
-            not _is_one_broker(a.broker_ids, neighbours) for a in asked.assignments
+        if numbers != list(range(len(numbers))) or not await _is_one_broker_each(
+            [a.broker_ids for a in asked.assignments], neighbours
         ):
             return Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -117,8 +117,10 @@ def _refusal(asked: CreatableTopic, neighbours: Neighbours) -> Refusal | None:
     return None
 
 
-def _is_one_broker(broker_ids: list[int], neighbours: Neighbours) -> bool:
-    return len(broker_ids) == 1 and neighbours.is_up(broker_ids[0])
+async def _is_one_broker_each(assigned: list[list[int]], neighbours: Neighbours) -> bool:
+    return all(len(brokers) == 1 for brokers in assigned) and await neighbours.are_up(
+        {broker for (broker,) in assigned}
+    )
 
 
 def _not_created(name: str, refusal: Refusal) -> CreateTopicsResult:
@@ -220,7 +222,7 @@ async def _grow(
             f"{asked.name} keeps its partitions: they say where each group is",
         )
     if refusal is None and asked.assignments is not None:
-        refusal = _refused_assignments(asked, hosted, neighbours)
+        refusal = await _refused_assignments(asked, hosted, neighbours)
     if refusal is None and changes is not None:
         brokers = [broker for each in asked.assignments or () for broker in each.broker_ids]
         grown = await changes.add_partitions(asked.name, asked.count, brokers)
@@ -230,13 +232,13 @@ async def _grow(
     return CreatePartitionsResult(name=asked.name, error_code=ErrorCode.NONE)
 
 
-def _refused_assignments(
+async def _refused_assignments(
     asked: CreatePartitionsTopic, hosted: Hosted, neighbours: Neighbours
 ) -> Refusal | None:
     topic, assignments = hosted.topic(asked.name), asked.assignments or []
     added = asked.count - (topic.partition_count if topic else 0)
-    if len(assignments) == added and all(
-        _is_one_broker(a.broker_ids, neighbours) for a in assignments
+    if len(assignments) == added and await _is_one_broker_each(
+        [a.broker_ids for a in assignments], neighbours
     ):
         return None
     return Refusal(

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _CONNECTED_WITHIN_S: Final = 10.0
 _LOOKED_EVERY_S: Final = 2.0  # for what no watch has told
+_LOOKED_WITHIN_S: Final = 5.0
 _PRODUCER_IDS: Final = 1 << 32
 _SKEW_MAX_MS: Final = 2_000
 _APPLIED_WITHIN_S: Final = 5.0
@@ -368,6 +369,13 @@ class Cluster:
     def up(self) -> list[int]:
         """The brokers that are up."""
         return sorted({*self._roster.brokers, self.node.node_id})
+
+    async def look(self) -> None:
+        """Read anew who is up, if ZooKeeper answers soon."""
+        with contextlib.suppress(StoreFault, ForeignData, TimeoutError):
+            async with asyncio.timeout(_LOOKED_WITHIN_S):
+                await self._session.reach()  # a server may be behind its leader
+                await self._roster.look()
 
     def holds(self, shard: int) -> bool:
         """Whether this broker has a shard."""

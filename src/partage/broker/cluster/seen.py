@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from partage.broker.cluster.cluster import Cluster
 from partage.broker.node import Node
@@ -57,3 +57,9 @@ class Seen:
     def is_up(self, node_id: int) -> bool:
         """Whether a broker is up."""
         return node_id in self._cluster.up()
+
+    async def are_up(self, node_ids: Collection[int]) -> bool:
+        """Whether all of these are up; looks again before it denies it."""
+        if not all(map(self.is_up, node_ids)):
+            await self._cluster.look()
+        return all(map(self.is_up, node_ids))

@@ -1,0 +1,79 @@
+"""A broker's place in its cluster, on a ZooKeeper in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from broker.test_following import Follower
+from partage.broker.clock import Clock
+from partage.broker.cluster.address import StateAddress
+from partage.broker.cluster.cluster import Cluster
+from partage.broker.cluster.seen import Seen
+from partage.broker.node import Node
+from partage.broker.shard_host import ShardHost
+from partage.model.settings import BrokerSettings, GroupSettings
+from partage.store.tree import ClusterDoc
+from store.zoo import SHARDS, TREE, Player, play
+
+WITHIN_S = 60
+NODE = Node(node_id=1, host="h", port=1, cluster_id="the cluster", rack=None)
+FOUND = ClusterDoc(partage=1, cluster_id="the cluster", shards=SHARDS)
+
+
+class Place(Follower):
+    """Broker 1, whole but for its sockets; ``fatal`` is what ended it."""
+
+    async def come(self) -> Place:
+        await super().come()
+        await self.player.roster.leave()
+        self.session: Any = self.zoo.connect()
+        self.session.end = self.end_session
+        loop = asyncio.get_running_loop()
+        self.fatal: asyncio.Future[BaseException] = loop.create_future()
+        address = StateAddress(servers="memory", path=TREE.root)
+        self.cluster = Cluster(
+            address, BrokerSettings(node_id=1), self.session, FOUND, "d", self.fatal.set_result
+        )
+        self.hosts = [
+            ShardHost(f"shard {n}", store, GroupSettings(), Clock(), lambda notice: None)
+            for n, store in enumerate(self.cluster.stores)
+        ]
+        await self.cluster.enter(NODE, self.hosted, self.hosts, self.forgotten.append)
+        return self
+
+    async def end_session(self) -> None:
+        self.zoo.expire(self.session)
+
+    async def leave(self) -> None:
+        await self.cluster.leave()
+        for host in self.hosts:
+            host.close()
+
+
+def with_place(scenario: Callable[[Place], Awaitable[None]]) -> None:
+    async def played() -> None:
+        place = await Place().come()
+        try:
+            await asyncio.wait_for(scenario(place), WITHIN_S)
+        finally:
+            await place.leave()
+
+    play(played())
+
+
+def test_a_broker_that_has_come_just_now_is_seen_by_who_asks_for_it() -> None:
+    """Though the watch has not told of it yet."""
+
+    async def scenario(place: Place) -> None:
+        seen = Seen(place.cluster)
+        assert await seen.are_up([1])
+        assert not await seen.are_up([1, 2])
+        place.zoo._child_watches.clear()
+        await Player(place.zoo, 2).come()
+        assert not seen.is_up(2)
+        assert await seen.are_up([1, 2])
+        assert [node.node_id for node in seen.brokers()] == [1, 2]
+
+    with_place(scenario)

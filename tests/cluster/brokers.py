@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from waiting import PATIENCE_S
+from broker.raw import Raw
+from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
+from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from waiting import PATIENCE_S, eventually
 
 from .ensemble import free_ports
 
@@ -127,12 +130,26 @@ def brokers(
             broker.launch()
         for broker in made.values():
             broker.ready()
+        eventually(lambda: know_each_other(made))
         yield made
     finally:
         for broker in made.values():
             if broker.is_running:
                 broker.send(signal.SIGCONT)
                 broker.kill()
+
+
+def know_each_other(running: Mapping[int, ClusterBroker]) -> bool:
+    """Whether each of these brokers shows all of them, and has heard of groups of each."""
+    everybody = DescribeClusterRequest(include_cluster_authorized_operations=False)
+    groups = FindCoordinatorRequest(coordinator_keys=[f"g{n}" for n in range(40)])
+    for broker in running.values():
+        with Raw(broker.address, timeout_s=PATIENCE_S) as raw:
+            shown = {each.broker_id for each in raw.ask(DESCRIBE_CLUSTER, everybody).brokers}
+            found = {each.node_id for each in raw.ask(FIND_COORDINATOR, groups).coordinators}
+        if not (running.keys() <= shown and running.keys() <= found and -1 not in found):
+            return False
+    return True
 
 
 def bootstrap(running: Mapping[int, ClusterBroker]) -> str:

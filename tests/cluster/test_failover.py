@@ -23,7 +23,14 @@ from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from waiting import eventually
 
 from .asking import GroupClient, error_of, group_of
-from .brokers import PATIENCE_S, SESSION_MS, ClusterBroker, bootstrap, brokers
+from .brokers import (
+    PATIENCE_S,
+    SESSION_MS,
+    ClusterBroker,
+    bootstrap,
+    brokers,
+    know_each_other,
+)
 from .ensemble import Ensemble
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
@@ -42,16 +49,11 @@ def cluster(zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(autouse=True)
 def all_up(cluster: Cluster) -> None:
-    """Each test begins with three brokers that share the groups."""
+    """Each test begins with three brokers that share the groups, and know it."""
     for broker in cluster.values():
         if not broker.is_running:
             broker.start()
-
-    def is_shared() -> bool:
-        found = {GroupClient(list(cluster.values()), f"g{n}").find()[0] for n in range(40)}
-        return found == {1, 2, 3}
-
-    eventually(is_shared)
+    eventually(lambda: know_each_other(cluster))
 
 
 def create(running: Cluster, name: str, held_by: list[int]) -> None:

@@ -22,7 +22,7 @@ from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from waiting import eventually
 
 from .asking import GroupClient, error_of
-from .brokers import PATIENCE_S, SESSION_MS, ClusterBroker, brokers
+from .brokers import PATIENCE_S, SESSION_MS, ClusterBroker, brokers, know_each_other
 from .ensemble import Ensemble, ensemble
 
 pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(3600)]
@@ -119,8 +119,7 @@ def failed_over(cluster: Cluster, group: Group, number: signal.Signals) -> float
             for raw in stale:
                 assert error_of(raw.receive()) == 16, "the stopped one has written"
                 raw.close()
-    everybody = list(cluster.values())
-    eventually(lambda: {GroupClient(everybody, f"g{n}").find()[0] for n in range(20)} == {1, 2, 3})
+    eventually(lambda: know_each_other(cluster))
     return took_s
 
 

@@ -3,7 +3,7 @@
 import time
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 PATIENCE_S = 120
 
@@ -31,6 +31,17 @@ def committed(kafka, group, topic, partitions):
     asked = [ConsumerGroupTopicPartitions(group, wanted)]
     found = admin.list_consumer_group_offsets(asked)[group].result(30).topic_partitions
     return [None if at.offset < 0 else at.offset for at in sorted(found, key=lambda p: p.partition)]
+
+
+def ends(kafka, topic):
+    """Where each partition of a topic ends, as another client sees it; empty without the topic."""
+    admin = AdminClient({"bootstrap.servers": kafka.servers})
+    found = admin.list_topics(timeout=30).topics  # of all: nothing is created by asking
+    if topic not in found:
+        return []
+    wanted = {TopicPartition(topic, n): OffsetSpec.latest() for n in found[topic].partitions}
+    asked = admin.list_offsets(wanted)
+    return [asked[at].result(30).offset for at in sorted(asked, key=lambda place: place.partition)]
 
 
 def described(kafka, group):

@@ -13,6 +13,7 @@ import pytest
 from client.peer import create_topic, delete_records, delete_topic, produce
 from partage.client import UnknownTopic
 from partage.client.consumer import UnknownOption
+from partage.client.loop_thread import LoopThread
 from partage.client.topics import TopicPartition
 from partage.recipes import RedundantIndexer
 from partage.recipes.blocking import RedundantIndexer as BlockingIndexer
@@ -318,6 +319,46 @@ def test_what_is_left_out_and_what_cannot_be_read(servers, tmp_path):
             indexer.run(to_end=True)
         assert raised.value.__notes__ == ["for t-0 at 1"]
     assert texts(tmp_path / "b", 0) == ({}, None)  # nothing half-done
+
+
+@pytest.mark.parametrize("error", [LookupError, KeyboardInterrupt])
+def test_what_a_run_had_in_hand_when_it_ended_comes_again_in_the_next(servers, tmp_path, error):
+    fill(servers, 0, 30)
+    seen = []
+
+    def text(record):
+        seen.append(record)
+        if len(seen) == 15:
+            raise error
+        return record.value.decode()
+
+    options = {"text": text, "max_poll_records": 10, **QUICK}
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **options) as indexer:
+        with pytest.raises(error):
+            indexer.run(to_end=True)
+        indexer.run(to_end=True)
+    assert all(is_whole(tmp_path, n, 30) for n in range(PARTITIONS))
+
+
+def test_what_could_not_be_opened_is_opened_by_the_next_run(servers, tmp_path):
+    fill(servers, 0, 20)
+    in_the_way = tmp_path / "t-3.index"
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+        in_the_way.mkdir()
+        for _ in range(2):
+            with pytest.raises(IndexFailed, match=r"t-3.index: unable to open"):
+                indexer.run(to_end=True)
+        in_the_way.rmdir()
+        indexer.run(to_end=True)
+    assert all(is_whole(tmp_path, n, 20) for n in range(PARTITIONS))
+
+
+def test_a_rebalance_takes_no_thread_of_its_own(servers, tmp_path, monkeypatch):
+    fill(servers, 0, 5)
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+        monkeypatch.delattr(LoopThread, "_run")
+        indexer.run(to_end=True)
+    assert all(is_whole(tmp_path, n, 5) for n in range(PARTITIONS))
 
 
 def test_an_index_that_cannot_be_written_ends_it(servers, tmp_path):

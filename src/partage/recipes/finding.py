@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from partage.client.errors import UnknownTopic
 from partage.client.topics import TopicPartition
+from partage.wire.types import ZERO_UUID
 
 if TYPE_CHECKING:
     from partage.client.consumer import Consumer
@@ -46,3 +47,17 @@ def partitions_of_blocking(
             if time.monotonic() >= give_up:
                 raise
         time.sleep(_AGAIN_S)
+
+
+def topic_ids_blocking(consumer: BlockingConsumer, topics: Iterable[str]) -> dict[str, str]:
+    """The topics' ids: one that was made anew has another. Empty where the cluster has none.
+
+    Raises:
+        ClientError: a topic is not there, or nobody answers.
+    """
+    engine = consumer._engine  # with its connections: a rebalance takes no new ones
+    found = engine.ask(engine.cluster.topics(topics, fresh=True)).result()
+    return {
+        name: "" if topic.topic_id == ZERO_UUID else topic.topic_id.hex()
+        for name, topic in found.items()
+    }

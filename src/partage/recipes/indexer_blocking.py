@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -12,9 +13,9 @@ from typing import Any, Final, Self
 import msgspec
 
 from partage.assignors import Redundant
-from partage.client.cluster import Cluster
 from partage.client.consumer import (
     Batch,
+    NotAssigned,
     OffsetAndMetadata,
     RebalanceListener,
     Record,
@@ -22,14 +23,11 @@ from partage.client.consumer import (
     TooSlow,
 )
 from partage.client.consumer.blocking import Consumer
-from partage.client.consumer.options import parse_options
 from partage.client.errors import ClientError
-from partage.client.loop_thread import LoopThread
 from partage.client.topics import TopicPartition
-from partage.recipes.finding import partitions_of_blocking, wait_s
-from partage.recipes.indexes import Document, Index, Indexes, text_of
+from partage.recipes.finding import partitions_of_blocking, topic_ids_blocking, wait_s
+from partage.recipes.indexes import Document, Index, Indexes, opened, text_of
 from partage.recipes.replicas import merged, read, write
-from partage.wire.types import ZERO_UUID
 
 log = logging.getLogger(__name__)
 
@@ -93,13 +91,13 @@ class RedundantIndexer:
         self._wait_s = wait_s(options)
         self._every_s = commit_interval_ms / 1000
         self._cleanup_delay_ms = state_cleanup_delay_ms
-        self._servers, self._client = bootstrap_servers, parse_options(options)[1]
         self._generation = -1
         self._rebalanced_at_s = self._commit_at_s = time.monotonic()
         self._held: dict[TopicPartition, Index] = {}
+        self._unopened: set[TopicPartition] = set()  # ours, and not held yet
         self._progress = Progress()
         self._is_placed = self._stops = self._is_closing = False
-        self._indexes = _opened(indexes)
+        self._indexes = opened(indexes)
         try:
             assignor = _Replicated(replicas, self._indexes.copies, self._placed)
             settled = {"max_poll_records": _RECORDS_MAX, "auto_offset_reset": "earliest", **options}
@@ -142,8 +140,10 @@ class RedundantIndexer:
     ) -> None:
         """Index until `stop`; with ``to_end`` up to what there is now, of what becomes our share.
 
+        A run after one that was cut short or has raised goes on where the indexes are.
+
         Raises:
-            SearchIndexError: an index could not be written.
+            SearchIndexError: an index could not be opened or written.
             ClientError: as `partage.Consumer.poll`.
         """
         try:
@@ -157,6 +157,7 @@ class RedundantIndexer:
         on_progress: Callable[[Progress], None] | None,
     ) -> None:
         self._note(behind=None)
+        self._take_up()
         while not self._stops:
             records = self._poll()
             for batch in records.batches:
@@ -236,10 +237,12 @@ class RedundantIndexer:
     def _rebuilt(self, partition: TopicPartition) -> Index:
         """The log is another one than the index was made from: it has been read anew."""
         log.warning("%s was cut off or made anew: its index is built anew too", partition)
+        del self._held[partition]
+        self._unopened.add(partition)
         self._indexes.remove(partition)
-        self._held[partition] = self._indexes.open(partition, self._topic_ids()[partition.topic])
+        index = self._open(partition, topic_ids_blocking(self._consumer, self._topics))
         self._note(rebuilt=self._progress.rebuilt + 1)
-        return self._held[partition]
+        return index
 
     def _pass_over(self) -> None:
         """Go past what has no records: compacted away, or of transactions."""
@@ -262,20 +265,45 @@ class RedundantIndexer:
 
     def begin(self, partitions: Collection[TopicPartition]) -> None:
         """These are here now: each goes on where its index is."""
-        ids = self._topic_ids() if partitions else {}
-        for partition in sorted(partitions):
-            index = self._indexes.open(partition, ids[partition.topic])
-            self._held[partition] = index
-            if index.position is None:
-                self._consumer.seek_to_beginning(partition)
-            else:
-                self._consumer.seek(partition, index.position)
+        self._unopened.update(partitions)
+        self._note(rebalances=self._progress.rebalances + 1)
+        self._open_all()
         self._retire_others()
         self._is_placed = True
-        self._note(rebalances=self._progress.rebalances + 1, positions=self._positions())
+
+    def _take_up(self) -> None:
+        """What an earlier run could not open, or had in hand and did not index, comes again."""
+        if self._unopened:
+            self._open_all()
+            self._is_placed = True
+        at = self._consumer.positions()
+        for partition, index in self._held.items():
+            if index.position is None or index.position != at.get(partition):
+                self._seek(partition)
+
+    def _open_all(self) -> None:
+        ids = topic_ids_blocking(self._consumer, self._topics) if self._unopened else {}
+        for partition in sorted(self._unopened):
+            self._open(partition, ids)
+            self._seek(partition)
+        self._note(positions=self._positions())
+
+    def _open(self, partition: TopicPartition, topic_ids: Mapping[str, str]) -> Index:
+        index = self._held[partition] = self._indexes.open(partition, topic_ids[partition.topic])
+        self._unopened.discard(partition)
+        return index
+
+    def _seek(self, partition: TopicPartition) -> None:
+        position = self._held[partition].position
+        with suppress(NotAssigned):  # lost meanwhile: the listener will hear of it
+            if position is None:
+                self._consumer.seek_to_beginning(partition)
+            else:
+                self._consumer.seek(partition, position)
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Others keep these now; what is here stays for a while, in case they come back."""
+        self._unopened.difference_update(partitions)
         for partition in partitions:
             if self._held.pop(partition, None) is not None and not self._is_closing:
                 self._indexes.retire(partition)
@@ -293,14 +321,6 @@ class RedundantIndexer:
 
     def _note(self, **changes: Any) -> None:
         self._progress = msgspec.structs.replace(self._progress, **changes)
-
-    def _topic_ids(self) -> dict[str, str]:
-        """The topics' ids: one that was made anew has another."""
-        thread = LoopThread("partage-indexer")
-        try:
-            return thread.call(_topic_ids(self._servers, self._client, self._topics))
-        finally:
-            thread.stop()
 
     # What is due now and then.
 
@@ -369,14 +389,6 @@ class _Listener(RebalanceListener):
         self._indexer.begin(partitions)
 
 
-def _opened(indexes: Indexes | Path | str) -> Indexes:
-    if isinstance(indexes, Indexes):
-        return indexes
-    from partage.recipes.sqlite_indexes import SqliteIndexes  # not every Python has SQLite
-
-    return SqliteIndexes(indexes)
-
-
 def _listed(topics: Iterable[str]) -> list[str]:
     if isinstance(topics, str):
         raise ValueError(f"topics are a list: [{topics!r}]")
@@ -384,12 +396,3 @@ def _listed(topics: Iterable[str]) -> list[str]:
     if not found:
         raise ValueError("an indexer needs one topic at least")
     return found
-
-
-async def _topic_ids(servers: str, options: Any, topics: Sequence[str]) -> dict[str, str]:
-    async with Cluster(servers, options) as cluster:
-        found = await cluster.topics(topics)
-        return {
-            name: "" if topic.topic_id == ZERO_UUID else topic.topic_id.hex()
-            for name, topic in found.items()
-        }

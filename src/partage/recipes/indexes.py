@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from partage.client.consumer import Record
@@ -89,3 +90,12 @@ class Indexes(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of everything."""
+
+
+def opened(indexes: Indexes | Path | str) -> Indexes:
+    """These, or those in SQLite in a directory; raises `SearchIndexError`."""
+    if isinstance(indexes, Indexes):
+        return indexes
+    from partage.recipes.sqlite_indexes import SqliteIndexes  # not every Python has SQLite
+
+    return SqliteIndexes(indexes)

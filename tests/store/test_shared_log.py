@@ -15,9 +15,11 @@ from partage.store.zookeeper import (
     TRANSACTION_BYTES_MAX,
     Check,
     Create,
+    Delete,
     InDoubt,
     Operation,
     Refused,
+    SessionOver,
     SetData,
 )
 from partage.wire.primitives import Malformed
@@ -158,6 +160,46 @@ def test_every_transaction_fits_into_a_packet() -> None:
         assert await one.store(log, *groups, committed(5)) == [None] * 5
         await log.merge(at_once)
         assert max(map(size_of, zoo.history)) <= TRANSACTION_BYTES_MAX
+
+    play(scenario())
+
+
+def test_a_merge_of_many_entries_fits_into_packets_too() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        log = await one.take()
+        await one.store(log, *[committed(n) for n in range(1500)])
+        one.session.after = lost(3)
+        before = len(zoo.history)
+        await log.merge(at_once)
+        assert max(map(len, zoo.history[before:])) <= 501
+        assert await one.session.children(TREE.log(0)) == []
+        assert await offsets(one) == {0: 1499}
+
+    play(scenario())
+
+
+def test_what_a_merge_did_not_come_to_remove_counts_no_more_and_is_swept_up() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        log = await one.take()
+        await one.store(log, committed(5), committed(6))
+
+        async def crash(what: Sequence[Operation] | str) -> None:
+            if isinstance(what[-1], Delete):
+                zoo.expire(one.session)
+
+        one.session.before = crash
+        with pytest.raises(SessionOver):
+            await log.merge(at_once)
+        assert await offsets(two) == {0: 6}
+        next_log = await two.take()
+        await two.store(next_log, committed(7))
+        await next_log.merge(at_once)
+        assert await two.session.children(TREE.log(0)) == []
+        assert await offsets(two) == {0: 7}
 
     play(scenario())
 

@@ -219,31 +219,39 @@ class SharedLog:
                 for chunk in self._chunks(part, merged):
                     await self._write(chunk)
                 creations = []
-        replaced = [] if not is_whole else [part for part, _ in parts]
-        await self._swing(entries, [part for part, _ in kept], creations, replaced)
+        await self._swing(entries[-1].number + 1, [part for part, _ in kept], creations)
         self._parts = kept
         del self._entries[: len(entries)]
-
-    async def _swing(
-        self,
-        entries: Sequence[Entry],
-        parts: Sequence[Part],
-        creations: Sequence[Operation],
-        replaced: Sequence[Part],
-    ) -> None:
-        """Have ``parts`` count from now on, and remove what they replace, in one transaction."""
-        path = self._tree.state(self.shard)
-        state = encode(StateDoc(first=entries[-1].number + 1, parts=tuple(parts)))
-        gone = [entry.part for entry in entries if entry.part is not None] + list(replaced)
+        gone = [entry.part for entry in entries if entry.part is not None]
+        gone += [part for part, _ in parts] if is_whole else []
         removals = [Delete(self._tree.entry(self.shard, entry.number)) for entry in entries]
         removals += [Delete(chunk) for part in gone for chunk in self._paths(part)]
+        await self._remove(removals)
+
+    async def _swing(
+        self, first: int, parts: Sequence[Part], creations: Sequence[Operation]
+    ) -> None:
+        """Have ``parts`` count from now on, and of the entries those from ``first`` on."""
+        path = self._tree.state(self.shard)
+        state = encode(StateDoc(first=first, parts=tuple(parts)))
 
         async def is_swung() -> bool:
             node = await self._session.read(path)
             return node is not None and node.data == state
 
-        operations = [self.fence, *creations, SetData(path, state), *removals]
-        await settle(self._session, operations, is_swung)
+        await settle(self._session, [self.fence, *creations, SetData(path, state)], is_swung)
+
+    async def _remove(self, removals: Sequence[Delete]) -> None:
+        """Remove what does not count any more, however much it is; the next owner sweeps up what is
+        left of it.
+        """
+        for begin in range(0, len(removals), _SWEPT_AT_ONCE):
+            some = removals[begin : begin + _SWEPT_AT_ONCE]
+
+            async def are_gone(first: str = some[0].path) -> bool:
+                return await self._session.read(first) is None
+
+            await settle(self._session, [self.fence, *some], are_gone)
 
     async def sweep(self) -> None:
         """Remove what owners of before left unfinished: chunks that nothing points to, and entries

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from partage.coordinator.records import GroupSaved, OffsetCommitted, OffsetRemoved, SavedMember
 from partage.lab import history as told
-from partage.lab.checkers import watch
+from partage.lab.checkers import Ledger, watch
+from partage.lab.checkers.instances import Instances
 from partage.lab.history import History, Violation
 from partage.model.settings import GroupSettings
 from partage.store.formats import encode_record
@@ -79,9 +81,9 @@ def group(generation: int, *members: SavedMember, awaiting: bool = False) -> Gro
 class Story:
     """Tells a history, an entry a millisecond."""
 
-    def __init__(self) -> None:
+    def __init__(self, watching: Callable[[History, GroupSettings], Any] = watch) -> None:
         self.history = History()
-        watch(self.history, GroupSettings(members_max=2))
+        watching(self.history, GroupSettings(members_max=2))
         self.at_ms = 0
 
     def tell(self, kind: type[told.Entry], **fields: Any) -> Any:
@@ -149,12 +151,12 @@ def heartbeat(story: Story, member_id: str, generation: int) -> None:
     story.answer(asked, HeartbeatResponse(error_code=0))
 
 
-def commit(story: Story, *, writes: bool = True, code: int = 0) -> None:
+def commit(story: Story, *, writes: bool = True, code: int = 0, generation: int = 1) -> None:
     at_ms = story.at_ms + 1
     partition = OffsetCommitPartition(partition_index=0, committed_offset=5, committed_metadata="")
     message = OffsetCommitRequest(
         group_id="g",
-        generation_id_or_member_epoch=1,
+        generation_id_or_member_epoch=generation,
         member_id="a",
         topics=[OffsetCommitTopic(name="t", partitions=[partition])],
     )
@@ -351,3 +353,27 @@ def test_a_history_that_can_be_is_not() -> None:
     commit(story)
     story.generation(2, member("a", share(0), claim(0, generation=1)), member("b", share(1)))
     heartbeat(story, "b", 2)
+
+
+def test_a_follower_hears_what_was_stored_before_a_static_member_came_back() -> None:
+    before, after = (
+        msgspec.structs.replace(B, member_id=name, instance_id="i") for name in ("b", "b-again")
+    )
+    story = Story()
+    story.generation(1, A, before)
+    asked = story.ask(SYNC_GROUP, sync(1, "b", []))
+    story.write(group(1, A, after))
+    story.answer(asked, SyncGroupResponse(error_code=0, assignment=share(1)))
+
+
+def test_a_commit_of_no_generation_is_in_nobodys_name() -> None:
+    story = Story(lambda history, settings: Instances(history, Ledger(history), settings))
+    for name in ("a", "a-again"):
+        message = msgspec.structs.replace(join(name), group_instance_id="i")
+        answer = JoinGroupResponse(
+            error_code=0, generation_id=1, protocol_name="", leader="", member_id=name, members=[]
+        )
+        story.answer(story.ask(JOIN_GROUP, message), answer)
+    commit(story, generation=-1)
+    with pytest.raises(Violation, match="a was replaced, and is accepted"):
+        commit(story, generation=1)

@@ -1,7 +1,8 @@
 """``instances``: of those who use an instance id the last one counts, the others are fenced.
 
 A member that was replaced is accepted nowhere any more, neither in a heartbeat, a sync, a join nor
-a commit that was asked after its successor was answered.
+a commit that was asked after its successor was answered. A commit that names no generation is in
+nobody's name, whatever id it brings; `fencing` judges it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Instances:
                 self._judge(asked.group_id, asked.member_id, entry)
             case HeartbeatResponse(error_code=0) if entry.asked.is_loaded:
                 self._judge(asked.group_id, asked.member_id, entry)
-            case OffsetCommitResponse() as message:
+            case OffsetCommitResponse() as message if asked.generation_id_or_member_epoch >= 0:
                 if any(not p.error_code for topic in message.topics for p in topic.partitions):
                     self._judge(asked.group_id, asked.member_id, entry)
 

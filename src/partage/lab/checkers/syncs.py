@@ -1,4 +1,8 @@
-"""``syncs``: a member's assignment in a generation is one, and it is what the leader sent."""
+"""``syncs``: a member's assignment in a generation is one, and it is what the leader sent.
+
+What a member is told is durable: in the newest record of its group, or in one of before, for a
+static member's return stores the group anew under another id (KIP-345).
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,9 @@ class Syncs:
     """Remembers what leaders sent and what members were told."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
-        self._ledger = ledger
         self._sent: dict[_Place, list[dict[str, bytes]]] = {}
         self._told: dict[_Place, bytes] = {}
+        self._stored: dict[_Place, bytes] = {}
         history.listen(Asked, self._ask)
         history.listen(Answered, self._answer)
         ledger.when_stored(self._store)
@@ -32,6 +36,8 @@ class Syncs:
     def _store(self, record: Record) -> None:
         if not isinstance(record, GroupSaved) or record.awaiting_sync or not record.members:
             return
+        for m in record.members:
+            self._stored[record.group_id, record.generation, m.member_id] = m.assignment
         if any(m.instance_id is not None for m in record.members):
             return  # one that came back has another id than the leader knew
         leader = record.leader or ""
@@ -52,10 +58,5 @@ class Syncs:
         share = bytes(message.assignment)
         if self._told.setdefault(place, share) != share:
             raise Violation("syncs", f"{place} was told {self._told[place]!r}, and then {share!r}")
-        saved = self._ledger.durable_groups.get(asked.group_id)
-        stored = () if saved is None else saved.members
-        is_past = saved is not None and saved.generation > asked.generation_id
-        if not is_past and (asked.member_id, share) not in [
-            (m.member_id, m.assignment) for m in stored
-        ]:
+        if self._stored.get(place) != share:
             raise Violation("syncs", f"{place} was told {share!r}, which is not stored")

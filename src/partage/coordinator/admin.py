@@ -94,9 +94,10 @@ def expire(
 ) -> None:
     """Let offsets go whose retention has passed, and then the group if nothing is left of it.
 
-    KIP-211: a group without members keeps its offsets from when it became empty, one of consumers
-    those of topics that it no longer subscribes to from their commit, and a group that never had
-    members each offset from its commit. ``in_use`` is None where the topics cannot be told.
+    KIP-211: a group without members keeps its offsets from when it became empty, or from their
+    commit if that came later; one of consumers those of topics that it no longer subscribes to from
+    their commit, and a group that never had members each offset from its commit. ``in_use`` is None
+    where the topics cannot be told.
     """
     gone = [c for c in committed.values() if _is_over(turn, group, in_use, c)]
     for offset in gone:
@@ -113,7 +114,7 @@ def _is_over(
     if group.protocol_type is None:
         since_ms = offset.commit_ms
     elif group.state is GroupState.EMPTY:
-        since_ms = group.saved.since_ms if group.saved.since_ms >= 0 else offset.commit_ms
+        since_ms = max(group.saved.since_ms, offset.commit_ms)
     elif group.state is GroupState.STABLE and in_use is not None and offset.topic not in in_use:
         since_ms = offset.commit_ms
     else:

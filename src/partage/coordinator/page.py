@@ -44,7 +44,7 @@ Offsets expire, after the retention:
 
 | group | counted from | which |
 |---|---|---|
-| without members, and had some | when it became empty | all |
+| without members, and had some | when it became empty, or a later commit | all |
 | of consumers, stable | the commit | of topics that no member subscribes to |
 | never had members | the commit | all |
 | any other | | none |
@@ -128,6 +128,12 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     (
         "A new group is not stored before its first generation.",
         "There is nothing in it that a failover would need.",
+    ),
+    (
+        "What is committed to a group that is empty, as when its offsets are reset, stays for the "
+        "whole retention.",
+        "In Kafka it goes with the others, counted from when the group became empty: at once, if "
+        "that is nearly over.",
     ),
     (
         "An empty group that somebody pending may come back to does not expire.",

@@ -272,6 +272,7 @@ class TestCommand:
         assert "there is no directory" in partage.fails("search", tmp_path / "x", "y")
         assert "there is no index in" in partage.fails("search", tmp_path, "y")
         assert "no words" in partage.fails("search", tmp_path, "-", code=2)
+        assert "equal to 1000000" in partage.fails("search", tmp_path, "x", "-n", 2**63, code=2)
         (tmp_path / "file").touch()
         ran = self.index(partage, tmp_path / "file", code=1)
         assert "cannot be a directory" in ran.err

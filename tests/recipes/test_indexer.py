@@ -311,6 +311,13 @@ def test_what_is_left_out_and_what_cannot_be_read(servers, tmp_path):
         assert (indexer.progress.records, indexer.progress.documents) == (3, 2)
     assert texts(tmp_path / "a", 0) == ({0: "word0", 2: "�word2"}, 3)
 
+    def halved(record):
+        return (record.value or b"word1").decode(errors="surrogateescape") + "\ud83d"
+
+    with BlockingIndexer(servers, "h", ["t"], tmp_path / "h", text=halved, **QUICK) as indexer:
+        indexer.run(to_end=True)
+    assert texts(tmp_path / "h", 0)[0] == {0: "word0?", 1: "word1?", 2: "?word2?"}
+
     def text(record):
         return record.value.decode()
 

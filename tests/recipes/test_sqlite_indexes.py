@@ -12,6 +12,7 @@ from partage.client.topics import TopicPartition
 from partage.recipes import sqlite_indexes
 from partage.recipes.indexes import Document, SearchIndexError
 from partage.recipes.searching import (
+    LIMIT_MAX,
     BadQuery,
     NothingToSearch,
     held,
@@ -144,8 +145,16 @@ def test_a_first_transaction_that_was_cut_short_left_nothing(tmp_path):
     connection = sqlite3.connect(tmp_path / "a" / "flights-0.index")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
+    (tmp_path / "a" / "flights-1.index").touch()
+    with pytest.raises(NothingToSearch, match="no index in"):
+        search(tmp_path, "x")
     indexes = SqliteIndexes(tmp_path / "a")
     assert indexes.open(ZERO, "id").position is None
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "flights-0.index").touch()  # one that is being made at this moment
+    assert [each.path for each in held(tmp_path)] == [
+        str(tmp_path / "a" / f"flights-{n}.index") for n in (0, 1)
+    ]
     indexes.close()
 
 
@@ -269,8 +278,11 @@ class TestSearch:
             search(tmp_path, query)
 
     def test_what_cannot_be(self, tmp_path):
-        with pytest.raises(BadQuery, match="one record at least"):
-            search(tmp_path, "x", limit=0)
+        for limit in (0, LIMIT_MAX + 1, 2**63):
+            with pytest.raises(BadQuery, match="1 to 1,000,000 records, not"):
+                search(tmp_path, "x", limit=limit)
+        with pytest.raises(BadQuery, match=r"'x\\udcff' has half a character"):
+            search(tmp_path, "x\udcff")
         with pytest.raises(NothingToSearch, match="no directory"):
             search(tmp_path / "nowhere", "x")
         (tmp_path / "empty").mkdir()

@@ -14,7 +14,7 @@ from partage.console.failure import Failure, misused
 from partage.console.options import Json
 from partage.console.show import count, json_help, note, print_json, print_table
 from partage.recipes.indexes import SearchIndexError
-from partage.recipes.searching import BadQuery, Hit
+from partage.recipes.searching import LIMIT_MAX, BadQuery, Hit
 from partage.recipes.searching import search as run_search
 
 app = command_app()
@@ -49,7 +49,10 @@ def search(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many records.")
+        int,
+        typer.Option(
+            "--limit", "-n", metavar="N", min=1, max=LIMIT_MAX, help="At most so many records."
+        ),
     ] = 10,
     fts5: Annotated[
         bool, typer.Option("--fts5", help="QUERY is in FTS5's language: AND, OR, NOT, NEAR.")

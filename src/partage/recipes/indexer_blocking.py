@@ -26,7 +26,7 @@ from partage.client.consumer.blocking import Consumer
 from partage.client.errors import ClientError
 from partage.client.topics import TopicPartition
 from partage.recipes.finding import partitions_of_blocking, topic_ids_blocking, wait_s
-from partage.recipes.indexes import Document, Index, Indexes, opened, text_of
+from partage.recipes.indexes import Document, Index, Indexes, opened, storable, text_of
 from partage.recipes.replicas import merged, read, write
 
 log = logging.getLogger(__name__)
@@ -232,7 +232,7 @@ class RedundantIndexer:
                 error.add_note(f"for {record.topic}-{record.partition} at {record.offset}")
                 raise
             if text is not None:
-                yield Document(record.offset, record.timestamp, record.key, text)
+                yield Document(record.offset, record.timestamp, record.key, storable(text))
 
     def _rebuilt(self, partition: TopicPartition) -> Index:
         """The log is another one than the index was made from: it has been read anew."""

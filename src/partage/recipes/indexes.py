@@ -34,6 +34,11 @@ def text_of(record: Record) -> str | None:
     return None if record.value is None else record.value.decode(errors="replace")
 
 
+def storable(text: str) -> str:
+    """The same, with "?" for what UTF-8 cannot hold: half a pair, as JSON's ``\\ud800`` gives."""
+    return text.encode(errors="replace").decode()
+
+
 class Index(ABC):
     """One replica of one partition; used by one thread at a time."""
 

@@ -12,15 +12,19 @@ from typing import Final
 import msgspec
 
 from partage.client.topics import TopicPartition
-from partage.recipes.indexes import SearchIndexError
+from partage.recipes.indexes import SearchIndexError, storable
 from partage.recipes.sqlite_indexes import (
     SUFFIX,
     IndexFailed,
     check_format,
     check_fts5,
     failing,
+    is_new,
     partition_of,
 )
+
+#: How many records may be searched for at once: they are held in memory, those of each partition.
+LIMIT_MAX: Final = 1_000_000
 
 _SEARCH: Final = """
 SELECT d."offset", d.timestamp, d.key, d.text, -bm25(words), snippet(words, 0, '', '', '…', 24)
@@ -80,8 +84,10 @@ def search(
     Raises:
         NothingToSearch, BadQuery, NoFullTextSearch, IndexFailed.
     """
-    if limit < 1:
-        raise BadQuery(f"a search is for one record at least, not {limit}")
+    if not 1 <= limit <= LIMIT_MAX:
+        raise BadQuery(f"a search is for 1 to {LIMIT_MAX:,} records, not {limit:,}")
+    if query != storable(query):
+        raise BadQuery(f"the query {query!r} has half a character: it is no UTF-8")
     wanted = query if is_fts5 else words(query)
     found: list[Hit] = []
     for partition, path in _chosen(Path(directory), topics):
@@ -132,7 +138,10 @@ def _chosen(directory: Path, topics: Collection[str] | None) -> list[tuple[Topic
         if partition is None or (topics is not None and partition.topic not in topics):
             continue
         try:
-            with _reading(path) as connection:
+            with _opened(path) as connection:
+                if is_new(connection):
+                    continue
+                check_format(connection, path)
                 position, retired = connection.execute(
                     "SELECT coalesce(position, 0), retired_at_ms FROM state"
                 ).fetchone()
@@ -152,13 +161,19 @@ def _chosen(directory: Path, topics: Collection[str] | None) -> list[tuple[Topic
 
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    with _opened(path) as connection:
+        check_format(connection, path)
+        yield connection
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     with failing(path):
         # Not read-only for SQLite: after a crash, whoever comes first has to bring its
         # write-ahead log in order. Where that is impossible there is nobody who writes.
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
         try:
             connection.execute("PRAGMA query_only = ON")
-            check_format(connection, path)
             yield connection
         finally:
             connection.close()

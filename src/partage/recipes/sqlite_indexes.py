@@ -103,6 +103,12 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
         raise IndexFailed(path, f"its format is {version}, and this version reads {FORMAT}")
 
 
+def is_new(connection: sqlite3.Connection) -> bool:
+    """Whether a file is only just being made, or a crash has cut its first transaction short."""
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return bool(tables == 0)
+
+
 class SqliteIndex(Index):
     """One file."""
 
@@ -118,13 +124,12 @@ class SqliteIndex(Index):
 
     def _prepare(self, partition: TopicPartition) -> None:
         execute = self._connection.execute
-        # There is nothing in a file either whose first transaction a crash has cut short.
-        is_new = execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
-        if not is_new:
+        begins = is_new(self._connection)
+        if not begins:
             check_format(self._connection, self.path)
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = NORMAL")
-        if is_new:
+        if begins:
             self._connection.executescript(_SCHEMA)
             execute("INSERT INTO state VALUES (?, ?, '', NULL, NULL)", partition)
             execute("COMMIT")

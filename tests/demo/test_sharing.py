@@ -11,12 +11,13 @@ from aiokafka.partitioner import murmur2
 from confluent_kafka import Consumer, TopicPartition
 
 from partage.demo import applications
-from partage.demo.applications import Applications, ApplicationTrouble
+from partage.demo.applications import Application, Applications, ApplicationTrouble
 from partage.demo.flights import PARTITIONS, FlightRecord
 from partage.demo.loading import Paced, create_topics, load
-from partage.demo.result import brought, rows_by_partition
+from partage.demo.result import Entries, brought, rows_by_partition
 from partage.demo.timeline import Brought, Happened, Owned, Timeline, stayed
 from partage.demo.timeline_picture import draw_timeline
+from partage.pipelines.archive.directory import entry_path
 from partage.pipelines.archive.manifest import Entry, Taken
 
 
@@ -101,9 +102,14 @@ class TestResult:
     def test_who_brought_what(self, tmp_path):
         (tmp_path / "_manifest").mkdir()
         taken = [Taken("flights", 1, 0, 5, 5), Taken("flights", 0, 2, 3, 1)]
-        entry = Entry(number=0, taken=taken, files=[], at_ms=2500, by="ada")
-        (tmp_path / "_manifest" / "00000000.json").write_bytes(msgspec.json.encode(entry))
-        assert brought(tmp_path, lambda at_ms: at_ms / 1000) == [
+        entries = Entries(tmp_path)
+        assert entries.look() == []
+        for number, by in enumerate(["ada", "ben"]):
+            entry = Entry(number=number, taken=taken, files=[], at_ms=2500, by=by)
+            entry_path(tmp_path, number).write_bytes(msgspec.json.encode(entry))
+            assert [one.by for one in entries.look()] == ["ada", "ben"][: number + 1]
+            entry_path(tmp_path, number).write_bytes(b"is not read again")
+        assert brought(entries.look()[:1], lambda at_ms: at_ms / 1000) == [
             Brought(1, "ada", 2.5, 5),
             Brought(0, "ada", 2.5, 1),
         ]
@@ -124,6 +130,18 @@ def test_an_application_that_fails_is_told(partage_broker, tmp_path, monkeypatch
         running.start("ada", tmp_path / "joined", tmp_path / "delays.parquet")
         with pytest.raises(ApplicationTrouble, match=r"ada: .*\nMore may be in .*ada\.log"):
             running.settle(within_s=60)
+
+
+def test_an_application_that_is_gone_is_no_trouble_to_end(partage_broker, tmp_path, monkeypatch):
+    monkeypatch.setenv("PARTAGE_JAVA", "nowhere")
+    one = Application("ada", [partage_broker.bootstrap_servers, *"abcd"], tmp_path / "log")
+    one.wait(60)
+    one.kill()
+    with Applications(partage_broker.bootstrap_servers, "g", PARTITIONS, tmp_path) as running:
+        running.start("ben", tmp_path / "joined", tmp_path / "delays.parquet")
+        running._running["ben"].wait(60)
+        with pytest.raises(ApplicationTrouble, match="ben: "):
+            running.finish("ben", within_s=60)
 
 
 def test_a_group_that_does_not_settle_is_told(partage_broker, tmp_path, monkeypatch):

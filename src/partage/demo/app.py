@@ -23,7 +23,7 @@ from partage.demo.figures import Figures, differences, figures_from_csv
 from partage.demo.flights import COUNTS, FLIGHTS, PARTITIONS, WEATHER, NoFlights, records
 from partage.demo.loading import NotLoaded, Paced, create_topics, load
 from partage.demo.picture import draw
-from partage.demo.result import brought, rows_by_partition
+from partage.demo.result import Entries, brought, rows_by_partition
 from partage.demo.telling import Telling
 from partage.demo.timeline import Owners
 from partage.demo.timeline_picture import draw_timeline
@@ -78,6 +78,7 @@ class Demo:
         self._tell = Telling()
         self._joined = self._output / "flights-with-weather"
         self._table = self._output / "delays.parquet"
+        self._entries = Entries(self._joined)
 
     def run(self) -> None:
         """All steps. Raises what `_command` knows."""
@@ -111,7 +112,7 @@ class Demo:
                 self._compare(figures, truth)
             with tell.step("The pictures"):
                 owners, delays = self._output / "owners.png", self._output / "delays.png"
-                ticks = brought(archive.path, applications.since_began_s)
+                ticks = brought(self._entries.look(), applications.since_began_s)
                 draw_timeline(applications.timeline, ticks, (FIRST, KILLED, THIRD), owners)
                 draw(figures, delays)
         self._end(owners, delays)
@@ -133,7 +134,9 @@ class Demo:
             applications.timeline.happened(f"{THIRD} joins", applications.since_began_s())
             flights.release()
             applications.wait(
-                lambda: THIRD in _bringers(archive.path), _DRAIN_S, lambda: f"heard of {THIRD}"
+                lambda: any(entry.by == THIRD for entry in self._entries.look()),
+                _DRAIN_S,
+                lambda: f"heard of {THIRD}",
             )
         with tell.step(f"{KILLED} is killed (-9), Java and all"):
             applications.kill(KILLED)
@@ -253,10 +256,6 @@ def _rows(archive: ArchiveDirectory) -> int:
 
 
 _LOOKING = threading.Lock()
-
-
-def _bringers(path: Path) -> set[str]:
-    return {one.by for one in brought(path, lambda at_ms: 0.0)}
 
 
 def _check_installed() -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -53,9 +54,14 @@ class Application:
         self._process.stdin.write(word + "\n")
         self._process.stdin.flush()
 
+    def wait(self, within_s: float) -> None:
+        """Wait for it to end by itself. Raises `subprocess.TimeoutExpired`."""
+        self._process.wait(within_s)
+
     def kill(self) -> None:
         """End it at once, Python, Java and all, as a machine's loss would (SIGKILL)."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # all of it is gone already
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._close()
 
     def leave(self) -> None:
@@ -63,7 +69,7 @@ class Application:
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
-            self._process.wait(_LEAVE_S)
+            self.wait(_LEAVE_S)
         except subprocess.TimeoutExpired:
             self.kill()
         self._close()
@@ -152,6 +158,7 @@ class Applications:
     def finish(self, name: str, *, within_s: float) -> dict[str, Any]:
         """Have one stop its query and write its table; what it tells then."""
         application = self._running[name]
+        application.check()
         application.say("finish")
         self.wait(lambda: "finished" in application.told, within_s, lambda: f"finished ({name})")
         return application.told["finished"]
@@ -161,12 +168,6 @@ class Applications:
         for application in self._running.values():
             application.leave()
         self._running.clear()
-
-    def told(self, name: str, event: str, *, within_s: float) -> dict[str, Any]:
-        """Wait for an event of one of them."""
-        application = self._running[name]
-        self.wait(lambda: event in application.told, within_s, lambda: f"{event} ({name})")
-        return application.told[event]
 
     def settle(self, *, within_s: float) -> Owners:
         """Wait until the group is stable with all of them and every partition owned once."""

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from partage.demo.timeline import Brought
+from partage.pipelines.archive.directory import entry_path
 from partage.pipelines.archive.manifest import Entry
 
-_ENTRIES: Final = "_manifest/0*.json"
+
+class Entries:
+    """The entries of an archive, looked at again and again while it grows."""
+
+    def __init__(self, archive: Path) -> None:
+        self._archive = archive
+        self._read: list[Entry] = []
+
+    def look(self) -> list[Entry]:
+        """All that there are by now, each read once."""
+        while True:
+            try:
+                content = entry_path(self._archive, len(self._read)).read_bytes()
+            except FileNotFoundError:
+                return list(self._read)
+            self._read.append(msgspec.json.decode(content, type=Entry))
 
 
-def brought(path: Path, since_began_s: Callable[[int], float]) -> list[Brought]:
-    """The batches in an archive, by partition and time."""
-    found = []
-    for name in sorted(path.glob(_ENTRIES)):
-        entry = msgspec.json.decode(name.read_bytes(), type=Entry)
-        at_s = since_began_s(entry.at_ms)
-        found += [Brought(t.partition, entry.by, at_s, t.rows) for t in entry.taken]
-    return found
+def brought(entries: Iterable[Entry], since_began_s: Callable[[int], float]) -> list[Brought]:
+    """What of which partitions was brought, by whom and when."""
+    return [
+        Brought(taken.partition, entry.by, since_began_s(entry.at_ms), taken.rows)
+        for entry in entries
+        for taken in entry.taken
+    ]
 
 
 def rows_by_partition(path: Path) -> dict[int, list[int]]:

@@ -104,7 +104,7 @@ class ArchiveDirectory:
         """
         while True:
             self._settle()
-            name = self._name(self.manifest.next_number)
+            name = entry_path(self.path, self.manifest.next_number)
             try:
                 content = name.read_bytes()
             except FileNotFoundError:
@@ -137,7 +137,7 @@ class ArchiveDirectory:
             os.fsync(file.fileno())
         self._is_behind = True  # whatever fails from here on, the entry may be there
         try:
-            os.link(whole, self._name(entry.number))
+            os.link(whole, entry_path(self.path, entry.number))
         except FileExistsError:
             return False
         finally:
@@ -184,8 +184,10 @@ class ArchiveDirectory:
             return False  # somebody else moved it just now
         return True
 
-    def _name(self, number: int) -> Path:
-        return self.path / _MANIFEST / f"{number:08}.json"
+
+def entry_path(archive: Path, number: int) -> Path:
+    """Where an entry is, once it is made."""
+    return archive / _MANIFEST / f"{number:08}.json"
 
 
 def _directories(parent: Path) -> Iterator[Path]:

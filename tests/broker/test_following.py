@@ -68,8 +68,11 @@ class Follower:
         self.topics = self.player.topics
         await self.topics.refresh()
         self.forgotten: list[frozenset[str]] = []
-        self.following = Following(self.hosted, 1, self.forgotten.append)
+        self.following = Following(self.hosted, 1, self.forget)
         return self
+
+    async def forget(self, topics: frozenset[str]) -> None:
+        self.forgotten.append(topics)
 
     async def follow(self) -> None:
         await self.following.follow(self.topics, nothing)

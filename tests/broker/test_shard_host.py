@@ -169,3 +169,36 @@ def test_offsets_of_topics_that_are_gone_are_forgotten_at_a_start() -> None:
         again.close()
 
     asyncio.run(scenario())
+
+
+def test_who_waits_until_it_is_stored_waits_through_loading_and_failures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shard_host, "_RELOAD_AFTER_S", 0.001)
+
+    async def scenario() -> None:
+        alone = await Alone().open()
+        await alone.stored(committed("t"), committed("gone"), committed("later"))
+        alone.host.load()
+        alone.host.handle(TopicsDeleted(at_ms=0, topics=frozenset({"gone"})))
+        alone.host.unload()
+        waiting = asyncio.create_task(alone.host.stored())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        alone.host.load()
+        await asyncio.wait_for(waiting, 60)
+        alone.host.handle(TopicsDeleted(at_ms=0, topics=frozenset({"later"})))
+        alone.host.unload()  # before it was stored; it is done again
+        alone.host.load()
+        await asyncio.wait_for(alone.host.stored(), 60)
+        again = ShardHost("", alone.store, GroupSettings(), alone.clock, lambda notice: None)
+        again.load()
+        await asyncio.wait_for(again.loaded(), 60)
+        alone.host.close()
+        alone.host = again
+        assert [topic.name for topic in (await alone.offsets()).topics] == ["t"]
+        again.resign()
+        await asyncio.wait_for(again.stored(), 60)
+        again.close()
+
+    asyncio.run(scenario())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from broker.test_following import Follower
@@ -11,15 +11,26 @@ from partage.broker.clock import Clock
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.cluster import Cluster
 from partage.broker.cluster.seen import Seen
+from partage.broker.cluster.shared_changes import SharedChanges
+from partage.broker.coordinator import Coordinator
 from partage.broker.node import Node
 from partage.broker.shard_host import ShardHost
+from partage.coordinator.records import OffsetCommitted
+from partage.log.outcomes import Refusal
 from partage.model.settings import BrokerSettings, GroupSettings
+from partage.store.shard_log import shard_of
 from partage.store.tree import ClusterDoc
+from partage.store.zookeeper import Operation
 from store.zoo import SHARDS, TREE, Player, play
 
 WITHIN_S = 60
 NODE = Node(node_id=1, host="h", port=1, cluster_id="the cluster", rack=None)
 FOUND = ClusterDoc(partage=1, cluster_id="the cluster", shards=SHARDS)
+
+
+async def until(what: Callable[[], object]) -> None:
+    while not what():  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0)
 
 
 class Place(Follower):
@@ -40,8 +51,23 @@ class Place(Follower):
             ShardHost(f"shard {n}", store, GroupSettings(), Clock(), lambda notice: None)
             for n, store in enumerate(self.cluster.stores)
         ]
-        await self.cluster.enter(NODE, self.hosted, self.hosts, self.forgotten.append)
+        self.coordinator = Coordinator(self.hosts)
+        await self.cluster.enter(NODE, self.hosted, self.hosts, self.forget)
         return self
+
+    async def forget(self, topics: frozenset[str]) -> None:
+        await self.coordinator.forget_topics(topics, 0)
+
+    async def owns(self, group_id: str = "g") -> ShardHost:
+        """The host of a group's shard, once it is loaded."""
+        host = self.coordinator.host_of(group_id)
+        await until(lambda: host.shard is not None)
+        return host
+
+    async def turns(self) -> None:
+        """Long enough for everything that waits for nobody."""
+        for _ in range(200):
+            await asyncio.sleep(0)
 
     async def end_session(self) -> None:
         self.zoo.expire(self.session)
@@ -75,5 +101,33 @@ def test_a_broker_that_has_come_just_now_is_seen_by_who_asks_for_it() -> None:
         assert not seen.is_up(2)
         assert await seen.are_up([1, 2])
         assert [node.node_id for node in seen.brokers()] == [1, 2]
+
+    with_place(scenario)
+
+
+def test_a_topic_is_deleted_when_no_crash_can_bring_back_what_groups_committed() -> None:
+    async def scenario(place: Place) -> None:
+        changes = SharedChanges(place.cluster, place.hosted)
+        await changes.create("t", 1, {}, [])
+        host = await place.owns()
+        commit = OffsetCommitted(group_id="g", topic="t", partition=0, offset=5, commit_ms=0)
+        shard = shard_of("g", SHARDS)
+        host.shard.apply(commit)
+        is_free = asyncio.Event()
+
+        async def busy(what: Sequence[Operation] | str) -> None:
+            if not isinstance(what, str) and any("/log/" in one.path for one in what):
+                await is_free.wait()
+
+        place.session.before = busy
+        deleting = asyncio.create_task(changes.delete("t"))
+        await until(lambda: place.hosted.topic("t") is None)
+        await place.turns()
+        assert not deleting.done()
+        applied = place.zoo.nodes[TREE.applied_by(1)].version
+        is_free.set()
+        assert not isinstance(await deleting, Refusal)
+        assert place.zoo.nodes[TREE.applied_by(1)].version == applied + 1
+        assert len(await place.player.session.children(TREE.log(shard))) == 1
 
     with_place(scenario)

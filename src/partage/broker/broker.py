@@ -167,7 +167,7 @@ class Broker:
         topics = frozenset(topic.name for topic in self.hosted.topics())
         hosts = [self._host_shard(n, topics) for n in range(offsets_topic.partition_count)]
         self.coordinator = Coordinator(hosts)
-        self._changes = LocalChanges(self.hosted)
+        self._changes = LocalChanges(self.hosted, self._forget)
         interval_ms = self._settings.group_lag_interval_ms if self.group_events else 0
         self._lag = LagSampling(hosts, self.hosted, self._clock, interval_ms)
 
@@ -209,7 +209,7 @@ class Broker:
         if self.cluster is not None:
             hosts = self.coordinator.hosts
             neighbours, self._producer_ids = await enter_cluster(
-                self.cluster, self.node, self.hosted, hosts, self._forget_all
+                self.cluster, self.node, self.hosted, hosts, self._forget
             )
         self.server.serve(self._handlers(neighbours))
         self._housekeeping.start()
@@ -267,9 +267,7 @@ class Broker:
             CREATE_TOPICS.key: self._spawning(
                 lambda i: topics.create_topics(i, hosted, neighbours, changes)
             ),
-            DELETE_TOPICS.key: self._spawning(
-                lambda i: topics.delete_topics(i, hosted, changes, self._forget, self._forgotten)
-            ),
+            DELETE_TOPICS.key: self._spawning(lambda i: topics.delete_topics(i, hosted, changes)),
             CREATE_PARTITIONS.key: self._spawning(
                 lambda i: topics.create_partitions(i, hosted, neighbours, changes)
             ),
@@ -286,17 +284,8 @@ class Broker:
         }
         return handlers | group_handlers(self.coordinator, surroundings)
 
-    def _forget(self, topic: str) -> None:
-        """Have the groups forget what they committed of a topic that is gone."""
-        self._forget_all(frozenset({topic}))
-
-    def _forget_all(self, topics: frozenset[str]) -> None:
-        self.coordinator.topics_deleted(topics, self._clock.now_ms())
-
-    async def _forgotten(self) -> None:
-        """Return once no crash can bring back what was forgotten."""
-        await asyncio.sleep(0)  # shards store at the end of a turn what it has brought
-        await self._writer.barrier()
+    async def _forget(self, topics: frozenset[str]) -> None:
+        await self.coordinator.forget_topics(topics, self._clock.now_ms())
 
     def _spawning(self, handler: AsyncHandler) -> Handler:
         """A handler that runs as a task, for what has to wait."""

@@ -83,6 +83,7 @@ class ShardHost:
         self._has_failed = False  # since its store was opened
         self._is_resigned = False
         self._is_closed = False
+        self._settled: asyncio.Future[None] | None = None  # for who waits until something changes
 
     # Life.
 
@@ -154,9 +155,24 @@ class ShardHost:
         if self._loading is not None:
             await self._loading
 
+    async def stored(self) -> None:
+        """Return once all that was handed to it up to now is durable, through loading and failures
+        of its log; or the shard is somebody else's.
+        """
+        life, mark = -1, 0
+        while not (self._is_resigned or self._is_closed):
+            if self._driver.shard is not None:
+                if life != self._life:  # what was under way before counts no more
+                    life, mark = self._life, self._driver.mark
+                if self._driver.has_stored(mark):
+                    return
+            self._settled = self._settled or self._loop.create_future()
+            await asyncio.shield(self._settled)
+
     def close(self) -> None:
         """Handle nothing any more."""
         self._is_closed = True
+        self._tell_settled()
         if self._loading is not None:
             self._loading.cancel()
         if self._wake is not None:
@@ -220,6 +236,13 @@ class ShardHost:
         wake_ms = driver.timers.wake_at_ms()
         if wake_ms is not None and (self._wake is None or wake_ms < self._wake_ms):
             self._wake_at(wake_ms)
+        if self._settled is not None:
+            self._tell_settled()
+
+    def _tell_settled(self) -> None:
+        if self._settled is not None:
+            self._settled.set_result(None)
+            self._settled = None
 
     # Telling.
 

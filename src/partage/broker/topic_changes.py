@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.log.outcomes import Refusal
 
+#: Has the groups forget what they committed of topics, and waits until no crash can undo that.
+Forget = Callable[[frozenset[str]], Awaitable[None]]
 Edit = Callable[[dict[str, str]], Refusal | None]
 
 
@@ -23,7 +25,7 @@ class TopicChanges(Protocol):
         """Create a topic that a client spoke of."""
 
     async def delete(self, name: str) -> HostedTopic | Refusal:
-        """Delete a topic."""
+        """Delete a topic; no group has offsets of it when this returns, whoever crashes."""
 
     async def add_partitions(
         self, name: str, partition_count: int, brokers: Sequence[int]
@@ -37,8 +39,9 @@ class TopicChanges(Protocol):
 class LocalChanges:
     """The changes of a broker that is alone: there is only one place for a partition."""
 
-    def __init__(self, hosted: Hosted) -> None:
+    def __init__(self, hosted: Hosted, forget: Forget) -> None:
         self._hosted = hosted
+        self._forget = forget
 
     async def create(
         self, name: str, partition_count: int, configs: Mapping[str, str], brokers: Sequence[int]
@@ -51,8 +54,11 @@ class LocalChanges:
         return await self._hosted.create_missing(name)
 
     async def delete(self, name: str) -> HostedTopic | Refusal:
-        """Delete a topic."""
-        return await self._hosted.delete(name)
+        """Delete a topic, and have the groups forget it before anybody can make it anew."""
+        deleted = await self._hosted.delete(name)
+        if not isinstance(deleted, Refusal):
+            await self._forget(frozenset({name}))
+        return deleted
 
     async def add_partitions(
         self, name: str, partition_count: int, brokers: Sequence[int]

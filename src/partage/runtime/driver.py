@@ -160,6 +160,10 @@ class Driver:
         """Whether it is already."""
         return self._durable == self._applied
 
+    def has_stored(self, mark: int) -> bool:
+        """Whether all is durable that was applied up to a mark."""
+        return self._durable >= mark
+
     def durable(self, mark: int) -> None:
         """All records up to ``mark`` are durable: what waited for them may leave."""
         assert self._durable <= mark <= self._sent, "the log confirms what it was not given"

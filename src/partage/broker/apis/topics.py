@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.inbound import Inbound
@@ -32,10 +32,6 @@ from partage.wire.apis.delete_topics import (
     DeleteTopicsResult,
     DeleteTopicsTopic,
 )
-
-#: Has the groups forget what they committed of a topic; and waits until no crash can undo that.
-Forget = Callable[[str], None]
-Forgotten = Callable[[], Awaitable[None]]
 
 _THE_BROKERS_OWN = -1  # for a number that the broker is to choose
 _REPLICAS = 1
@@ -152,23 +148,11 @@ def _config(entry: ConfigEntry) -> CreatedTopicConfig:
     )
 
 
-async def delete_topics(
-    inbound: Inbound, hosted: Hosted, changes: TopicChanges, forget: Forget, forgotten: Forgotten
-) -> None:
-    """Delete topics, and have the groups forget those that are gone before it is answered.
-
-    Each as soon as it is gone: the next client may make it anew, and commit, while others of the
-    request are still there.
-    """
+async def delete_topics(inbound: Inbound, hosted: Hosted, changes: TopicChanges) -> None:
+    """Delete topics; the groups have forgotten them when it is answered."""
     request: DeleteTopicsRequest = inbound.message
     asked = request.topics if inbound.version >= 6 else _by_name(request.topic_names)
-    results = []
-    for topic in asked:
-        result = await _delete(topic, hosted, changes)
-        results.append(result)
-        if not result.error_code and result.name is not None:
-            forget(result.name)
-    await forgotten()
+    results = [await _delete(topic, hosted, changes) for topic in asked]
     inbound.respond(DeleteTopicsResponse(responses=results))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from partage.broker.cluster.address import StateAddress
-from partage.broker.cluster.following import Following, Forget
+from partage.broker.cluster.following import Following
 from partage.broker.cluster.identity import identify
 from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
 from partage.broker.cluster.leasing import boot_ms, keep
@@ -20,6 +20,7 @@ from partage.broker.cluster.writing import Writing
 from partage.broker.hosted import Hosted
 from partage.broker.node import Node
 from partage.broker.shard_host import ShardHost
+from partage.broker.topic_changes import Forget
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
 from partage.store.founding import find_cluster, reserve_producer_ids

@@ -7,20 +7,19 @@ import logging
 from collections.abc import Callable, Mapping
 
 from partage.broker.hosted import Hosted, HostedTopic
+from partage.broker.topic_changes import Forget
 from partage.log.outcomes import Refusal
 from partage.store.shared_topics import SharedTopics
 from partage.store.tree import ForeignData, TopicDoc
 
 log = logging.getLogger(__name__)
 
-Forget = Callable[[frozenset[str]], None]
-
 
 class Following:
     """Brings the topics that this broker holds, and knows of, to what all have agreed on.
 
-    Every broker keeps the whole list; of the partitions only its own. ``forget`` is told which
-    topics are gone.
+    Every broker keeps the whole list; of the partitions only its own. The groups ``forget``
+    topics that are gone, before others are told that it is done.
     """
 
     def __init__(self, hosted: Hosted, broker_id: int, forget: Forget) -> None:
@@ -81,7 +80,7 @@ class Following:
             elif not isinstance(await self._hosted.delete(hosted.name), Refusal):
                 gone.add(hosted.name)
         if gone:
-            self._forget(frozenset(gone))
+            await self._forget(frozenset(gone))
         for topic_id in deleted - {topic.id for topic in wanted.values()}:
             if self._hosted.topic_by_id(bytes.fromhex(topic_id)) is None:
                 await topics.bury(topic_id)

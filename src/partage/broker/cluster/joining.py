@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from partage.broker.cluster.address import StateAddress
-from partage.broker.cluster.following import Forget
 from partage.broker.hosted import Hosted
 from partage.broker.neighbours import Neighbours
 from partage.broker.node import Node
 from partage.broker.producer_ids import ProducerIds
 from partage.broker.shard_host import ShardHost
-from partage.broker.topic_changes import TopicChanges
+from partage.broker.topic_changes import Forget, TopicChanges
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
 from partage.store.roster import IdTaken

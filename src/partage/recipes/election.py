@@ -83,6 +83,7 @@ class LeaderElection:
 
     Raises:
         ValueError: ``stop_ms`` leaves nothing of the session.
+        TypeError: ``priority`` is no whole number.
         TypeError, ClientError: as `Membership`.
     """
 
@@ -100,6 +101,8 @@ class LeaderElection:
     ) -> None:
         if "group_instance_id" in options:
             raise TypeError("an election takes no group_instance_id: see LeaderElection")
+        if not isinstance(priority, int):
+            raise TypeError(f"priority is a whole number, not {priority!r}")
         self._identity = identity
         self._work = work
         self._stands = stands

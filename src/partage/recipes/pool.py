@@ -57,7 +57,10 @@ class WorkerPool:
     ``scheduled.rebalance.max.delay.ms``). Options as `Membership`.
 
     Raises:
-        ValueError: ``stop_ms`` leaves nothing of the session; see `LeaderElection`.
+        ValueError: ``units`` is a single string, ``name`` is empty, ``rebalance_delay_ms`` less
+            than 0; or ``stop_ms`` leaves nothing of the session, see `LeaderElection`.
+        TypeError: units or a ``name`` that are no strings. Where a function gives units, the group
+            has `AssignmentFailed` instead.
         TypeError, ClientError: as `Membership`.
     """
 
@@ -75,6 +78,12 @@ class WorkerPool:
     ) -> None:
         if "group_instance_id" in options:
             raise TypeError("a pool takes no group_instance_id: its workers have names")
+        if not isinstance(name, str):
+            raise TypeError(f"a worker's name is a string, not {name!r}")
+        if not name:
+            raise ValueError("a worker needs a name, which it keeps through a restart")
+        if rebalance_delay_ms < 0:
+            raise ValueError(f"rebalance_delay_ms is 0 or more, not {rebalance_delay_ms}")
         self._units = units if callable(units) else _constant(units)
         self._work = work
         self._name = name
@@ -141,7 +150,7 @@ class WorkerPool:
         for peer in meeting.members:
             said = msgspec.convert(peer.metadata, _Said)
             workers.append(Worker(peer.member_id, said.name, frozenset(said.owned), said.view))
-        plan = share(self._units(), workers, self._delay_ms, meeting.generation)
+        plan = share(_checked(self._units()), workers, self._delay_ms, meeting.generation)
         moving = sorted(plan.moving)
         return {
             member_id: msgspec.to_builtins(_Share(list(its), moving, plan.view, plan.again_ms))
@@ -231,8 +240,19 @@ class _Listener(MembershipListener):
 
 
 def _constant(units: Iterable[str]) -> Callable[[], Iterable[str]]:
-    known = tuple(units)
+    known = _checked(units)
     return lambda: known
+
+
+def _checked(units: Iterable[str]) -> list[str]:
+    """The units, which all have to be names."""
+    if isinstance(units, str):
+        raise ValueError(f"units are a list: [{units!r}]")
+    names = list(units)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"units are named by strings, and {name!r} is none")
+    return names
 
 
 async def _awaited(work: Awaitable[object]) -> object:

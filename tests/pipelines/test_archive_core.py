@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import fcntl
 import os
 import shutil
 from collections import Counter
@@ -187,6 +188,7 @@ def test_any_kills_and_any_overlaps_leave_one_row_for_each_record(tmp_path, step
     covered = {(p.partition, o) for p in report.partitions for s in p.spans for o in range(*s)}
     assert {(p, o) for p, o in covered if o not in gaps} == seen.keys() >= promised
     assert [path.name for path in (root / "_staging").iterdir()] == [last.staging.path.name]
+    assert all(path.suffix == ".json" for path in (root / "_manifest").iterdir())
     last.staging.end(last.directory)
 
 
@@ -241,8 +243,8 @@ class TestDirectory:
     def test_of_two_that_come_at_once_one_waits_for_the_other(self, tmp_path):
         first, second = (Run(tmp_path / "a") for _ in range(2))
         taken = ("t", 0, 0, 4, 4)
-        assert first.directory.publish(entry(0, taken))
-        assert not second.directory.publish(entry(0, taken))
+        assert first.directory.publish(entry(0, taken), first.staging)
+        assert not second.directory.publish(entry(0, taken), second.staging)
         assert second.batches.bring("0", lambda at: stage(at, {0: Span(2, 6)}, frozenset()))
         first.directory.refresh()
         report = first.directory.manifest.report("")
@@ -301,6 +303,37 @@ class TestDirectory:
         living.staging.end(living.directory)
         assert not living.staging.path.exists()
 
+    @pytest.mark.parametrize("call", [(Path, "open"), (fcntl, "flock"), (Path, "rename")])
+    def test_a_kill_while_staging_is_made_leaves_nothing(self, tmp_path, call):
+        ArchiveDirectory(tmp_path / "a")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(*call, killing)
+            with pytest.raises(Killed):
+                Staging(tmp_path / "a")
+        assert list((tmp_path / "a" / "_staging").iterdir())
+        ArchiveDirectory(tmp_path / "a").clear()
+        assert not list((tmp_path / "a" / "_staging").iterdir())
+
+    @pytest.mark.parametrize("call", [(Path, "open"), (fcntl, "flock")])
+    def test_who_clears_away_while_staging_is_made_does_no_harm(self, tmp_path, call):
+        root = tmp_path / "a"
+        ArchiveDirectory(root)
+        original = getattr(*call)
+        with pytest.MonkeyPatch.context() as patch:
+
+            def cleared(*args):
+                patch.undo()
+                ArchiveDirectory(root).clear()
+                assert not list((root / "_staging").iterdir())
+                return original(*args)
+
+            patch.setattr(*call, cleared)
+            staging = Staging(root)
+        directory = ArchiveDirectory(root)
+        directory.clear()
+        assert [staging.path] == list((root / "_staging").iterdir())
+        staging.end(directory)
+
     def test_what_is_archived_and_could_not_be_moved_is_kept(self, tmp_path):
         """The disk fails between an entry and its moves; the error is told, and no row is lost."""
         run = Run(tmp_path / "a")
@@ -341,6 +374,10 @@ class TestDirectory:
         dying.die()
         early.clear()
         assert readable(tmp_path / "a") == Counter((0, offset) for offset in range(6))
+
+
+def killing(*args):
+    raise Killed
 
 
 def failing(*args):

@@ -95,7 +95,7 @@ class Batches:
             if not entry.taken:
                 self.refused += entry.refused
                 return None
-            if self._archive.publish(entry):
+            if self._archive.publish(entry, self._staging):
                 self._archive.refresh()  # which moves its files
                 self.rows += sum(taken.rows for taken in entry.taken)
                 self.refused += entry.refused

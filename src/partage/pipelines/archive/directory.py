@@ -4,7 +4,7 @@
     _manifest/00000000.json                       the entries
     _staging/RUN/...                              what a run is about to bring
 
-An entry is made by linking a file that is whole and synced to the next number's name, which fails
+An entry is made by linking a staged file that is whole and synced to the next number's name, which fails
 if somebody else was first: so any number of runs may share an archive, and no lock is needed. Its
 files, synced before, are moved to where they belong after that, and whoever opens the archive
 makes up for moves that a kill left undone. Readers of the directory (Spark leaves out names that
@@ -21,6 +21,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -44,13 +45,13 @@ class Staging:
     """
 
     def __init__(self, archive: Path) -> None:
-        self.path = archive / _STAGING / uuid.uuid4().hex
-        # Made and locked under another name: who clears away must not find it without its lock.
-        making = self.path.with_name(f".{self.path.name}")
-        making.mkdir(parents=True)
-        self._lock: IO[str] = (making / _LOCK).open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        making.rename(self.path)
+        while True:
+            self.path = archive / _STAGING / uuid.uuid4().hex
+            try:
+                self._lock = _made(self.path)
+            except FileNotFoundError:  # somebody took it for what a dead run had left
+                continue
+            return
 
     def batch(self, name: str) -> Path:
         """A name for what is written next; another one each time."""
@@ -61,6 +62,20 @@ class Staging:
         if archive.is_settled:
             shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
+
+
+def _made(path: Path) -> IO[str]:
+    """Make a directory, under another name until it is locked; its lock."""
+    making = path.with_name(f".{path.name}")
+    making.mkdir(parents=True)
+    lock = (making / _LOCK).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        making.rename(path)
+    except BaseException:
+        lock.close()
+        raise
+    return lock
 
 
 class ArchiveDirectory:
@@ -125,12 +140,12 @@ class ArchiveDirectory:
                 raise BadManifest(f"{name}: {error}") from None
             self._unsettled.append(entry)
 
-    def publish(self, entry: Entry) -> bool:
+    def publish(self, entry: Entry, staging: Staging) -> bool:
         """Make the entry the next one, unless somebody else was first, which False says.
 
         From here on it counts, whatever happens. Its files must be synced.
         """
-        whole = self.path / _MANIFEST / f".{uuid.uuid4().hex}"
+        whole = staging.batch("entry")
         with whole.open("wb") as file:
             file.write(msgspec.json.encode(entry))
             file.flush()
@@ -162,7 +177,9 @@ class ArchiveDirectory:
         for left in _directories(self.path / _STAGING):
             try:
                 lock = (left / _LOCK).open("r+")
-            except OSError:  # being made, or being taken away
+            except OSError:  # being made, or taken away; or whoever did so was killed
+                with suppress(OSError):  # it is not empty
+                    left.rmdir()
                 continue
             with lock:
                 try:
@@ -192,8 +209,7 @@ def entry_path(archive: Path, number: int) -> Path:
 
 def _directories(parent: Path) -> Iterator[Path]:
     if parent.is_dir():
-        # Those that begin with a dot are being made.
-        yield from sorted(path for path in parent.glob("[!.]*") if path.is_dir())
+        yield from sorted(path for path in parent.iterdir() if path.is_dir())
 
 
 def _sync(directory: Path) -> None:

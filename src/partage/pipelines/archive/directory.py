@@ -4,9 +4,9 @@
     _manifest/00000000.json                       the entries
     _staging/RUN/...                              what a run is about to bring
 
-An entry is made by linking a staged file that is whole and synced to the next number's name, which fails
-if somebody else was first: so any number of runs may share an archive, and no lock is needed. Its
-files, synced before, are moved to where they belong after that, and whoever opens the archive
+An entry is made by linking a staged file that is whole and synced to the next number's name, which
+fails if somebody else was first: so any number of runs may share an archive, and no lock is needed.
+Its files, synced before, are moved to where they belong after that, and whoever opens the archive
 makes up for moves that a kill left undone. Readers of the directory (Spark leaves out names that
 begin with ``_``) therefore see no record twice at any time, and each once its move is done.
 

@@ -20,7 +20,7 @@ from partage.log.outcomes import Refusal
 from partage.model.settings import BrokerSettings, GroupSettings
 from partage.store.shard_log import shard_of
 from partage.store.tree import ClusterDoc
-from partage.store.zookeeper import Operation
+from partage.store.zookeeper import Operation, Refused, Why
 from store.zoo import SHARDS, TREE, Player, play
 
 WITHIN_S = 60
@@ -36,10 +36,13 @@ async def until(what: Callable[[], object]) -> None:
 class Place(Follower):
     """Broker 1, whole but for its sockets; ``fatal`` is what ended it."""
 
+    def __init__(self, timeout_ms: int = 6_000) -> None:
+        self.timeout_ms = timeout_ms
+
     async def come(self) -> Place:
         await super().come()
         await self.player.roster.leave()
-        self.session: Any = self.zoo.connect()
+        self.session: Any = self.zoo.connect(self.timeout_ms)
         self.session.end = self.end_session
         loop = asyncio.get_running_loop()
         self.fatal: asyncio.Future[BaseException] = loop.create_future()
@@ -78,9 +81,9 @@ class Place(Follower):
             host.close()
 
 
-def with_place(scenario: Callable[[Place], Awaitable[None]]) -> None:
+def with_place(scenario: Callable[[Place], Awaitable[None]], timeout_ms: int = 6_000) -> None:
     async def played() -> None:
-        place = await Place().come()
+        place = await Place(timeout_ms).come()
         try:
             await asyncio.wait_for(scenario(place), WITHIN_S)
         finally:
@@ -131,3 +134,18 @@ def test_a_topic_is_deleted_when_no_crash_can_bring_back_what_groups_committed()
         assert len(await place.player.session.children(TREE.log(shard))) == 1
 
     with_place(scenario)
+
+
+def test_a_lease_that_cannot_be_renewed_ends_the_broker_with_the_reason() -> None:
+    """It would be up for the others, and answer for no group ever again."""
+
+    async def scenario(place: Place) -> None:
+        async def refuse(what: Sequence[Operation] | str) -> None:
+            if what == "/":
+                raise Refused(0, Why.OTHER, "ZooKeeper refused it: MarshallingError")
+
+        place.session.before = refuse
+        assert str(await place.fatal) == "ZooKeeper refused it: MarshallingError"
+        assert not any(place.cluster.holds(shard) for shard in range(SHARDS))
+
+    with_place(scenario, timeout_ms=40)

@@ -259,8 +259,15 @@ class Cluster:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Without any of these tasks groups would be silent for ever: better no broker."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the broker's place in the cluster failed", exc_info=error)
+            self._give_up(error)
 
     # The session, and the right to answer.
 

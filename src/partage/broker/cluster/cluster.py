@@ -378,6 +378,10 @@ class Cluster:
         """The brokers that are up."""
         return sorted({*self._roster.brokers, self.node.node_id})
 
+    def is_up(self, broker_id: int) -> bool:
+        """Whether a broker is up."""
+        return broker_id == self.node.node_id or broker_id in self._roster.brokers
+
     async def look(self) -> None:
         """Read anew who is up, if ZooKeeper answers soon."""
         with contextlib.suppress(StoreFault, ForeignData, TimeoutError):

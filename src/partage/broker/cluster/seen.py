@@ -56,7 +56,7 @@ class Seen:
 
     def is_up(self, node_id: int) -> bool:
         """Whether a broker is up."""
-        return node_id in self._cluster.up()
+        return self._cluster.is_up(node_id)
 
     async def are_up(self, node_ids: Collection[int]) -> bool:
         """Whether all of these are up; looks again before it denies it."""

@@ -91,6 +91,7 @@ def tree(servers: str, path: str) -> dict[str, bytes]:
         ("zookeeper://h:2181/partage", "h:2181", "/partage"),
         ("zookeeper://a:1,b:2,c:3/deep/er/", "a:1,b:2,c:3", "/deep/er"),
         ("zookeeper://[::1]:2181/p", "[::1]:2181", "/p"),
+        ("zookeeper://[::1]:1,h:65535,[fe80::1]:3/p", "[::1]:1,h:65535,[fe80::1]:3", "/p"),
     ],
 )
 def test_the_state_option(text: str, servers: str, path: str) -> None:
@@ -110,6 +111,12 @@ def test_the_state_option(text: str, servers: str, path: str) -> None:
         "zookeeper://h:2181/zookeeper/x",
         "zookeeper://h:2181/a b",
         "zookeeper:///a",
+        "zookeeper://h:0/a",
+        "zookeeper://h:65536/a",
+        "zookeeper://h:1,/a",
+        "zookeeper://h:1,[::1]/a",
+        "zookeeper://[h]:1/a",
+        "zookeeper://::1:2181/a",
     ],
 )
 def test_state_options_that_cannot_be(text: str) -> None:

@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 
 _SCHEME: Final = "zookeeper://"
-_SERVERS: Final = re.compile(r"[^\s/,:]+:\d+(,[^\s/,:]+:\d+)*|\[[^\]]+\]:\d+")
+_SERVER: Final = re.compile(r"(?:[^\s/,:\[\]]+|\[[0-9A-Fa-f:.%]+\]):([0-9]{1,5})")
+_PORT_MAX: Final = 65_535
 _PATH: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
 
 
@@ -30,8 +31,10 @@ def parse_state(text: str) -> StateAddress:
         raise BadState(f"--state {text}: expected {wanted}")
     servers, slash, path = text.removeprefix(_SCHEME).partition("/")
     path = slash + path.rstrip("/")
-    if not _SERVERS.fullmatch(servers):
-        raise BadState(f"--state {text}: {servers!r} is not HOST:PORT; expected {wanted}")
+    for server in servers.split(","):
+        found = _SERVER.fullmatch(server)
+        if not found or not 1 <= int(found[1]) <= _PORT_MAX:
+            raise BadState(f"--state {text}: {server!r} is not HOST:PORT; expected {wanted}")
     parts = path.split("/")
     if not _PATH.fullmatch(path) or "." in parts or ".." in parts or parts[1] == "zookeeper":
         raise BadState(

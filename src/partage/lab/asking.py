@@ -38,7 +38,8 @@ class Link:
         self._on_lost = on_lost
         self._when_awake = when_awake
         self._connection: Connection | None = None
-        self._waiting: deque[tuple[int, AnyApi, int, Heard]] = deque()
+        self._waiting: deque[tuple[int, AnyApi, int, Heard, int]] = deque()
+        self._look_ms: int | None = None  # when patience is looked at next
         self._correlation_id = 0
         self._tail = b""
 
@@ -72,9 +73,11 @@ class Link:
         self._correlation_id += 1
         serial, version = self._correlation_id, self.version(api)
         body = api.encode_request(version, message)
-        self._waiting.append((serial, api, version, heard))
+        until_ms = self._clock.now_ms + patience_ms
+        self._waiting.append((serial, api, version, heard, until_ms))
         connection.up.send(b"".join(request_frame(api, version, serial, self._client, body)))
-        self._clock.later(patience_ms, lambda: self._when_awake(lambda: self._give_up(serial)))
+        if self._look_ms is None or until_ms < self._look_ms:
+            self._look_at(until_ms)
         return True
 
     def send_bytes(self, data: bytes) -> None:
@@ -82,8 +85,23 @@ class Link:
         if self._connection is not None and self.is_open:
             self._connection.up.send(data)
 
-    def _give_up(self, serial: int) -> None:
-        if self._waiting and self._waiting[0][0] <= serial and self.is_open:
+    def _look_at(self, at_ms: int) -> None:
+        """Look then whether an answer is overdue; one look is under way, that at the earliest."""
+        self._look_ms = at_ms
+        self._clock.later(
+            at_ms - self._clock.now_ms, lambda: self._when_awake(lambda: self._look(at_ms))
+        )
+
+    def _look(self, at_ms: int) -> None:
+        if at_ms != self._look_ms:
+            return
+        self._look_ms = None
+        if not self._waiting or not self.is_open:
+            return
+        until_ms = min(until_ms for *_, until_ms in self._waiting)
+        if until_ms > self._clock.now_ms:
+            self._look_at(until_ms)
+        else:
             self.close()
             self._on_lost()
 
@@ -130,7 +148,7 @@ class Link:
     def _hear(self, frame: bytes) -> None:
         if not self._waiting:
             return  # to bytes that were sent as they are
-        serial, api, version, heard = self._waiting.popleft()
+        serial, api, version, heard, _ = self._waiting.popleft()
         correlation_id, pos = response_body(api, version, frame)
         assert correlation_id == serial, f"{api} is answered out of order"
         heard(api.decode_response(version, frame, pos))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer
 from partage.lab.consumer import Process
-from partage.lab.history import Delivered, Partition, Violation
+from partage.lab.history import Partition, Violation
 from partage.lab.strangers import Stranger
 from partage.member.states import MemberState
 from partage.model.errors import ErrorCode
@@ -169,18 +169,9 @@ def _unread(
     for process in members:
         if not process.reading.is_through(world.end_of):
             return f"{process.name} has not read and committed all"
-    seen = delivered(world, group_id)
+    seen = world.delivered[group_id]
     for partition in wanted:
-        missing = set(range(world.end_of(partition))) - seen.get(partition, set())
+        missing = set(range(world.end_of(partition))) - seen[partition]
         if missing:
             return f"records {sorted(missing)[:5]} of {partition} were handed to nobody"
     return None
-
-
-def delivered(world: World, group_id: str) -> dict[Partition, set[int]]:
-    """The offsets that were handed to somebody of a group, by partition."""
-    seen: dict[Partition, set[int]] = {}
-    for entry in world.history.entries:
-        if isinstance(entry, Delivered) and entry.group_id == group_id:
-            seen.setdefault(entry.partition, set()).update(offset for offset, _ in entry.records)
-    return seen

@@ -137,8 +137,8 @@ class ServerEnd:
             self._connection.down.send(frame)
         if self._served is inbound:
             self._served = None
-            # Not from within: the core may be in the middle of answering others.
-            self._broker.when_awake(lambda: world.clock.later(0, self._serve_awake))
+            if self._backlog:  # not from within: the core may be in the middle of answering others
+                self._broker.when_awake(lambda: world.clock.later(0, self._serve_awake))
 
     def _serve_awake(self) -> None:
         self._broker.when_awake(self._serve_next)

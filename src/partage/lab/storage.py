@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Final
 
 from partage.lab.clock import Clock
@@ -30,6 +31,14 @@ _MARKERS_EVERY_MS: Final = 1_000
 def topic_id_of(topic: str) -> bytes:
     """The id of a topic; there is no catalogue here to look it up in."""
     return hashlib.blake2b(topic.encode(), digest_size=16).digest()
+
+
+@cache
+def _configs(segment_bytes: int) -> tuple[LogConfig, LogConfig]:
+    """The configuration of topics, and that of the coordinator's log."""
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+    size = {"segment.bytes": str(segment_bytes)}
+    return LogConfig.of(size), LogConfig.of(compacted | size)
 
 
 Done = Callable[[ErrorCode], None]
@@ -173,14 +182,7 @@ class Storage:
     ) -> None:
         self._disk = disk
         self._writer = writer
-        self._config = LogConfig.of({"segment.bytes": str(segment_bytes)})
-        self._offsets_config = LogConfig.of(
-            {
-                "cleanup.policy": "compact",
-                "segment.bytes": str(segment_bytes),
-                "min.cleanable.dirty.ratio": "0.1",
-            }
-        )
+        self._config, self._offsets_config = _configs(segment_bytes)
         places = [(topic, index) for topic, count in counts.items() for index in range(count)]
         known = [(topic_id_of(topic), index) for topic, index in places]
         # As in a broker, whose catalogue is empty when it starts for the first time.

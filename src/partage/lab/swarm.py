@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,8 @@ from partage.lab.faults import KINDS
 from partage.lab.running import Verdict, draw, live
 
 _CHUNK = 10
+#: New objects between two looks for garbage; a world makes many that stay until its end.
+_LOOKED_AFTER = 5_000
 
 
 class Summary(msgspec.Struct, kw_only=True):
@@ -44,6 +47,13 @@ class Summary(msgspec.Struct, kw_only=True):
         return [kind for kind in KINDS if not self.faults[kind]]
 
 
+def settle_in() -> None:
+    """Make this process ready for many worlds: what it has by now is never looked at as garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_LOOKED_AFTER, 20, 50)
+
+
 def judge(
     seed: int, kept: Sequence[int] | None = None, changes: dict[str, Any] | None = None
 ) -> Verdict:
@@ -55,8 +65,9 @@ def judge(
 def verdicts(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
     """The verdicts of many seeds, as they come; from several processes with ``jobs`` above 1."""
     if jobs <= 1:
+        settle_in()
         yield from map(judge, seeds)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(jobs, maxtasksperchild=200) as pool:
+    with context.Pool(jobs, settle_in, maxtasksperchild=200) as pool:
         yield from pool.imap_unordered(judge, seeds, _CHUNK)

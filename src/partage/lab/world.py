@@ -6,7 +6,7 @@ happened is in ``history``; checkers listen to it all along.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from random import Random
 from typing import Any, Final
 
@@ -49,6 +49,10 @@ class World:
         self.states: Counter[tuple[str, str]] = Counter()  # group states by what was asked
         self.member_states: set[MemberState] = set()
         self.faults: Counter[str] = Counter()
+        #: The offsets that were handed to somebody, by group and partition.
+        self.delivered: dict[str, dict[history.Partition, set[int]]]
+        self.delivered = defaultdict(lambda: defaultdict(set))
+        self.history.listen(history.Delivered, self._count_delivered)
         self.generations: set[tuple[str, int]] = set()
         self.partition_counts = {"t": options.partitions_t, "u": options.partitions_u}
         self.is_calm = False
@@ -78,6 +82,10 @@ class World:
     def happened(self, what: str, detail: str = "") -> None:
         """Note something that only the story of it all needs."""
         self.note(history.Happened(at_ms=self.now_ms, what=what, detail=detail))
+
+    def _count_delivered(self, entry: history.Delivered) -> None:
+        seen = self.delivered[entry.group_id][entry.partition]
+        seen.update(offset for offset, _ in entry.records)
 
     # What the broker asks of its world.
 

@@ -274,6 +274,45 @@ def test_taking_in_doubt(when: str) -> None:
     play(scenario())
 
 
+def test_what_is_read_before_the_answer_comes_is_not_counted_twice() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+
+        async def read_first(what: Sequence[Operation] | str) -> None:
+            if not isinstance(what, str):
+                await one.look()
+
+        one.session.after = read_first
+        (tenure,) = await one.roster.take([0])
+        assert tenure.version == zoo.nodes[TREE.shard(0)].version
+        assert one.roster.owned() == [0]
+        (again,) = await one.roster.take([0])
+        assert (again.version, again.epoch) == (tenure.version + 1, tenure.epoch + 1)
+
+    play(scenario())
+
+
+def test_who_reads_slowly_does_not_bring_back_an_owner_of_before() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        (tenure,) = await one.roster.take([0])
+
+        async def take_first(what: Sequence[Operation] | str) -> None:
+            if what == TREE.shard(0):
+                one.session.after = nobody
+                await one.roster.take([0])
+
+        nobody, one.session.after = one.session.after, take_first
+        await one.look()
+        assert one.roster.shards[0].epoch == tenure.epoch + 1
+        (third,) = await one.roster.take([0])
+        assert third.epoch == tenure.epoch + 2
+
+    play(scenario())
+
+
 def test_a_session_that_is_over_stays_over() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

@@ -126,7 +126,7 @@ class Roster:
             return
         paths = [tree.shard(shard) for shard in range(len(self.shards))]
         for shard, node in enumerate(await session.read_all(paths)):
-            if node is not None:
+            if node is not None and node.version >= self._versions[shard]:
                 self.shards[shard] = decode(paths[shard], node.data, ShardDoc)
                 self._versions[shard] = node.version
         self._touched = -1 if touched is None else touched.version
@@ -189,8 +189,8 @@ class Roster:
         }
         done = await self._change(docs)
         return [
-            Tenure(shard=shard, version=self._versions[shard], epoch=docs[shard].epoch)
-            for shard in done
+            Tenure(shard=shard, version=version, epoch=docs[shard].epoch)
+            for shard, version in done.items()
         ]
 
     async def give(self, shards: Sequence[int]) -> None:
@@ -199,12 +199,13 @@ class Roster:
             part = shards[begin : begin + _CHANGED_AT_ONCE]
             await self._change({shard: ShardDoc(epoch=self.shards[shard].epoch) for shard in part})
 
-    async def _change(self, docs: dict[int, ShardDoc]) -> list[int]:
-        """Compare and set; the shards where that went well, the roster brought up to date."""
+    async def _change(self, docs: dict[int, ShardDoc]) -> dict[int, int]:
+        """Compare and set; the new versions where that went well, the roster brought up to date."""
         left, is_in_doubt = dict(docs), False
+        versions = {shard: self._versions[shard] for shard in docs}  # somebody may read newer ones
         while left:
             operations: list[Operation] = [
-                SetData(self._tree.shard(shard), encode(doc), self._versions[shard])
+                SetData(self._tree.shard(shard), encode(doc), versions[shard])
                 for shard, doc in left.items()
             ]
             try:
@@ -214,20 +215,21 @@ class Roster:
                 await self._session.connected()
             except Refused as refused:
                 shard = list(left)[refused.position]
-                if is_in_doubt and await self._has_happened(shard, left[shard]):
+                if is_in_doubt and await self._has_happened(shard, left[shard], versions[shard]):
                     break  # all of it, then
                 del left[shard]
             else:
                 break
         for shard, doc in left.items():
-            self.shards[shard] = doc
-            self._versions[shard] += 1
-        return list(left)
+            if self._versions[shard] == versions[shard]:
+                self.shards[shard] = doc
+                self._versions[shard] += 1
+        return {shard: versions[shard] + 1 for shard in left}
 
-    async def _has_happened(self, shard: int, doc: ShardDoc) -> bool:
+    async def _has_happened(self, shard: int, doc: ShardDoc, before: int) -> bool:
         path = self._tree.shard(shard)
         node = await surely(self._session, lambda: self._session.read(path))
-        is_next = node is not None and node.version == self._versions[shard] + 1
+        is_next = node is not None and node.version == before + 1
         return is_next and node is not None and decode(path, node.data, ShardDoc) == doc
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -48,7 +49,34 @@ def test_what_makes_no_sense_is_said(partage: Commands) -> None:
     assert "--seeds 1" in partage.fails("lab", "run", "--keep", "3", code=2)
     assert "numbers with commas" in partage.fails("lab", "story", 1, "--keep", "x", code=2)
     assert "members" in partage.fails("lab", "story", 1, "--set", "members=many", code=2)
+    assert "seed 1 plans 15 steps" in partage.fails("lab", "story", 1, "--keep", "99", code=2)
     assert "breaks no rule" in partage("lab", "shrink", 3, code=1).err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"members": "0"}, "members=0: Expected `int` >= 1"),
+        ({"members": "many"}, "members=many: Expected `int`, got `str`"),
+        ({"static_share": "7"}, "static_share=7: Expected `float` <= 1"),
+        ({"assignors": "mine"}, "assignors=mine: Invalid enum value 'mine'"),
+        ({"safety_ms": "10"}, "safety_ms=10: Expected `int` >= 1000"),
+        ({"kinds": "nope"}, "there is no fault 'nope'; there are"),
+        ({"kinds": ""}, "there is no fault ''; there are"),
+        ({"poll_interval_ms": "90000"}, "poll_interval_ms=90000 is to be less than max_poll"),
+        ({"heartbeat_interval_ms": "99999"}, "is to be less than session_timeout_ms"),
+        ({"retention_check_ms": "0"}, "retention_check_ms=0: Expected `int` >= 1"),
+    ],
+)
+def test_options_that_no_world_can_have(change: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        draw(1, None, change)
+
+
+@pytest.mark.parametrize("kept", [(99,), (-1,)])
+def test_steps_that_no_plan_has(kept: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"seed 1 plans \d+ steps, from 0 on: none is (99|-1)"):
+        draw(1, kept)
 
 
 @PATIENT

@@ -7,41 +7,48 @@ of the plan out, or setting an option, with everything else as it was.
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from partage.model.settings import GroupSettings
 
+_Some = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Delay = Annotated[int, msgspec.Meta(ge=0, le=60_000)]
+_Every = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+_Timeout = Annotated[int, msgspec.Meta(ge=1_000, le=1_800_000)]
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of a world; times in ms, probabilities from 0 to 1."""
 
-    members: int
-    static_share: float
+    members: _Some
+    static_share: _Share
     has_second_group: bool
-    partitions_t: int
-    partitions_u: int
-    assignors: str
-    version_cap: int  # how far below the newest version of each API clients may stay
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    heartbeat_interval_ms: int
-    max_poll_interval_ms: int
-    poll_interval_ms: int
+    partitions_t: _Some
+    partitions_u: _Some
+    assignors: Literal["cooperative-sticky", "range", "sticky", "roundrobin", "mixed"]
+    version_cap: _Count  # how far below the newest version of each API clients may stay
+    session_timeout_ms: _Timeout
+    rebalance_timeout_ms: _Timeout
+    heartbeat_interval_ms: _Every
+    max_poll_interval_ms: _Timeout
+    poll_interval_ms: _Every
     commits_at_revoke: bool
-    initial_rebalance_delay_ms: int
-    new_member_join_timeout_ms: int
-    members_max: int
-    offsets_retention_ms: int
-    retention_check_ms: int
-    segment_bytes: int
-    delay_max_ms: int
-    splits: float
-    disk_delay_ms: int
-    produce_every_ms: int
-    safety_ms: int
-    steps: int
+    initial_rebalance_delay_ms: _Delay
+    new_member_join_timeout_ms: _Timeout
+    members_max: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    offsets_retention_ms: _Every
+    retention_check_ms: _Every
+    segment_bytes: Annotated[int, msgspec.Meta(ge=1_000, le=2**31 - 1)]
+    delay_max_ms: _Delay
+    splits: _Share
+    disk_delay_ms: _Delay
+    produce_every_ms: _Every
+    safety_ms: _Timeout
+    steps: _Count
     kinds: tuple[str, ...]
 
     def group_settings(self) -> GroupSettings:
@@ -100,7 +107,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """The steps that happen."""
         if self.kept is None:
             return list(self.plan)
-        return [self.plan[at] for at in self.kept if at < len(self.plan)]
+        return [self.plan[at] for at in self.kept]
 
     def command(self) -> str:
         """The command that runs it again."""
@@ -123,13 +130,18 @@ def scenario(
 
     Raises:
         KeyError: there is no such option.
-        ValueError: it cannot have this value.
+        ValueError: it cannot have this value; or there is no such step.
     """
     rng = Random(f"options {seed}")
     options = _draw(rng, kinds)
     if changes:
-        options = _changed(options, changes)
+        options = _changed(options, changes, kinds)
     plan = _plan(Random(f"plan {seed}"), options)
+    if kept is not None:
+        kept = tuple(sorted(set(kept)))
+        if strange := [at for at in kept if not 0 <= at < len(plan)]:
+            story = f"seed {seed} plans {len(plan)} steps, from 0 on"
+            raise ValueError(f"{story}: none is {strange[0]}")
     return Scenario(seed=seed, options=options, plan=plan, kept=kept, changes=changes or {})
 
 
@@ -186,16 +198,33 @@ def _plan(rng: Random, options: Options) -> tuple[Step, ...]:
     return tuple(sorted(steps, key=lambda step: step.at_ms))
 
 
-def _changed(options: Options, changes: dict[str, Any]) -> Options:
-    fields = msgspec.structs.asdict(options)
+def _changed(options: Options, changes: dict[str, Any], kinds: tuple[str, ...]) -> Options:
+    types = {field.name: field.type for field in msgspec.structs.fields(Options)}
+    values = {}
     for name, value in changes.items():
-        if name not in fields:
-            raise KeyError(f"there is no option {name!r}; there are {', '.join(fields)}")
-        if isinstance(fields[name], tuple) and isinstance(value, str):
-            fields[name] = tuple(value.split(","))
-        else:
-            fields[name] = value
-    try:
-        return msgspec.convert(fields, Options, strict=False)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None
+        if name not in types:
+            raise KeyError(f"there is no option {name!r}; there are {', '.join(types)}")
+        is_list = name == "kinds" and isinstance(value, str)
+        try:
+            given = value.split(",") if is_list else value
+            values[name] = msgspec.convert(given, types[name], strict=False)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"{name}={value}: {error}") from None
+    changed = msgspec.structs.replace(options, **values)
+    _check(changed, kinds)
+    return changed
+
+
+def _check(options: Options, kinds: tuple[str, ...]) -> None:
+    """What a world takes for granted of several options together."""
+    for kind in options.kinds:
+        if kind not in kinds:
+            raise ValueError(f"there is no fault {kind!r}; there are {', '.join(kinds)}")
+    for name, limit in (
+        ("heartbeat_interval_ms", "session_timeout_ms"),
+        ("heartbeat_interval_ms", "rebalance_timeout_ms"),
+        ("poll_interval_ms", "max_poll_interval_ms"),
+    ):
+        less, more = getattr(options, name), getattr(options, limit)
+        if less >= more:
+            raise ValueError(f"{name}={less} is to be less than {limit}={more}")

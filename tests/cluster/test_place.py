@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import pytest
+
 from broker.test_following import Follower
 from partage.broker.clock import Clock
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.cluster import Cluster
+from partage.broker.cluster.kazoo_session import KazooSession
 from partage.broker.cluster.seen import Seen
 from partage.broker.cluster.shared_changes import SharedChanges
 from partage.broker.coordinator import Coordinator
@@ -20,7 +23,7 @@ from partage.log.outcomes import Refusal
 from partage.model.settings import BrokerSettings, GroupSettings
 from partage.store.shard_log import shard_of
 from partage.store.tree import ClusterDoc
-from partage.store.zookeeper import Operation, Refused, Why
+from partage.store.zookeeper import InDoubt, Operation, Refused, Why
 from store.zoo import SHARDS, TREE, Player, play
 
 WITHIN_S = 60
@@ -38,12 +41,12 @@ class Place(Follower):
 
     def __init__(self, timeout_ms: int = 6_000) -> None:
         self.timeout_ms = timeout_ms
+        self.patch = pytest.MonkeyPatch()
 
     async def come(self) -> Place:
         await super().come()
         await self.player.roster.leave()
-        self.session: Any = self.zoo.connect(self.timeout_ms)
-        self.session.end = self.end_session
+        self.connect()
         loop = asyncio.get_running_loop()
         self.fatal: asyncio.Future[BaseException] = loop.create_future()
         address = StateAddress(servers="memory", path=TREE.root)
@@ -72,10 +75,18 @@ class Place(Follower):
         for _ in range(200):
             await asyncio.sleep(0)
 
-    async def end_session(self) -> None:
-        self.zoo.expire(self.session)
+    def connect(self) -> object:
+        session: Any = self.zoo.connect(self.timeout_ms)
+
+        async def end() -> None:
+            self.zoo.expire(session)
+
+        session.end = end
+        self.session = session
+        return session
 
     async def leave(self) -> None:
+        self.patch.undo()
         await self.cluster.leave()
         for host in self.hosts:
             host.close()
@@ -147,5 +158,30 @@ def test_a_lease_that_cannot_be_renewed_ends_the_broker_with_the_reason() -> Non
         place.session.before = refuse
         assert str(await place.fatal) == "ZooKeeper refused it: MarshallingError"
         assert not any(place.cluster.holds(shard) for shard in range(SHARDS))
+
+    with_place(scenario, timeout_ms=40)
+
+
+def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another() -> None:
+    """Whatever of the broker asks just then."""
+
+    async def scenario(place: Place) -> None:
+        begun = asyncio.Event()
+
+        async def begin(hosts: str, timeout_ms: int, wait_s: float) -> object:
+            begun.set()
+            return place.connect()
+
+        place.patch.setattr(KazooSession, "begin", begin)
+
+        async def lose(what: Sequence[Operation] | str) -> None:
+            if what == "/":
+                place.zoo.expire(place.session)
+                raise InDoubt("the connection was lost")
+
+        place.session.before = lose
+        await begun.wait()
+        await place.owns()
+        assert not place.fatal.done()
 
     with_place(scenario, timeout_ms=40)

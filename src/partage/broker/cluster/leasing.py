@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Final
@@ -21,17 +22,16 @@ def boot_ms() -> int:
 
 async def keep(lease: Lease, session: Session, renewed: Callable[[], None]) -> None:
     """Renew a lease until the session is over; ``renewed`` is told when it holds again."""
-    while True:
-        sent_ms = boot_ms()
-        try:
-            await session.reach()
-        except InDoubt:
-            await session.connected()
-            continue
-        except SessionOver:
-            return
-        held = lease.holds(boot_ms())
-        lease.renew(sent_ms)
-        if not held and lease.holds(boot_ms()):
-            renewed()
-        await asyncio.sleep(session.timeout_ms / 1000 / _RENEWALS)
+    with contextlib.suppress(SessionOver):
+        while True:
+            sent_ms = boot_ms()
+            try:
+                await session.reach()
+            except InDoubt:
+                await session.connected()
+                continue
+            held = lease.holds(boot_ms())
+            lease.renew(sent_ms)
+            if not held and lease.holds(boot_ms()):
+                renewed()
+            await asyncio.sleep(session.timeout_ms / 1000 / _RENEWALS)

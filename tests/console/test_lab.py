@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
+from msgspec.structs import replace
 
+from partage.console import lab_whatif
+from partage.console.failure import Failure
+from partage.console.group_states import GroupState, MemberState
 from partage.lab.running import draw, live
 
 from .commands import Commands, records
@@ -131,3 +135,12 @@ def test_what_if(partage: Commands, topic: str, name: str, tmp_path: Path) -> No
 def test_what_if_there_is_no_such_group(partage: Commands, topic: str) -> None:
     said = partage.fails("lab", "whatif", "--group", "nobody")
     assert "nobody" in said
+
+
+def test_what_if_all_members_leave_while_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = MemberState("m", None, "c", "h", [], ["t"], None, None)
+    there = GroupState("g", "consumer", "Classic", "range", "Stable", None, [member], [], 0)
+    looks = iter([there, replace(there, state="Empty", members=[])])
+    monkeypatch.setattr(lab_whatif, "described", lambda cluster, groups: [next(looks)])
+    with pytest.raises(Failure, match="group g is Empty, of type consumer"):
+        lab_whatif._live(None, "g", 0.0, None)  # type: ignore[arg-type]

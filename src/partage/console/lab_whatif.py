@@ -145,15 +145,10 @@ def _try(
 
 
 def _live(cluster: Cluster, group: str, sample_s: float, speed: float | None) -> LiveGroup:
-    (first,) = described(cluster, [group])
+    first = _stable(cluster, group)
     begin_s = time.monotonic()
-    if first.protocol_type != CONSUMER or first.state != "Stable" or not first.members:
-        raise Failure(
-            f"group {group} is {first.state}, of type {first.protocol_type or 'unknown'}: "
-            "there is something to try once it is a Stable group of consumers"
-        )
     time.sleep(sample_s)
-    (second,) = described(cluster, [group])
+    second = _stable(cluster, group)
     counts = {
         name: len(topic.partitions)
         for name, topic in cluster.metadata().topics.items()
@@ -174,6 +169,16 @@ def _live(cluster: Cluster, group: str, sample_s: float, speed: float | None) ->
         partitions=partitions,
         speed=speed or max(2 * share, _SPEED_LEAST),
     )
+
+
+def _stable(cluster: Cluster, group: str) -> GroupState:
+    (found,) = described(cluster, [group])
+    if found.protocol_type != CONSUMER or found.state != "Stable" or not found.members:
+        raise Failure(
+            f"group {group} is {found.state}, of type {found.protocol_type or 'unknown'}: "
+            "there is something to try once it is a Stable group of consumers"
+        )
+    return found
 
 
 def _topics(state: GroupState) -> set[str]:

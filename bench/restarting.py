@@ -1,11 +1,11 @@
 """A rolling restart, as it happens: real consumers, a steady producer, and who got what when.
 
 Ten consumers of one group run in threads of one process, and each works for a while on what a poll
-brought, as one does that writes batches to a database. One after the other is closed, stays away
-for a moment and comes back as a new member, which is what a rolling restart of a service does to
-its group. Meanwhile every partition gets records at a steady pace. What is kept is each poll's
-first and last record of a partition, when they were made and when they were handed out, and when
-a member gave a partition up.
+brought, as one does that writes batches to a database. One after the other is closed, or drained
+first, stays away for a moment and comes back as a new member, which is what a rolling restart of a
+service does to its group. Meanwhile every partition gets records at a steady pace. What is kept is
+each poll's first and last record of a partition, when they were made and when they were handed out,
+and when a member gave a partition up.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Plan(NamedTuple):
     every_s: float = 8.0  # a restart
     away_s: float = 1.0
     heartbeat_ms: int = 1000
+    drains: bool = False  # before it is closed
 
     @property
     def lasts_s(self) -> float:
@@ -228,7 +229,7 @@ class _Member(RebalanceListener):
         self._thread.start()
 
     def leave(self) -> None:
-        """Close the consumer: it commits, and leaves the group."""
+        """Close the consumer, drained first if the plan says so: it commits, and leaves."""
         self._told.set()
         self._thread.join(_TIMEOUT_S)
 
@@ -245,21 +246,29 @@ class _Member(RebalanceListener):
     def _run(self) -> None:
         with Consumer(
             self._servers,
-            group_id=f"rolling-{self._strategy}",
+            group_id=f"rolling-{self._topic}",
             partition_assignment_strategy=self._strategy,
             heartbeat_interval_ms=self._plan.heartbeat_ms,
             auto_offset_reset="earliest",
         ) as consumer:
             consumer.subscribe([self._topic], listener=self)
-            while not self._told.is_set():
+            while not (self._told.is_set() and self._has_left(consumer)):
                 polled = consumer.poll(100)
                 at_s = time.time()
                 work_s = self._plan.work_s * self._chance.uniform(0.5, 1.5)
                 for batch in polled.batches:
                     if records := batch.records():
                         self._note(records[0], records[-1], at_s, work_s)
-                if polled:
+                if polled and self._plan.drains:
+                    time.sleep(work_s)  # whatever it is told: it goes on as if nothing were
+                elif polled:
                     self._told.wait(work_s)
+
+    def _has_left(self, consumer: Consumer) -> bool:
+        if not self._plan.drains:
+            return True
+        consumer.drain()
+        return consumer.is_drained
 
     def _note(self, first: Record, last: Record, at_s: float, work_s: float) -> None:
         hold = self._held[first.partition]

@@ -2,15 +2,16 @@
 
 A partition-second is lost when the partition has records that wait and no owner delivers. Under the
 eager protocol everybody gives up everything whenever one leaves or comes; under the cooperative one
-only what moves stands still, and what does not is consumed on. Both restarts are real:
-`bench.restarting`. `draw` has the picture of the last ones.
+only what moves stands still, and what does not is consumed on; a member that is drained before it
+is closed works until the others are at hand. All restarts are real: `bench.restarting`. `draw` has
+the picture of the last ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench import brokers
 from bench.figures import Figure
@@ -20,34 +21,52 @@ TITLE = "A rolling restart of ten members"
 
 PICTURE = "rolling-restart.png"
 
-_STRATEGIES = {"eager": "sticky", "cooperative": "cooperative-sticky"}
+
+class _Kind(NamedTuple):
+    """A way to restart; at most ``wanted`` of what the eager one costs."""
+
+    name: str
+    strategy: str
+    drains: bool
+    wanted: float | None = None
+
+
+_KINDS = (
+    _Kind("eager", "sticky", drains=False),
+    _Kind("cooperative", "cooperative-sticky", drains=False),
+    _Kind("drained", "cooperative-sticky", drains=True, wanted=5.0),
+)
 #: How long a member works on what a poll brought, on the average.
 _WORK_S = (0.2, 1.0)
 _LAST: dict[str, History] = {}
 
 
 def ask(*, is_quick: bool, with_kafka: bool) -> Iterator[Figure]:
-    """The eager one first, as what the cooperative one is held against."""
+    """The eager one first, as what the others are held against."""
     for work_s in _WORK_S[: 1 if is_quick else None]:
         plan = Plan(work_s=work_s)
         if is_quick:
             plan = plan._replace(members=3, partitions=9)
         with brokers.ours() as broker:
-            for name, strategy in _STRATEGIES.items():
-                _LAST[name] = rolling(broker.bootstrap, name, strategy, plan)
-        yield from _compared(plan, _LAST["cooperative"], _LAST["eager"])
+            for kind in _KINDS:
+                asked = plan._replace(drains=kind.drains)
+                _LAST[kind.name] = rolling(broker.bootstrap, kind.name, kind.strategy, asked)
+        for kind in _KINDS[1:]:
+            yield from _compared(kind, _LAST[kind.name], _LAST["eager"])
 
 
-def _compared(plan: Plan, ours: History, eager: History) -> Iterator[Figure]:
+def _compared(kind: _Kind, ours: History, eager: History) -> Iterator[Figure]:
+    plan = ours.plan
+    closed = "drained and closed" if kind.drains else "closed"
     yield Figure(
-        what=f"{plan.members} members restart, each working {plan.work_s:g} s after a poll: "
-        "partition-seconds lost",
+        what=f"{plan.members} members, each working {plan.work_s:g} s after a poll, are {closed} "
+        "and come back: partition-seconds lost",
         unit="%",
         ours=share_lost(ours) * 100,
         peer_name="eager",
         peer=share_lost(eager) * 100,
         less_is_better=True,
-        ratio_wanted=5.0,
+        ratio_wanted=kind.wanted,
         note=f"of {plan.partitions * plan.lasts_s:,.0f}; {plan.partitions} partitions, "
         f"{plan.per_s:g} records a second each; heartbeats every {plan.heartbeat_ms} ms; "
         f"records read twice: {read_twice(ours.handed)}, eager {read_twice(eager.handed)}",
@@ -77,13 +96,13 @@ def _longest(history: History, *, stays: bool) -> float:
 
 
 def draw(folder: Path) -> None:
-    """Who delivered which partition when, in both, as a picture in ``folder``."""
+    """Who delivered which partition when, in each, as a picture in ``folder``."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, panes = plt.subplots(len(_LAST), sharex=True, figsize=(9, 7), layout="constrained")
+    figure, panes = plt.subplots(len(_LAST), sharex=True, figsize=(9, 10), layout="constrained")
     for pane, (name, history) in zip(panes, _LAST.items(), strict=True):
         _draw_one(pane, history)
         pane.set_title(f"{name}: {share_lost(history):.1%} of partition-seconds lost", loc="left")

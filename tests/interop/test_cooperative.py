@@ -61,6 +61,41 @@ def test_members_come_and_go_and_are_killed(
     assert judge(team.histories, produced) == []
 
 
+@pytest.mark.parametrize("leader", ["java", "confluent"])
+def test_a_member_hands_over_what_others_are_ready_to_take(
+    broker: BrokerProcess, topic: str, partitions: set[tuple[str, int]], leader: str
+) -> None:
+    """Whoever leads; the others own nothing more until the one that drains has revoked it."""
+    produced: set[Record] = set()
+    slow = {"heartbeat_interval_ms": 1500}
+    with Team(broker.bootstrap, topic) as team:
+
+        def settle() -> None:
+            wave = produce("confluent", broker.bootstrap, topic, RECORDS, start=len(produced))
+            produced.update(wave)
+            team.wait_until_shared(partitions)
+            team.wait_until_consumed(produced)
+
+        def join(kind: str, **options: object) -> Peer:
+            how = {"assignor": "cooperative-sticky", **slow, **options}
+            member = team.join(kind, f"m{len(team.members)}", **how)
+            settle()
+            return member
+
+        join(leader)
+        going = join("partage", drains=1)
+        owned = going.history.owned_now()
+        assert owned
+        going.terminate()
+        going.check_orderly_end()
+        settle()
+        assert [len(revoked["partitions"]) for revoked in going.of("revoked")] == [len(owned)]
+        team.end()
+        assert committed_offsets(broker.bootstrap, team.group, partitions) == ends(produced)
+    assert judge(team.histories, produced) == []
+    assert repeated(team.histories) == set()
+
+
 def tenures(team: Team, partition: tuple[str, int]) -> list[Tenure]:
     return [
         tenure

@@ -16,7 +16,7 @@ A line is a command, or a comment; indented below stands all that comes of it. C
     unfit, nonsense WHY                         the same, of the assignment that sync brings next
     outdated PARTITION...                       its leader reads only an older version
     told                                        the listener's callback has returned
-    rejoin WHY, metadata [WHY], leave [aloud]    what the user or the shell wants
+    rejoin WHY, metadata [WHY], leave [aloud], drain    what the user or the shell wants
     tick MS                                     time passes; timers fire at their moment
     stall MS                                    the process stands still
 
@@ -301,6 +301,9 @@ class Story:
     def do_metadata(self, said: list[str]) -> None:
         reason = " ".join(said) or "metadata changed"
         self.hear(events.MetadataChanged(at_ms=self.now_ms, reason=reason))
+
+    def do_drain(self, said: list[str]) -> None:
+        self.hear(events.Drain(at_ms=self.now_ms, reason="going"))
 
     def do_leave(self, said: list[str]) -> None:
         tells = True if "aloud" in said else None

@@ -216,6 +216,18 @@ class Subscribed(Event, frozen=True, gc=False, kw_only=True):
     by_pattern: bool = False
 
 
+class Drain(Event, frozen=True, gc=False, kw_only=True):
+    """Leave once the others are at hand to take what is owned, and work on until then.
+
+    `Leave` makes the partitions wait for the others' next heartbeats. This has the group rebalance
+    first, in which nothing need change; at its end members heartbeat more often for a while (ours
+    do, see `link`), and then everything is given up. Under the eager protocol, where all give up
+    everything in each rebalance, it is the same as `Leave`.
+    """
+
+    reason: str
+
+
 class Decoded(Event, frozen=True, gc=False, kw_only=True):
     """`Decode` is done. ``fits`` unless a topic is among them that nobody here subscribed to.
 

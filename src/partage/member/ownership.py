@@ -26,7 +26,9 @@ from partage.member.events import (
     CallbackDone,
     Decoded,
     DecodeFailed,
+    Drain,
     Event,
+    Leave,
     MetadataChanged,
     Partition,
     Prepared,
@@ -109,6 +111,8 @@ class Ownership:
         self.told: Tell | None = None  # the call that the listener is at
         self.is_lost = False  # what is owned is somebody else's, and the listener must hear it
         self.task: Task | None = None
+        self.drain: Drain | None = None  # to be gone once others can take what is owned
+        self._is_last = False  # the rebalance under way is the one that a drain began
 
     # What a shell asks.
 
@@ -152,6 +156,8 @@ class Ownership:
         match event:
             case Subscribed():
                 self._subscribed(outcome, event)
+            case Drain():
+                self._drain(outcome, event)
             case Decoded():
                 self._decoded(outcome, event)
             case DecodeFailed():
@@ -168,6 +174,8 @@ class Ownership:
         if isinstance(event, Prepared | PrepareFailed) and self._is_preparing(event.serial):
             self.task = None
         below = self.membership.handle(event)
+        if isinstance(event, Leave) or self.membership.state is MemberState.OUT:
+            self.drain = None
         outcome.timers += below.timers
         for action in below.actions:
             if not self._take(action):
@@ -197,6 +205,7 @@ class Ownership:
     def _subscribed(self, outcome: Outcome, event: Subscribed) -> None:
         changed = event.topics != self.topics
         self.topics = event.topics
+        self.drain = None
         if self.membership.state in _NOT_WANTED:
             self._pass_on(outcome, Start(at_ms=event.at_ms))
         elif changed and not self._is_undescribed:
@@ -208,6 +217,28 @@ class Ownership:
                 again = RejoinWanted(at_ms=event.at_ms, reason="the subscription has changed")
             self._pass_on(outcome, again)
 
+    def _drain(self, outcome: Outcome, event: Drain) -> None:
+        """Have the group rebalance once more with us in it, and then leave it.
+
+        Subscribing to nothing in that rebalance looks better and is not: not all leaders hold back
+        what a member owns of topics that it does not subscribe to (librdkafka's do not).
+        """
+        if self.drain is not None:
+            return
+        self.drain = event
+        if self.rebalance_protocol is RebalanceProtocol.EAGER or not self.owned:
+            self._leave(outcome, event, event.at_ms)
+        elif not self._is_undescribed:
+            self._pass_on(outcome, RejoinWanted(at_ms=event.at_ms, reason=event.reason))
+
+    def _leave(self, outcome: Outcome, drain: Drain, at_ms: int) -> None:
+        self._pass_on(outcome, Leave(at_ms=at_ms, reason=drain.reason, tells=True))
+
+    @property
+    def _is_handing_over(self) -> bool:
+        """Whether the others are at hand."""
+        return self.drain is not None and self._is_last
+
     @property
     def _is_undescribed(self) -> bool:
         """Whether the coming join will say what we subscribe to anyway."""
@@ -216,6 +247,9 @@ class Ownership:
     def _decoded(self, outcome: Outcome, event: Decoded) -> None:
         task = self.task
         if not isinstance(task, Adopting) or task.serial != event.serial:
+            return
+        if self._is_handing_over:
+            task.target = _NOTHING
             return
         if event.fits:
             task.target = frozenset(event.partitions)
@@ -257,8 +291,9 @@ class Ownership:
             case Preparing() | Adopting() if to_give_up:
                 self._revoke(outcome, to_give_up, at_ms)
             case Preparing() as task if not task.described:
-                task.described = True
-                outcome.actions.append(self._describe(task))
+                self._prepare(outcome, task, at_ms)
+            case Adopting(target=target) if target is not None and self._is_handing_over:
+                self._go(outcome, at_ms)
             case Adopting(target=target) as task if target is not None:
                 self._adopt(outcome, task, target, at_ms)
             case Releasing(serial=serial):
@@ -267,7 +302,7 @@ class Ownership:
                 self._go_on(outcome, at_ms)
 
     def _revoke(self, outcome: Outcome, partitions: Partitions, at_ms: int) -> None:
-        if isinstance(self.task, Adopting):
+        if isinstance(self.task, Adopting) and not self._is_handing_over:
             reason = "partitions were revoked that others wait for"
             self._pass_on(outcome, RejoinWanted(at_ms=at_ms, reason=reason))
         self._tell(outcome, Call.REVOKED, partitions)
@@ -289,9 +324,24 @@ class Ownership:
         self._pass_on(outcome, Adopted(at_ms=at_ms, serial=task.serial))
         self._go_on(outcome, at_ms)
 
-    def _describe(self, task: Preparing) -> Describe:
+    def _prepare(self, outcome: Outcome, task: Preparing, at_ms: int) -> None:
+        """Nothing is left to give up before joining."""
+        if self.drain is not None and not self.owned:  # all was lost meanwhile
+            self._go(outcome, at_ms)
+            return
+        task.described = True
+        self._is_last = self.drain is not None
         owned = tuple(sorted(self.owned))
-        return Describe(serial=task.serial, generation=task.generation, owned=owned)
+        outcome.actions.append(
+            Describe(serial=task.serial, generation=task.generation, owned=owned)
+        )
+
+    def _go(self, outcome: Outcome, at_ms: int) -> None:
+        """Nothing is owned any more: leave."""
+        assert self.drain is not None, "leaves, and nobody has asked for it"
+        self.task = None
+        self._leave(outcome, self.drain, at_ms)
+        self._go_on(outcome, at_ms)
 
     def _tell(self, outcome: Outcome, call: Call, partitions: Partitions) -> None:
         serial = self.membership.link.next_serial()

@@ -45,9 +45,11 @@ if anything was revoked the member joins again |
 everything is lost |
 | leaving, while stable | everything is revoked | everything is revoked |
 | leaving, while the group rebalances | | everything is lost |
+| draining | everything is revoked | everything is revoked at the end of a rebalance of its own |
 
 Revoked and lost are not called for an empty set; assigned is called at the end of every rebalance,
 with what is new. One callback runs at a time, and while it does what it is about is not delivered.
+Nobody waits for a call with nothing new: if the next is due before it was made, it is left out.
 A member that has not heard from the coordinator for a whole session delivers nothing until it has,
 for it may have been dropped.
 
@@ -87,6 +89,11 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
     (
         "A rejoin that is asked for during a rebalance follows it.",
         "In Kafka the end of the sync phase forgets it.",
+    ),
+    (
+        "A member that is given nothing new is ready for the next rebalance at once.",
+        "In Kafka it must be in poll to join again, and whoever waits for what another has revoked "
+        "waits for all members to come back from their work.",
     ),
     (
         "A request that parks is not followed by heartbeats.",

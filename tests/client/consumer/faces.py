@@ -41,7 +41,10 @@ class Driven:
         return self
 
     def __next__(self):
-        return self._loop.call(self._consumer.__anext__())
+        try:
+            return self._loop.call(self._consumer.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
 
     def __enter__(self):
         return self

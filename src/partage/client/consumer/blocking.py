@@ -47,6 +47,8 @@ class Consumer(Face):
         while True:
             version = self._engine.version
             self._tend()
+            if self.is_drained:
+                return batches(())
             taken = self._engine.take(self._limit(max_records))
             if taken or deadline.is_over:
                 self._engine.owner.returned()
@@ -71,6 +73,8 @@ class Consumer(Face):
                     self._engine.owner.touched()
                     return record
                 self._loan = None
+            if self.is_drained:
+                raise StopIteration
             if self._lend() is None:
                 _either(self._engine.change(version), Deadline(None))
 

@@ -53,6 +53,8 @@ class Consumer(Face):
         while True:
             version = self._engine.version
             await self._tend()
+            if self.is_drained:
+                return batches(())
             taken = self._engine.take(self._limit(max_records))
             if taken or deadline.is_over:
                 self._engine.owner.returned()
@@ -77,6 +79,8 @@ class Consumer(Face):
                     self._engine.owner.touched()
                     return record
                 self._loan = None
+            if self.is_drained:
+                raise StopAsyncIteration
             if self._lend() is None:
                 await _either(self._engine.change(version), Deadline(None))
 

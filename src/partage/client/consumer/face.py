@@ -54,6 +54,24 @@ class Face:
         """The topics that are subscribed to, of a pattern those that match."""
         return set() if self._place is None else self._place.subscription()
 
+    def drain(self) -> None:
+        """Hand the partitions over to the other members, and leave the group, without a gap.
+
+        Go on polling: everything is read as before until the others are ready to take it, then the
+        listener's ``on_partitions_revoked`` is called, and the consumer leaves. From then on loops
+        over records end, and polls return nothing, at once; `close` it then. Under the eager
+        protocol it leaves at the next poll. Returns at once, also in the handler of a signal.
+
+        Raises:
+            NoGroup: the consumer has no ``group_id``.
+        """
+        self._grouped("drain()").drain()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether everything is handed over, after `drain`."""
+        return self._place is not None and self._place.is_drained
+
     def _grouped(self, what: str) -> Place:
         if self._place is None:
             raise NoGroup(what)

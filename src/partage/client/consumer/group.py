@@ -40,6 +40,7 @@ from partage.client.topics import TopicPartition
 from partage.member.events import (
     CallbackDone,
     CommitAnswered,
+    Drain,
     Event,
     Leave,
     MetadataChanged,
@@ -115,6 +116,7 @@ class GroupOwner(Owner):
         self._is_polling = False
         self._is_member = False
         self._is_subscribing = False  # until the pattern was looked at once
+        self.is_draining = False
         self._watching = Watching(cluster, self._topics_changed, self._partitions_changed)
         self._protocol = EmbeddedProtocol(
             embedding, cluster, self._coordinator, settings.group_id, self._watching
@@ -130,6 +132,7 @@ class GroupOwner(Owner):
         """Consume these topics from now on, or those that match."""
         self._failure = None
         self._is_member = True
+        self.is_draining = False
         self._left.clear()
         self._watching.want(topics, pattern)
         self._is_subscribing = pattern is not None
@@ -141,6 +144,11 @@ class GroupOwner(Owner):
         """Be in the group no longer; `left` says when it is over."""
         self._watching.stop()
         self._driver.handle(Leave(at_ms=now_ms(), reason=reason))
+
+    def drain(self, reason: str) -> None:
+        """Hand over and leave; from any thread, and in a signal's handler: it waits for nobody."""
+        self.is_draining = True
+        self._soon(Drain(at_ms=now_ms(), reason=reason))
 
     @property
     def topics(self) -> frozenset[str]:
@@ -172,7 +180,7 @@ class GroupOwner(Owner):
             raise trouble
         if self._errors:
             raise self._errors.popleft()
-        if not self._is_member and self.holdings.is_idle():
+        if not self._is_member and not self.is_draining and self.holdings.is_idle():
             raise NothingAssigned
 
     def returned(self) -> None:
@@ -322,6 +330,8 @@ class GroupOwner(Owner):
                 self._failure = MemberFailed(self.settings.group_id, error, reason)
                 self.holdings.wake()
             case Left():
+                if self.is_draining:
+                    self._watching.stop()
                 self._is_member = False
                 self._left.set()
                 self.holdings.wake()

@@ -29,6 +29,7 @@ Written = Mapping[TopicPartition | tuple[str, int], int | OffsetAndMetadata]
 
 _UNSUBSCRIBED: Final = "unsubscribed"
 _CLOSED: Final = "the consumer was closed"
+_DRAINS: Final = "the consumer hands over what it has before it leaves"
 
 
 class Place:
@@ -41,6 +42,7 @@ class Place:
         self._wanted: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self.is_subscribed = False
+        self._is_draining = False
         options = engine.options
         self._every_s = options.auto_commit_interval_ms / 1000
         self.commits_by_itself = options.enable_auto_commit
@@ -84,7 +86,7 @@ class Place:
             raise AlreadyAssigned
         owner = self.owner
         self.listener, self._wanted, self._pattern = listener, wanted, pattern
-        self.is_subscribed = True
+        self.is_subscribed, self._is_draining = True, False
         self._engine.ask(owner.subscribe(wanted, pattern)).result()
 
     def subscription(self) -> set[str]:
@@ -95,9 +97,21 @@ class Place:
 
     def begin_alone(self) -> None:
         """The user is to say what is read; the group is there for its offsets."""
-        if self.is_subscribed:
+        if self.is_subscribed and not self.is_drained:
             raise AlreadySubscribed
+        self.is_subscribed = self._is_draining = False
         _ = self.owner
+
+    def drain(self) -> None:
+        """See `Face.drain`; takes no lock."""
+        self._is_draining = True
+        if self.is_subscribed and self._owner is not None:
+            self._owner.drain(_DRAINS)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all is handed over, as was asked for."""
+        return self._is_draining and (self._owner is None or self._owner.is_out)
 
     def leave(self, *, closes: bool) -> GroupOwner | None:
         """Begin to leave; None if there is nothing to leave. Over once `GroupOwner.is_out`."""

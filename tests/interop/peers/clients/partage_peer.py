@@ -68,7 +68,11 @@ class Member(RebalanceListener):
         self.consumer.subscribe(self.options.topic.split(","), self)
         emit("ready", version=version("partage"))
         seen = 0
-        while not enough(self.options, seen):
+        while not self.consumer.is_drained:
+            if enough(self.options, seen):
+                if not self.options.drains:
+                    break
+                self.consumer.drain()
             left = self.options.max - seen if self.options.max else self.options.commit_every
             polled = self.consumer.poll(200, min(left, self.options.commit_every))
             for record in polled:

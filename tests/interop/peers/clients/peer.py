@@ -89,6 +89,7 @@ def parse(description: str | None) -> argparse.Namespace:
     consume.add_argument("--group", required=True)
     consume.add_argument("--assignor", default="range")
     consume.add_argument("--instance-id")
+    consume.add_argument("--drains", type=int, default=0, help="1: ours hands over at its end")
     consume.add_argument("--commit-every", type=int, default=20, help="records")
     consume.add_argument("--max", type=int, default=0, help="records, then close; 0 for ever")
     consume.add_argument("--session-timeout-ms", type=int, default=6000)

@@ -1,4 +1,4 @@
-"""This broker's place in a cluster: its session, who else is up, and the shards that it has."""
+"""This broker's place in a cluster: its session, who else is up, and what all have agreed on."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.following import Following
+from partage.broker.cluster.holding import Holding
 from partage.broker.cluster.identity import identify
 from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
 from partage.broker.cluster.leasing import boot_ms, keep
-from partage.broker.cluster.shared_store import SharedStore
 from partage.broker.cluster.writing import Writing
 from partage.broker.hosted import Hosted
 from partage.broker.node import Node
@@ -24,13 +24,11 @@ from partage.broker.topic_changes import Forget
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
 from partage.store.founding import find_cluster, reserve_producer_ids
-from partage.store.gathering import Written
 from partage.store.lease import Lease
 from partage.store.roster import IdTaken, Roster, ahead_of
-from partage.store.shared_log import SharedLog
 from partage.store.shared_topics import SharedTopics
 from partage.store.tree import BrokerDoc, ClusterDoc, ForeignData, Tree
-from partage.store.zookeeper import InDoubt, SessionOver, StoreFault, surely
+from partage.store.zookeeper import InDoubt, SessionOver, StoreFault
 
 log = logging.getLogger(__name__)
 
@@ -60,28 +58,28 @@ class Cluster:
     ) -> None:
         self.cluster_id = found.cluster_id
         self.shard_count = found.shards
-        self.stores = [SharedStore(self, shard) for shard in range(found.shards)]
         self._address = address
         self._settings = settings
         self._directory_id = directory_id
         self._on_fatal = on_fatal
         self._tree = Tree(address.path)
-        self._hosts: Sequence[ShardHost] = ()
         self._following: Following | None = None
-        self._held: dict[int, SharedLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._life: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        self._deciding = asyncio.Lock()
+        node_id, changed = settings.node_id, self._changed.set
+        self._holding = Holding(self._tree, node_id, found.shards, changed)
+        self.stores = self._holding.stores
         self._begin(session)
 
     def _begin(self, session: KazooSession) -> None:
         """What is known goes with the session that it was read in."""
         self._session = session
         self._lease = Lease(session.timeout_ms)
-        self._writing = Writing(session, self._spawn, self._on_fatal)
+        writing = Writing(session, self._spawn, self._on_fatal)
         self._roster = Roster(session, self._tree, self._settings.node_id, self.shard_count)
         self._topics = SharedTopics(session, self._tree, self._settings.node_id)
+        self._holding.begin(session, self._roster, self._lease, writing)
         session.on_suspended = self._suspended
         session.on_connected = self._changed.set
         session.on_over = self._over
@@ -124,10 +122,8 @@ class Cluster:
         Raises `IdTaken` and `ForeignData`.
         """
         self.node = node
-        self._hosts = hosts
         self._following = Following(hosted, self._settings.node_id, forget)
-        for host in hosts:
-            host.resign()
+        self._holding.serve(hosts)
         await self._arrive(is_first=True)
         self._life = asyncio.get_running_loop().create_task(self._live())
 
@@ -197,14 +193,14 @@ class Cluster:
 
     async def _stay(self) -> None:
         """See to the shards, until the session is over."""
-        keeping = self._spawn(keep(self._lease, self._session, self._renewed))
+        keeping = self._spawn(keep(self._lease, self._session, self._holding.settle))
         try:
             while True:
                 self._changed.clear()
                 try:
                     await self._roster.refresh(self._changed.set)
                     await self._see_to_registration()
-                    await self._see_to_shards()
+                    await self._holding.see_to()
                     await self._follow()
                 except InDoubt:
                     await self._session.connected()
@@ -251,7 +247,7 @@ class Cluster:
             self._life.cancel()
         for task in list(self._tasks):
             task.cancel()
-        self._resign_all()
+        self._holding.resign_all()
         await self._session.end()
         if self._following is not None:
             await self._following.settled()
@@ -279,94 +275,10 @@ class Cluster:
     def _over(self) -> None:
         """Somebody else may have the shards: forget them."""
         self._lease.suspend()
-        if self._held:
-            log.error("the ZooKeeper session is over: %d shards are given up", len(self._held))
-        self._resign_all()
+        if count := len(self._holding):
+            log.error("the ZooKeeper session is over: %d shards are given up", count)
+        self._holding.resign_all()
         self._changed.set()
-
-    def _resign_all(self) -> None:
-        for shard in list(self._held):
-            self._resign(shard)
-
-    def _resign(self, shard: int) -> None:
-        self._held.pop(shard, None)
-        self.stores[shard].log = None
-        self._hosts[shard].resign()
-
-    def _renewed(self) -> None:
-        """What waited for the lease may leave."""
-        for shard in self._held:
-            self._hosts[shard].settle()
-
-    def may_answer(self) -> bool:
-        """Whether nobody can have taken over what this broker has."""
-        return self._lease.holds(boot_ms())
-
-    # Shards.
-
-    async def _see_to_shards(self) -> None:
-        async with self._deciding:
-            await self._give_up_lost()
-            take, give = self._roster.wanted()
-            owned = self._roster.owned()
-            take += [s for s in owned if s not in self._held and s not in give]
-            if give:
-                for shard in give:
-                    self._resign(shard)
-                await self._roster.give(give)
-                log.info("%d shards are for others to take", len(give))
-            if take:
-                await self._take(take)
-
-    async def _give_up_lost(self) -> None:
-        for shard in list(self._held):
-            if self._roster.owner(shard) != self.node.node_id:
-                self._resign(shard)
-
-    async def _take(self, shards: Sequence[int]) -> None:
-        tenures = await self._roster.take(shards)
-        # Read after the take-over: what was committed before it is of topics that are among these.
-        names = await surely(self._session, lambda: self._session.children(self._tree.topics))
-        topics = frozenset(names)
-        for tenure in tenures:
-            shard = tenure.shard
-            self._hold(shard, self._log_of(shard, tenure.version, tenure.epoch))
-            self._hosts[shard].load(topics)
-        if tenures:
-            log.info("took %d shards over: %s", len(tenures), [t.shard for t in tenures])
-
-    def _log_of(self, shard: int, version: int, epoch: int) -> SharedLog:
-        return SharedLog(self._session, self._tree, shard, version, epoch)
-
-    def _hold(self, shard: int, taken: SharedLog) -> None:
-        self._held[shard] = taken
-        self.stores[shard].log = taken
-
-    async def retake(self, shard: int) -> SharedLog:
-        """Take a shard of this broker's over anew. Raises `OSError`."""
-        async with self._deciding:
-            if shard not in self._held:
-                raise OSError(f"shard {shard} is not this broker's any more")
-            try:
-                tenures = await self._roster.take([shard])
-            except StoreFault as error:
-                raise OSError(str(error)) from None
-            if not tenures:
-                self._changed.set()
-                raise OSError(f"another broker has taken shard {shard} over")
-            self._hold(shard, self._log_of(shard, tenures[0].version, tenures[0].epoch))
-            return self._held[shard]
-
-    def deposed(self, lost: SharedLog) -> None:
-        """Another broker has the shard of this log."""
-        if self._held.get(lost.shard) is lost:
-            log.warning("another broker has taken shard %d over", lost.shard)
-            self._resign(lost.shard)
-            self._changed.set()
-
-    def append(self, to: SharedLog, batch: bytes, written: Written) -> None:
-        """Have a batch appended, together with what else comes in these milliseconds."""
-        self._writing.append(to, batch, written)
 
     # Topics.
 
@@ -391,7 +303,7 @@ class Cluster:
 
     def holds(self, shard: int) -> bool:
         """Whether this broker has a shard."""
-        return shard in self._held
+        return self._holding.holds(shard)
 
     @property
     def roster(self) -> Roster:

@@ -20,6 +20,7 @@ from console.commands import Commands
 from partage.demo.flights import FLIGHTS, WEATHER, records
 from partage.pipelines.join.running import JoinOptions, join, range_options
 from partage.pipelines.join.windows import Terms, held, pending
+from partage.pipelines.sources import BadSource, ends
 from partage.pipelines.spans import Span
 
 from .test_archive import entries, until
@@ -115,12 +116,28 @@ class TestRefusals:
                 "join --left a --right b -o j --option kafka.partition.assignment.strategy=range",
                 "is set by the pipeline itself",
             ),
+            ("join --left a --right b -o j --within inf", "'--within': Input should be less than"),
+            ("join --left a --right b -o j --late nan", "'--late': Input should be less than"),
+            ("join --left a --right b -o j --late 1e300", "'--late': Input should be less than"),
+            ("archive --topic a -o j --every inf", "'--every': Input should be less than"),
             ("archive -o j", "archive wants either --topic or --report"),
             ("archive --topic a -o j --option subscribe=b", "is set by the pipeline itself"),
         ],
     )
     def test_what_makes_no_sense_is_told(self, partage, words, story):
         assert story in partage("pipeline", *words.split(), code=2).err
+
+
+def test_where_a_topic_ends(partage_broker):
+    servers = partage_broker.bootstrap_servers
+    partage_broker.create_topic("a", partitions=2)
+    producer = Producer({"bootstrap.servers": servers})
+    for _ in range(3):
+        producer.produce("a", b"x", partition=1)
+    assert producer.flush(60) == 0
+    assert ends(servers, "a", {"kafka.isolation.level": "read_committed"}) == {0: 0, 1: 3}
+    with pytest.raises(BadSource, match="there is no topic 'b'"):
+        ends(servers, "b", {})
 
 
 @pytest.mark.spark

@@ -300,7 +300,7 @@ def test_bad_input_is_told(
 
 def test_a_time_that_is_none_is_refused(partage: Commands, tmp_path: Path) -> None:
     ran = run(partage, "-o", tmp_path, "--since", "yesterday", code=2)
-    assert "yesterday" in ran.err
+    assert "--since is 'yesterday'; it wants YYYY-MM-DD" in ran.err
 
 
 # A real group.

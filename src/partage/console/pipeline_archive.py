@@ -8,24 +8,23 @@ from typing import Annotated
 import typer
 
 from partage.console.dispatch import command_app
-from partage.console.failure import Failure, misused
-from partage.console.options import Json, pairs
+from partage.console.failure import misused
+from partage.console.options import Json
 from partage.console.pipeline_options import (
     Bootstrap,
+    Every,
     Master,
     SourceOptions,
     SparkSettings,
     source_options,
 )
-from partage.console.show import Progress, count, json_help, note, print_json, print_table, size
-from partage.console.stopping import StopRequest
-from partage.pipelines.archive.directory import ArchiveDirectory, NotAnArchive
-from partage.pipelines.archive.manifest import ArchiveReport, BadManifest
+from partage.console.pipeline_running import failures_told, run_shown, tell
+from partage.console.show import json_help, note
+from partage.pipelines.archive.directory import ArchiveDirectory
+from partage.pipelines.archive.manifest import ArchiveReport
 from partage.pipelines.archive.running import ArchiveOptions
 from partage.pipelines.archive.running import archive as run_archive
-from partage.pipelines.queries import QueryFailed
-from partage.pipelines.session import NoSpark, spark_session
-from partage.pipelines.sources import BadSource, partition_counts
+from partage.pipelines.sources import partition_counts
 
 app = command_app()
 
@@ -48,10 +47,7 @@ def archive(
             help="The group that shares the work; archive-NAME, by the directory, unless given.",
         ),
     ] = None,
-    every: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0.1, help="How often; each time makes new files."),
-    ] = 10.0,
+    every: Every = 10.0,
     once: Annotated[
         bool, typer.Option("--once", help="End when what is there now is archived.")
     ] = False,
@@ -77,7 +73,7 @@ def archive(
     """
     if report == bool(topic):
         raise misused("archive wants either --topic or --report")
-    try:
+    with failures_told(output):
         if report:
             found = ArchiveDirectory(output, kind=None, create=False).manifest.report(str(output))
         else:
@@ -90,50 +86,21 @@ def archive(
                 is_once=once,
                 source=source_options(option),
             )
-            found = _run(options, master, pairs(conf or [], "--conf"))
-    except (NotAnArchive, BadManifest, NoSpark, QueryFailed, BadSource) as error:
-        raise Failure(str(error)) from None
-    except OSError as error:
-        raise Failure(f"cannot use {output}: {error.strerror or error}") from None
+            found = _run(options, master, conf)
     tell(found, json)
 
 
-def _run(options: ArchiveOptions, master: str, settings: dict[str, str]) -> ArchiveReport:
+def _run(options: ArchiveOptions, master: str, conf: list[str] | None) -> ArchiveReport:
     # What is wrong is said before Spark starts.
     partition_counts(options.servers, options.topics, options.source)
     ArchiveDirectory(options.output)
     note(f"starting Spark; archiving {', '.join(options.topics)} as group {options.group}")
-    with (
-        StopRequest() as stop,
-        spark_session(f"archive to {options.output.name}", master, settings) as spark,
-        Progress("archived") as shown,
-    ):
-        return run_archive(
-            spark,
-            options,
-            is_over=lambda: bool(stop),
-            progress=lambda rows, _: shown.show(count(rows, "row")),
-        )
-
-
-def tell(report: ArchiveReport, json: bool) -> None:
-    """Print what an archive holds."""
-    if json:
-        print_json(report)
-        return
-    rows = [
-        (
-            each.topic,
-            each.partition,
-            each.rows,
-            " ".join(f"{first}-{end}" for first, end in each.spans),
-        )
-        for each in report.partitions
-    ]
-    if rows:
-        print_table(["TOPIC", "PARTITION", "ROWS", "OFFSETS"], rows)
-    batches = count(report.batches, "batch", "batches")
-    print(
-        f"{report.directory}: {count(report.rows, 'row')} in {count(report.files, 'file')} of "
-        f"{size(report.bytes)}, from {batches}; {count(report.refused, 'double')} left out"
+    return run_shown(
+        lambda spark, is_over, progress: run_archive(
+            spark, options, is_over=is_over, progress=progress
+        ),
+        f"archive to {options.output.name}",
+        "archived",
+        master,
+        conf,
     )

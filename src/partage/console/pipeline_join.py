@@ -8,26 +8,25 @@ from typing import Annotated
 import typer
 
 from partage.console.dispatch import command_app
-from partage.console.failure import Failure, misused
-from partage.console.options import Json, pairs
-from partage.console.pipeline_archive import tell
+from partage.console.failure import misused
+from partage.console.options import Json
 from partage.console.pipeline_options import (
+    SECONDS_MAX,
     Bootstrap,
+    Every,
     Master,
     SourceOptions,
     SparkSettings,
     source_options,
 )
-from partage.console.show import Progress, count, json_help, note
-from partage.console.stopping import StopRequest
-from partage.pipelines.archive.directory import ArchiveDirectory, NotAnArchive
-from partage.pipelines.archive.manifest import ArchiveReport, BadManifest
+from partage.console.pipeline_running import failures_told, run_shown, tell
+from partage.console.show import json_help, note
+from partage.pipelines.archive.directory import ArchiveDirectory
+from partage.pipelines.archive.manifest import ArchiveReport
 from partage.pipelines.join.running import JoinOptions
 from partage.pipelines.join.running import join as run_join
 from partage.pipelines.join.windows import Terms
-from partage.pipelines.queries import QueryFailed
-from partage.pipelines.session import NoSpark, spark_session
-from partage.pipelines.sources import BadSource, check_co_partitioned, partition_counts
+from partage.pipelines.sources import check_co_partitioned, partition_counts
 
 app = command_app()
 
@@ -43,11 +42,21 @@ def join(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to.")],
     within: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0, help="How far in time matches may lie apart."),
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            max=SECONDS_MAX,
+            help="How far in time matches may lie apart.",
+        ),
     ] = 0.0,
     late: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0, help="How late records of --right may come."),
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            max=SECONDS_MAX,
+            help="How late records of --right may come.",
+        ),
     ] = 0.0,
     group: Annotated[
         str | None,
@@ -58,7 +67,7 @@ def join(
             help="The group that shares the work; join-NAME, by the directory, unless given.",
         ),
     ] = None,
-    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="How often.")] = 10.0,
+    every: Every = 10.0,
     once: Annotated[
         bool,
         typer.Option("--once", help="End when what is there now is joined; wait for no more."),
@@ -91,29 +100,23 @@ def join(
         is_once=once,
         source=source_options(option, "kafka.partition.assignment.strategy", "startingoffsets"),
     )
-    try:
-        found = _run(options, master, pairs(conf or [], "--conf"))
-    except (NotAnArchive, BadManifest, NoSpark, QueryFailed, BadSource) as error:
-        raise Failure(str(error)) from None
-    except OSError as error:
-        raise Failure(f"cannot use {output}: {error.strerror or error}") from None
+    with failures_told(output):
+        found = _run(options, master, conf)
     tell(found, json)
 
 
-def _run(options: JoinOptions, master: str, settings: dict[str, str]) -> ArchiveReport:
+def _run(options: JoinOptions, master: str, conf: list[str] | None) -> ArchiveReport:
     # What is wrong is said before Spark starts.
     topics = (options.left, options.right)
     check_co_partitioned(partition_counts(options.servers, topics, options.source))
     ArchiveDirectory(options.output, options.kind)
     note(f"starting Spark; joining {options.left} and {options.right} as group {options.group}")
-    with (
-        StopRequest() as stop,
-        spark_session(f"join to {options.output.name}", master, settings) as spark,
-        Progress("joined") as shown,
-    ):
-        return run_join(
-            spark,
-            options,
-            is_over=lambda: bool(stop),
-            progress=lambda rows, _: shown.show(count(rows, "row")),
-        )
+    return run_shown(
+        lambda spark, is_over, progress: run_join(
+            spark, options, is_over=is_over, progress=progress
+        ),
+        f"join to {options.output.name}",
+        "joined",
+        master,
+        conf,
+    )

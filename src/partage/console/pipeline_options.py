@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from partage.console.failure import misused
 from partage.console.options import BOOTSTRAP_VARIABLE, pairs
 
+#: Thirty years and more.
+SECONDS_MAX: Final = 1e9
+
+
+Every = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        min=0.1,
+        max=SECONDS_MAX,
+        help="How often; each time makes new files.",
+    ),
+]
 Bootstrap = Annotated[
     str,
     typer.Option(

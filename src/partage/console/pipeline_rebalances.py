@@ -89,7 +89,7 @@ def rebalances(
         output=output,
         topic=topic,
         groups=tuple(group or ()),
-        since_ms=None if since is None else parse_datetime(since),
+        since_ms=None if since is None else parse_datetime(since, "--since"),
         kind=kind,
         may_overwrite=overwrite,
         pictures_max=pictures,

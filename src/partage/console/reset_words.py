@@ -39,8 +39,8 @@ def parse_topics(given: list[str]) -> dict[str, set[int] | None]:
     return wanted
 
 
-def parse_datetime(text: str) -> int:
-    """Ms since the epoch; UTC where no zone is given, as in Kafka's tool.
+def parse_datetime(text: str, option: str = "--to-datetime") -> int:
+    """Ms since the epoch; UTC where no zone is given, as in Kafka's tool. ``option`` is its name.
 
     Raises:
         Failure: it is no date and time.
@@ -51,7 +51,7 @@ def parse_datetime(text: str) -> int:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise misused(
-            f"--to-datetime is {text!r}; it wants YYYY-MM-DDTHH:MM:SS.sss, with Z or +HH:MM if it "
+            f"{option} is {text!r}; it wants YYYY-MM-DDTHH:MM:SS.sss, with Z or +HH:MM if it "
             "is not UTC"
         ) from None
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -14,15 +14,14 @@ import json
 import os
 import sys
 import threading
-import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from partage.demo.delays import joined, mean_delays, read_weather, write
 from partage.demo.flights import FLIGHTS
-from partage.pipelines.archive.batches import Batches
-from partage.pipelines.archive.directory import ArchiveDirectory, Staging
-from partage.pipelines.queries import ran_until
+from partage.pipelines.archive.directory import ArchiveDirectory
+from partage.pipelines.archive.query import ArchivingQuery
 from partage.pipelines.session import spark_session
 
 if TYPE_CHECKING:
@@ -76,12 +75,6 @@ def main() -> None:
             tell("started", java=_java_version(spark))
             weather = read_weather(spark, servers).cache()
             archive = ArchiveDirectory(Path(output))
-            staging = Staging(archive.path)
-            batches = Batches(archive, staging, name, lambda: time.time_ns() // 1_000_000)
-
-            def take(frame: DataFrame, number: int) -> None:
-                batches.bring(str(number), lambda place: _stage(joined(frame, weather), place))
-
             reader = spark.readStream.format("partage").options(
                 **{
                     "kafka.bootstrap.servers": servers,
@@ -95,11 +88,13 @@ def main() -> None:
                     "maxOffsetsPerTrigger": str(_BATCH_RECORDS),
                 }
             )
-            writer = reader.load().writeStream.foreachBatch(take).queryName(name)
-            writer = writer.option("checkpointLocation", str(staging.path / "checkpoint"))
-            writer = writer.trigger(processingTime="1 second")
-            ran_until(writer.start(), words.finish.is_set, lambda: None)
-            staging.end(archive)
+            with ArchivingQuery(archive, by=name) as query:
+                batches = query.batches
+
+                def take(frame: DataFrame, number: str, offset: Mapping[str, Any]) -> None:
+                    batches.bring(number, lambda place: _stage(joined(frame, weather), place))
+
+                query.run(reader.load(), take, name, every_s=1, is_over=words.finish.is_set)
             if not words.end.is_set():
                 write(mean_delays(spark, archive.path), Path(table))
             tell("finished", rows=batches.rows, refused=batches.refused)

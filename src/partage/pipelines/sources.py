@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
 
+from partage.client.cluster import Cluster
 from partage.client.errors import ClientError
 from partage.spark.bounds import BadOption
 from partage.spark.connecting import connect
-from partage.spark.options import parse_options
+from partage.spark.options import ReadOptions, parse_options
+from partage.spark.planning import end_offsets
+
+T = TypeVar("T")
 
 
 class BadSource(RuntimeError):  # noqa: N818 - named after what it is
@@ -23,13 +28,29 @@ def partition_counts(
         BadSource: an option is wrong, no broker answers, or a topic is not there.
     """
     names = list(topics)
-    given = {"kafka.bootstrap.servers": servers, "subscribe": ",".join(names), **options}
+    found = _asked(servers, names, options, lambda cluster, _: cluster.topics(names))
+    return {name: len(topic.topic_partitions) for name, topic in found.items()}
+
+
+def ends(servers: str, topic: str, options: Mapping[str, str]) -> dict[int, int]:
+    """Where each partition of a topic ends now; the rest as `partition_counts`."""
+    found = _asked(servers, [topic], options, end_offsets)
+    return {place.partition: offset for place, offset in found.items()}
+
+
+def _asked(
+    servers: str,
+    topics: Iterable[str],
+    options: Mapping[str, str],
+    ask: Callable[[Cluster, ReadOptions], Coroutine[Any, Any, T]],
+) -> T:
+    given = {"kafka.bootstrap.servers": servers, "subscribe": ",".join(topics), **options}
     try:
-        connected = connect(parse_options(given).kafka, is_known_to_answer=False)
-        found = connected.loop.call(connected.cluster.topics(names))
+        parsed = parse_options(given)
+        connected = connect(parsed.kafka, is_known_to_answer=False)
+        return connected.loop.call(ask(connected.cluster, parsed))
     except (BadOption, ClientError) as error:
         raise BadSource(str(error)) from None
-    return {name: len(topic.topic_partitions) for name, topic in found.items()}
 
 
 def check_co_partitioned(counts: Mapping[str, int]) -> None:

@@ -87,6 +87,16 @@ async def starting_offsets(
     return await _Resolver(cluster, partitions, options).starts(starting)
 
 
+async def end_offsets(cluster: Cluster, options: ReadOptions) -> dict[TopicPartition, int]:
+    """Where the partitions that are read end now.
+
+    Raises:
+        ClientError: a topic does not exist, or the cluster does not answer.
+    """
+    partitions = await wanted_partitions(cluster, options.wanted)
+    return dict(await _Resolver(cluster, partitions, options).ends())
+
+
 def retry_policy(cluster: Cluster, options: ReadOptions) -> RetryPolicy:
     """How often offsets are looked up again, as the options have it."""
     return RetryPolicy(
@@ -147,6 +157,9 @@ class _Resolver:
         await self._look()
         return dict(await self._resolve(starting, is_start=True))
 
+    async def ends(self) -> Offsets:
+        return _ends(await self._find(dict.fromkeys(self._partitions, LATEST)))
+
     async def ranges(self) -> list[OffsetRange]:
         await self._look()
         starting = await self._resolve(self._options.starting or Earliest(), is_start=True)
@@ -155,7 +168,7 @@ class _Resolver:
 
     async def _look(self) -> None:
         self._earliest = _ends(await self._find(dict.fromkeys(self._partitions, EARLIEST)))
-        self._latest = _ends(await self._find(dict.fromkeys(self._partitions, LATEST)))
+        self._latest = await self.ends()
 
     async def _find(
         self, wanted: Mapping[TopicPartition, int]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from partage.pipelines.archive.batches import Batches
-from partage.pipelines.archive.directory import ArchiveDirectory, Staging
+from partage.pipelines.archive.directory import ArchiveDirectory
 from partage.pipelines.archive.manifest import ArchiveReport
-from partage.pipelines.queries import QueryFailed, kept_offset, ran_until, topic_ids
+from partage.pipelines.archive.query import ArchivingQuery
+from partage.pipelines.queries import topic_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,38 +44,28 @@ def archive(
 ) -> ArchiveReport:
     """Archive until everything is, or until ``is_over``; the whole archive in figures.
 
-    ``progress`` is told the rows that this run has archived, and those that were there already.
-    Session settings: times in UTC (`partage.pipelines.session` has them).
+    ``progress`` is as `ArchivingQuery.run` has it. Session settings: times in UTC
+    (`partage.pipelines.session` has them).
 
     Raises:
         NotAnArchive, BadManifest: as `ArchiveDirectory`.
         QueryFailed: Spark's query failed; what was archived until then is.
     """
     directory = ArchiveDirectory(options.output)
-    directory.clear()
-    staging = Staging(options.output)
-    try:
-        by = f"{socket.gethostname()}:{os.getpid()}"
-        batches = Batches(directory, staging, by, lambda: time.time_ns() // 1_000_000)
+    with ArchivingQuery(directory) as query:
 
-        checkpoint = staging.path / "checkpoint"
+        def take(frame: DataFrame, name: str, offset: Mapping[str, Any]) -> None:
+            query.batches.bring(name, lambda place: _stage(frame, place), topic_ids(offset))
 
-        def take(frame: DataFrame, number: int) -> None:
-            ids = topic_ids(kept_offset(checkpoint, number))
-            batches.bring(str(number), lambda place: _stage(frame, place), ids)
-
-        writer = _stream(spark, options).writeStream.foreachBatch(take)
-        writer = writer.queryName(f"archive to {options.output.name}")
-        # The group's offsets and the manifest say where to go on, whoever goes on: a checkpoint
-        # that outlives the query is not needed.
-        writer = writer.option("checkpointLocation", str(checkpoint))
-        if options.is_once:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{options.every_s:g} seconds")
-        ran_until(writer.start(), is_over, lambda: progress(batches.rows, batches.refused))
-    finally:
-        staging.end(directory)
+        query.run(
+            _stream(spark, options),
+            take,
+            f"archive to {options.output.name}",
+            every_s=options.every_s,
+            is_once=options.is_once,
+            is_over=is_over,
+            progress=progress,
+        )
     directory.refresh()
     return directory.manifest.report(str(options.output))
 
@@ -102,6 +89,3 @@ def _stage(frame: DataFrame, place: Path) -> None:
 
     dated = frame.withColumn("date", f.date_format("timestamp", "yyyy-MM-dd"))
     dated.write.partitionBy("topic", "date").option("compression", "snappy").parquet(str(place))
-
-
-__all__ = ["ArchiveOptions", "QueryFailed", "archive"]

@@ -6,23 +6,21 @@ reads, and go into an archive, whose manifest is what tells put out from pending
 
 from __future__ import annotations
 
-import os
-import socket
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from partage.pipelines.archive.batches import Batches
-from partage.pipelines.archive.directory import ArchiveDirectory, Staging
+from partage.pipelines.archive.directory import ArchiveDirectory
 from partage.pipelines.archive.manifest import ArchiveReport
+from partage.pipelines.archive.query import ArchivingQuery
 from partage.pipelines.join.reading import complete, left_rows, matched, right_rows, times
 from partage.pipelines.join.windows import Terms, held, pending
-from partage.pipelines.queries import QueryFailed, kept_offset, ran_until, topic_ids
-from partage.pipelines.sources import check_co_partitioned, partition_counts
+from partage.pipelines.queries import topic_ids
+from partage.pipelines.sources import check_co_partitioned, ends, partition_counts
 from partage.spark import group_options
 from partage.spark.kafka_options import PREFIX
 from partage.spark.options import KNOWN, STREAMING_ONLY
@@ -72,39 +70,32 @@ def join(
     With ``is_once`` nothing is waited for in the end: what is there then is all there is.
 
     Raises:
-        BadSource: the topics cannot be joined, or not be had.
+        BadSource: the topics cannot be joined, or not be had (any more).
         NotAnArchive, BadManifest: as `ArchiveDirectory`.
         QueryFailed: Spark's query failed; what was put out until then is.
     """
     topics = (options.left, options.right)
     check_co_partitioned(partition_counts(options.servers, topics, options.source))
     directory = ArchiveDirectory(options.output, options.kind)
-    directory.clear()
-    staging = Staging(options.output)
-    try:
-        by = f"{socket.gethostname()}:{os.getpid()}"
-        batches = Batches(directory, staging, by, lambda: time.time_ns() // 1_000_000)
-        joining = Joining(spark, options, directory, batches)
-        checkpoint = staging.path / "checkpoint"
+    with ArchivingQuery(directory) as query:
+        joining = Joining(spark, options, directory, query.batches)
 
-        def take(frame: DataFrame, number: int) -> None:
-            offset = kept_offset(checkpoint, number)
+        def take(frame: DataFrame, name: str, offset: Mapping[str, Any]) -> None:
             joining.topic_ids = topic_ids(offset)
-            joining.put_out(held(offset, options.left, options.right), str(number))
+            joining.put_out(held(offset, options.left, options.right), name)
 
-        writer = _stream(spark, options).writeStream.foreachBatch(take)
-        writer = writer.queryName(f"join to {options.output.name}")
-        writer = writer.option("checkpointLocation", str(checkpoint))
-        if options.is_once:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{options.every_s:g} seconds")
-        ran_until(writer.start(), is_over, lambda: progress(batches.rows, batches.refused))
+        query.run(
+            _stream(spark, options),
+            take,
+            f"join to {options.output.name}",
+            every_s=options.every_s,
+            is_once=options.is_once,
+            is_over=is_over,
+            progress=progress,
+        )
         if options.is_once and not is_over():
             joining.put_out_rest()
-            progress(batches.rows, batches.refused)
-    finally:
-        staging.end(directory)
+            progress(query.batches.rows, query.batches.refused)
     directory.refresh()
     return directory.manifest.report(str(options.output))
 
@@ -152,15 +143,8 @@ class Joining:
 
     def put_out_rest(self) -> None:
         """All that is there now, of all partitions: who else does so brings nothing twice."""
-        self.put_out(self._ends(), "rest", is_final=True)
-
-    def _ends(self) -> dict[int, int]:
-        from pyspark.sql import functions as f
-
-        reader = self._spark.read.format("partage").options(**self._source)
-        rows = reader.options(subscribe=self._options.left, columns="partition,offset").load()
-        found = rows.groupBy("partition").agg(f.max("offset")).collect()
-        return {row[0]: row[1] + 1 for row in found}
+        found = ends(self._options.servers, self._options.left, self._options.source)
+        self.put_out(found, "rest", is_final=True)
 
 
 def _stream(spark: SparkSession, options: JoinOptions) -> DataFrame:
@@ -191,6 +175,3 @@ def _stage(rows: DataFrame, place: Path) -> None:
 
     dated = rows.withColumn("date", f.date_format("timestamp", "yyyy-MM-dd"))
     dated.write.partitionBy("topic", "date").parquet(str(place))
-
-
-__all__ = ["JoinOptions", "QueryFailed", "join"]

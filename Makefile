@@ -42,8 +42,9 @@ bench: setup  ## speed beside peers; prints ratios
 	$(BIN)/python tests/interop/peers/install.py
 	$(BIN)/python -m bench
 
-fuzz: setup  ## damaged frames and record batches, until interrupted or SECONDS=n
-	cd tests && ../$(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS))
+fuzz: setup  ## damaged frames and record batches, until interrupted, SECONDS=n or TRIES=n
+	cd tests && ../$(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS)) \
+	  $(if $(TRIES),--tries $(TRIES)) $(if $(TARGET),--target $(TARGET))
 
 lab: setup  ## simulated worlds: SEEDS fresh ones, from SEED on
 	$(BIN)/partage lab run --seeds $(or $(SEEDS),3000) --seed-from $(or $(SEED),$(shell date +%s))

@@ -1,7 +1,8 @@
 """Fuzz until interrupted, or for some seconds: ``make fuzz SECONDS=60``.
 
 Every case has a number, and comes out of the seed, its target's name and that number alone: what
-was found is told with the command that tries it again.
+was found is told with the command that tries it again. What is counted are the tries, several a
+case.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from rich.live import Live
 from rich.table import Table
 
 from fuzz.targets import Batches, Frames, Messages, Stored, Target
+from fuzz.within import Requests
 
-NAMES = ("messages", "batches", "stored", "frames")
+NAMES = ("messages", "batches", "stored", "requests", "frames")
 _SHOWN_EVERY_S = 0.5
 
 
@@ -29,6 +31,8 @@ def opened(name: str, stack: ExitStack) -> Target:
     """A target, ready; what it needs ends with the stack."""
     if name == "frames":
         return stack.enter_context(Frames.running())
+    if name == "requests":
+        return stack.enter_context(Requests.running())
     return {"messages": Messages, "batches": Batches, "stored": Stored}[name]()
 
 
@@ -37,8 +41,12 @@ def dice(seed: int, name: str, number: int) -> Random:
     return Random(f"{seed} {name} {number}")
 
 
+def _total(tried: dict[str, Counter[str]]) -> int:
+    return sum(map(Counter.total, tried.values()))
+
+
 def _table(tried: dict[str, Counter[str]]) -> Table:
-    table = Table("target", "cases", "outcomes")
+    table = Table("target", "tries", "outcomes")
     for name, outcomes in tried.items():
         story = ", ".join(f"{what} {times:,}" for what, times in sorted(outcomes.items()))
         table.add_row(name, f"{outcomes.total():,}", story)
@@ -51,6 +59,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**9))
     parser.add_argument("--target", choices=NAMES, help="this one only")
+    parser.add_argument("--tries", type=float, default=float("inf"), help="so many, all together")
     parser.add_argument("--case", type=int, help="this number only")
     chosen = parser.parse_args()
     names = [chosen.target] if chosen.target else NAMES
@@ -58,14 +67,15 @@ def main() -> int:
     console = Console()
     console.print(f"seed {chosen.seed}")
     tried: dict[str, Counter[str]] = {name: Counter() for name in names}
-    until, show_at = time.monotonic() + chosen.seconds, 0.0
+    begin = time.monotonic()
+    until, show_at = begin + chosen.seconds, 0.0
     with ExitStack() as stack:
         targets = {name: opened(name, stack) for name in names}
         live = stack.enter_context(Live(_table(tried), console=console, auto_refresh=False))
         for number in numbers:
             for name, target in targets.items():
                 try:
-                    tried[name][target.try_one(dice(chosen.seed, name, number))] += 1
+                    tried[name].update(target.try_one(dice(chosen.seed, name, number)))
                 except KeyboardInterrupt:
                     return 0
                 except BaseException:
@@ -77,9 +87,11 @@ def main() -> int:
             if time.monotonic() >= show_at:
                 live.update(_table(tried), refresh=True)
                 show_at = time.monotonic() + _SHOWN_EVERY_S
-            if time.monotonic() >= until:
+            if time.monotonic() >= until or _total(tried) >= chosen.tries:
                 break
         live.update(_table(tried), refresh=True)
+    tries, took_s = _total(tried), time.monotonic() - begin
+    console.print(f"{tries:,} tries in {took_s:,.0f} s ({tries / took_s:,.0f} a second): all fine")
     return 0
 
 

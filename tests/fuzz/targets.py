@@ -1,13 +1,15 @@
-"""What is fuzzed: each target tries one case, and says what came of it."""
+"""What is fuzzed: in each case a target makes something sound, damages it in several ways, and says
+what came of each.
+"""
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 import psutil
 
@@ -40,26 +42,25 @@ from wire.arbitrary import CASES, arbitrary
 from wire.records import damage as batches
 from wire.records.making import log, marker, sealed_log
 
+#: In how many ways something is damaged: making it takes longer than trying it.
+WAYS: Final = 10
+
 
 class Target(Protocol):
     """Something that takes bytes from others."""
 
-    def try_one(self, rng: Random) -> str:
-        """Try a case; what came of it, in a word. Anything raised is a finding."""
+    def try_one(self, rng: Random) -> list[str]:
+        """Try a case; what came of each damage, in a word. Anything raised is a finding."""
         ...
 
 
 class Messages:
     """Requests and responses of all APIs in all versions: read, or `Malformed`."""
 
-    def try_one(self, rng: Random) -> str:
+    def try_one(self, rng: Random) -> list[str]:
         case = rng.choice(CASES)
-        content = damaged(rng, case.encode(arbitrary(case, rng)))
-        try:
-            case.decode(content)
-        except Malformed:
-            return "malformed"
-        return "read"
+        content = case.encode(arbitrary(case, rng))
+        return [_read(lambda: case.decode(damaged(rng, content))) for _ in range(WAYS)]
 
 
 class Batches:
@@ -70,10 +71,13 @@ class Batches:
 
         self._both = [_native, plain]
 
-    def try_one(self, rng: Random) -> str:
+    def try_one(self, rng: Random) -> list[str]:
         blob = log(rng, rng.choice((1, 2, 3)), codecs=rng.choice(((0,), (0, 1, 2, 3, 4))))
         if rng.random() < 0.2:
             blob += marker(1, rng.randrange(2), 1000)
+        return [self._try(rng, blob) for _ in range(WAYS)]
+
+    def _try(self, rng: Random, blob: bytes) -> str:
         blob = batches.damaged(rng, blob)
         if rng.random() < 0.9:
             blob = sealed_log(blob)
@@ -84,18 +88,25 @@ class Batches:
 class Stored:
     """Keys and values of ``__consumer_offsets``, subscriptions and assignments."""
 
-    def try_one(self, rng: Random) -> str:
-        try:
-            if rng.random() < 0.5:
-                key, value = encode_record(_record(rng))
-                decode_record(damaged(rng, key), None if value is None else damaged(rng, value))
-            elif rng.random() < 0.5:
-                decode_subscription(damaged(rng, _subscription(rng)))
-            else:
-                decode_assignment(damaged(rng, _assignment(rng)))
-        except Malformed:
-            return "malformed"
-        return "read"
+    def try_one(self, rng: Random) -> list[str]:
+        key, value = encode_record(_record(rng))
+        subscription, assignment = _subscription(rng), _assignment(rng)
+        reads: tuple[Callable[[], object], ...] = (
+            lambda: decode_record(
+                damaged(rng, key), None if value is None else damaged(rng, value)
+            ),
+            lambda: decode_subscription(damaged(rng, subscription)),
+            lambda: decode_assignment(damaged(rng, assignment)),
+        )
+        return [_read(rng.choice(reads)) for _ in range(WAYS)]
+
+
+def _read(read: Callable[[], object]) -> str:
+    try:
+        read()
+    except Malformed:
+        return "malformed"
+    return "read"
 
 
 def _record(rng: Random) -> GroupSaved | GroupRemoved | OffsetCommitted | OffsetRemoved:
@@ -146,7 +157,7 @@ def _assignment(rng: Random) -> bytes:
     return encode_assignment(Assignment(assigned_partitions=partitions), rng.randrange(4))
 
 
-_CHECK_EVERY = 100
+_CHECK_EVERY = 10
 _GROWTH_MAX_BYTES = 512 << 20
 
 
@@ -170,7 +181,7 @@ class Frames:
         """With a broker of its own."""
         with ThreadedBroker() as broker:
             target = cls(broker)
-            watch = _Faults(target._faults)
+            watch = Faults(target._faults)
             logger = logging.getLogger("partage")
             logger.addHandler(watch)
             try:
@@ -178,27 +189,25 @@ class Frames:
             finally:
                 logger.removeHandler(watch)
 
-    def try_one(self, rng: Random) -> str:
+    def try_one(self, rng: Random) -> list[str]:
         self._cases += 1
-        host, _, port = self._servers.rpartition(":")
-        with socket.create_connection((host, int(port))) as client:
-            client.settimeout(0.01)  # some requests wait, and that is right
-            requests = [damaged(rng, _request(rng)) for _ in range(rng.choice((1, 1, 3)))]
-            outcome = self._exchanged(client, b"".join(reframed(rng, r) for r in requests))
+        outcomes = [self._exchanged(content) for content in frames(rng)]
         if self._cases % _CHECK_EVERY == 0:
             self._check()
         assert not self._faults, self._faults
-        return outcome
+        return outcomes
 
-    @staticmethod
-    def _exchanged(client: socket.socket, content: bytes) -> str:
-        try:
-            client.sendall(content)
-            return "answered" if client.recv(1 << 16) else "closed"
-        except ConnectionError:
-            return "closed"
-        except TimeoutError:
-            return "waits"
+    def _exchanged(self, content: bytes) -> str:
+        host, _, port = self._servers.rpartition(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.settimeout(0.01)  # some requests wait, and that is right
+            try:
+                client.sendall(content)
+                return "answered" if client.recv(1 << 16) else "closed"
+            except ConnectionError:
+                return "closed"
+            except TimeoutError:
+                return "waits"
 
     def _check(self) -> None:
         with Raw(self._servers, timeout_s=30) as raw:
@@ -208,7 +217,7 @@ class Frames:
         assert growth < _GROWTH_MAX_BYTES, f"the process has grown by {growth >> 20} MB"
 
 
-class _Faults(logging.Handler):
+class Faults(logging.Handler):
     """Gathers exceptions that the broker had to log."""
 
     def __init__(self, faults: list[str]) -> None:
@@ -223,7 +232,14 @@ class _Faults(logging.Handler):
 _REQUESTS = [case for case in CASES if case.side == "request"]
 
 
-def _request(rng: Random) -> bytes:
+def frames(rng: Random) -> Iterator[bytes]:
+    """What connections send, one each: a request, damaged, and now and then more behind it."""
+    sound = [request(rng) for _ in range(rng.choice((1, 1, 3)))]
+    for _ in range(WAYS):
+        yield b"".join(reframed(rng, damaged(rng, one)) for one in sound)
+
+
+def request(rng: Random) -> bytes:
     """A sound request without its length; a quarter of them bring records."""
     if rng.random() < 0.25:
         case = rng.choice([c for c in _REQUESTS if c.api is PRODUCE])

@@ -10,6 +10,7 @@ import pytest
 
 from broker.test_following import Follower
 from partage.broker.clock import Clock
+from partage.broker.cluster import cluster
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.cluster import Cluster
 from partage.broker.cluster.kazoo_session import KazooSession
@@ -21,14 +22,27 @@ from partage.broker.shard_host import ShardHost
 from partage.coordinator.records import OffsetCommitted
 from partage.log.outcomes import Refusal
 from partage.model.settings import BrokerSettings, GroupSettings
+from partage.store.memory import Fault, lost
 from partage.store.shard_log import shard_of
 from partage.store.tree import ClusterDoc
 from partage.store.zookeeper import InDoubt, Operation, Refused, Why
 from store.zoo import SHARDS, TREE, Player, play
 
 WITHIN_S = 60
+NOW_MS = 1_700_000_000_000
 NODE = Node(node_id=1, host="h", port=1, cluster_id="the cluster", rack=None)
 FOUND = ClusterDoc(partage=1, cluster_id="the cluster", shards=SHARDS)
+
+
+class Wall:
+    """The clock of this machine, beginning some time after that of ZooKeeper's."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, ahead_ms: int = 0) -> None:
+        self.now_ms = NOW_MS + ahead_ms
+        patch.setattr(cluster, "time", self)
+
+    def time_ns(self) -> int:
+        return self.now_ms * 1_000_000
 
 
 async def until(what: Callable[[], object]) -> None:
@@ -41,10 +55,12 @@ class Place(Follower):
 
     def __init__(self, timeout_ms: int = 6_000) -> None:
         self.timeout_ms = timeout_ms
+        self.before: Fault | None = None  # of the session, from its beginning
         self.patch = pytest.MonkeyPatch()
 
     async def come(self) -> Place:
         await super().come()
+        self.zoo.now_ms = NOW_MS
         await self.player.roster.leave()
         self.connect()
         loop = asyncio.get_running_loop()
@@ -82,6 +98,7 @@ class Place(Follower):
             self.zoo.expire(session)
 
         session.end = end
+        session.before = self.before or session.before
         self.session = session
         return session
 
@@ -185,3 +202,53 @@ def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another
         assert not place.fatal.done()
 
     with_place(scenario, timeout_ms=40)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "told"),
+    [(-10_000, ["10.0 s behind"]), (-1_000, []), (1_000, []), (10_000, ["10.0 s ahead of"])],
+)
+def test_clocks_that_disagree_get_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ahead_ms: int,
+    told: list[str],
+) -> None:
+    Wall(monkeypatch, ahead_ms)
+
+    async def played() -> None:
+        place = await Place().come()
+        await place.leave()
+
+    play(played())
+    assert warnings(caplog) == [
+        f"this machine's clock is {each} ZooKeeper's: retention and timestamps of records will "
+        "differ between brokers; set the clocks by NTP"
+        for each in told
+    ]
+
+
+def test_who_takes_long_to_arrive_does_not_take_the_clocks_to_disagree(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It registers at a first try, whose end is in doubt; at the second a minute has passed."""
+    wall = Wall(monkeypatch)
+    losing = lost()
+
+    async def lose(what: Sequence[Operation] | str) -> None:
+        if what == TREE.shards:
+            wall.now_ms = NOW_MS + 60_000
+            await losing([])
+
+    async def played() -> None:
+        place = Place()
+        place.before = lose
+        await place.come()
+        await place.leave()
+
+    play(played())
+    assert warnings(caplog) == []

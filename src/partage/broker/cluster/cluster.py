@@ -135,9 +135,9 @@ class Cluster:
             incarnation=uuid.uuid4().hex,
             directory=self._directory_id,
         )
+        before_ms = time.time_ns() // 1_000_000  # of all tries: an earlier one may have registered
         while True:
             try:
-                before_ms = time.time_ns() // 1_000_000
                 await self._register()
                 await self._compare_clocks(before_ms)
                 await self._follow(is_first=is_first)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import threading
 
 import pytest
 
 from partage import Membership
+from partage.client.errors import ClientError
 from partage.client.group.errors import AssignmentFailed, MemberFailed
 from partage.client.group.lease import Leased
 from partage.client.loop_thread import CalledFromLoop
@@ -196,6 +198,46 @@ def test_a_leader_that_cannot_assign_says_why(servers, assign, story):
     run(main())
 
 
+def test_of_failures_that_nobody_asked_for_the_last_is_told(servers):
+    tried = []
+
+    def assign(meeting):
+        tried.append(len(tried) + 1)
+        if len(tried) <= 3:
+            raise LookupError(f"try {len(tried)}")
+        return {}
+
+    async def main():
+        came = asyncio.Event()
+
+        class Here(MembershipListener):
+            def on_assigned(self, standing):
+                came.set()
+
+        async with member(servers, 1, assign=assign, listener=Here()) as one:
+            await came.wait()
+            with pytest.raises(AssignmentFailed, match="try 3"):
+                await one.standing()
+            assert (await one.standing()).state is None
+
+    run(main())
+
+
+def test_who_cannot_reach_anybody_says_so_once(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        nobody = "{}:{}".format(*gone.getsockname())
+
+    async def main():
+        async with member(nobody, 1) as one:
+            for _ in range(3):
+                with pytest.raises(ClientError, match="refused"):
+                    await one.standing()
+
+    run(main())
+    (told,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert told.getMessage().startswith("group crew: ")
+
+
 REASON = "ValueError: no rack for h\u00f6st"
 
 
@@ -245,7 +287,7 @@ def test_metadata_of_another_make_is_named(servers):
     run(main())
 
 
-def test_another_protocol_type_is_refused(servers):
+def test_another_protocol_type_is_refused(servers, caplog):
     async def main():
         async with member(servers, 1) as one:
             await one.standing()
@@ -254,6 +296,8 @@ def test_another_protocol_type_is_refused(servers):
                     await two.standing()
 
     run(main())
+    (told,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert "group 'crew': INCONSISTENT_GROUP_PROTOCOL" in told.getMessage()
 
 
 def test_a_member_that_the_coordinator_has_forgotten_comes_back(servers):

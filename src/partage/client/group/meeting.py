@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import json
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -165,8 +164,9 @@ class Meeting:
         self._listener = listener
         self._turns = asyncio.Lock()  # one call of the listener after the other
         self._era = 0  # goes up whenever what was asked becomes void
-        self._errors: deque[Exception] = deque()
-        self._trouble: ClientError | None = None  # the last one, to be raised once
+        self._error: Exception | None = None  # the last one of each, to be raised once: it may be
+        self._trouble: ClientError | None = None  # that nobody ever asks
+        self._is_troubled = False
         self._failure: MemberFailed | None = None
         self._out = asyncio.Event()
         self._changed = asyncio.Event()
@@ -214,8 +214,9 @@ class Meeting:
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble
-        if self._errors:
-            raise self._errors.popleft()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     # What the core asks.
 
@@ -240,6 +241,7 @@ class Meeting:
                 self._raise(AssignmentFailed(reason))
             case Fail(error=error, reason=reason):
                 self._failure = MemberFailed(self._core.settings.group_id, error, reason)
+                log.error("%s", self._failure)  # also where nobody waits for a standing
                 self._out.set()
                 self.wake()
             case Left():
@@ -255,11 +257,14 @@ class Meeting:
     def troubled(self, error: ClientError | None) -> None:
         """Nobody can be asked who coordinates the group, and it does not look as if it would pass;
         None: it has passed."""
+        if error is not None and not self._is_troubled:
+            log.warning("group %s: %s", self._core.settings.group_id, error)
+        self._is_troubled = error is not None
         self._trouble = error
         self.wake()
 
     def _raise(self, error: Exception) -> None:
-        self._errors.append(error)
+        self._error = error
         self.wake()
 
     async def _prepare(self, action: Prepare) -> None:

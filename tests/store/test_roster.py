@@ -313,6 +313,17 @@ def test_who_reads_slowly_does_not_bring_back_an_owner_of_before() -> None:
     play(scenario())
 
 
+@pytest.mark.parametrize("name", ["backup", "-1", "1.5", "\N{SUPERSCRIPT TWO}"])
+def test_a_registration_of_something_else_is_told_with_its_place(name: str) -> None:
+    async def scenario() -> None:
+        one = await Player(MemoryZooKeeper(), 1).come()
+        await one.session.transact([Create(f"{TREE.brokers}/{name}")])
+        with pytest.raises(ForeignData, match=f"/a/cluster/brokers/{name} in ZooKeeper is nothing"):
+            await one.look()
+
+    play(scenario())
+
+
 def test_a_session_that_is_over_stays_over() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

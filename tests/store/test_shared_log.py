@@ -11,6 +11,7 @@ from partage.coordinator.records import GroupSaved, OffsetRemoved, SavedMember
 from partage.store.gathering import Deposed
 from partage.store.memory import MemoryZooKeeper, lost
 from partage.store.shared_log import CHUNK_BYTES
+from partage.store.tree import ForeignData
 from partage.store.zookeeper import (
     TRANSACTION_BYTES_MAX,
     Check,
@@ -480,3 +481,18 @@ def test_what_is_missing_or_damaged_is_said(path: str, content: bytes | None) ->
 
 
 assert CHUNK_BYTES < TRANSACTION_BYTES_MAX
+
+
+def test_an_entry_of_something_else_is_told_with_its_place() -> None:
+    """Also by who comes to sweep."""
+
+    async def scenario() -> None:
+        one = await Player(MemoryZooKeeper(), 1).come()
+        log = await one.take()
+        await one.store(log, committed(5))
+        await one.session.transact([Create(f"{TREE.log(0)}/backup")])
+        for asked in (log.load, log.sweep):
+            with pytest.raises(ForeignData, match="/a/cluster/shards/0/log/backup in ZooKeeper"):
+                await asked()
+
+    play(scenario())

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from partage.store.memory import MemoryZooKeeper, lost
-from partage.store.tree import TopicDoc
-from partage.store.zookeeper import InDoubt, Operation
+from partage.store.tree import ForeignData, TopicDoc
+from partage.store.zookeeper import Create, InDoubt, Operation
 
 from .zoo import TREE, Player, nothing, play
 
@@ -268,5 +268,15 @@ def test_what_was_read_before_the_answer_came_is_not_counted_twice() -> None:
         assert one.topics.version == zoo.nodes[TREE.topics].version
         assert await one.topics.put("u", made("bb", 1), "n2")
         assert sorted(one.topics.topics) == ["t", "u"]
+
+    play(scenario())
+
+
+def test_a_tombstone_of_something_else_is_told_with_its_place() -> None:
+    async def scenario() -> None:
+        one = await Player(MemoryZooKeeper(), 1).come()
+        await one.session.transact([Create(f"{TREE.tombstones}/backup.1")])
+        with pytest.raises(ForeignData, match="/a/cluster/tombstones/backup.1 in ZooKeeper"):
+            await one.topics.tombstones()
 
     play(scenario())

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from partage.store.placement import place_shards
-from partage.store.tree import BrokerDoc, ShardDoc, Tree, decode, encode
+from partage.store.tree import BrokerDoc, ShardDoc, Tree, decode, encode, numbered
 from partage.store.zookeeper import (
     Changed,
     Create,
@@ -117,7 +117,7 @@ class Roster:
     async def refresh(self, changed: Changed) -> None:
         """Read who is up and who has what; ``changed`` is called at the next change.
 
-        Raises `InDoubt` and `SessionOver`.
+        Raises `ForeignData`, `InDoubt` and `SessionOver`.
         """
         session, tree = self._session, self._tree
         await self.look(changed)
@@ -132,12 +132,12 @@ class Roster:
         self._touched = -1 if touched is None else touched.version
 
     async def look(self, changed: Changed | None = None) -> None:
-        """Read who is up, and nothing else. Raises `InDoubt` and `SessionOver`."""
+        """Read who is up, and nothing else. Raises `ForeignData`, `InDoubt` and `SessionOver`."""
         names = await self._session.children(self._tree.brokers, changed)
         paths = [f"{self._tree.brokers}/{name}" for name in names]
         nodes = await self._session.read_all(paths)
         self.brokers = {
-            int(name): decode(path, node.data, BrokerDoc)
+            numbered(self._tree.brokers, name): decode(path, node.data, BrokerDoc)
             for name, path, node in zip(names, paths, nodes, strict=True)
             if node is not None
         }

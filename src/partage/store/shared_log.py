@@ -20,7 +20,7 @@ import msgspec
 from crc32c import crc32c
 
 from partage.store.shard_log import merge
-from partage.store.tree import Part, StateDoc, Tree, decode, encode
+from partage.store.tree import Part, StateDoc, Tree, decode, encode, numbered
 from partage.store.zookeeper import (
     Check,
     Create,
@@ -87,7 +87,8 @@ class SharedLog:
             raise Malformed(f"{tree.state(shard)} is missing in ZooKeeper")
         state = decode(tree.state(shard), node.data, StateDoc)
         names = await self._session.children(tree.log(shard))
-        numbers = sorted(number for name in names if (number := int(name)) >= state.first)
+        found = [numbered(tree.log(shard), name) for name in names]
+        numbers = sorted(number for number in found if number >= state.first)
         if numbers != list(range(state.first, state.first + len(numbers))):
             raise Malformed(f"{tree.log(shard)} lacks entries after {state.first}: {numbers}")
         self._parts = [(part, await self._joined(part)) for part in state.parts]
@@ -260,7 +261,7 @@ class SharedLog:
         names = await surely(
             self._session, lambda: self._session.children(self._tree.chunks(self.shard))
         )
-        numbers = await surely(
+        entries = await surely(
             self._session, lambda: self._session.children(self._tree.log(self.shard))
         )
         mine = f"{self.epoch}-"
@@ -271,7 +272,7 @@ class SharedLog:
         left = [Delete(path) for path in paths if path not in used]
         first = self._entries[0].number if self._entries else self._next
         log = self._tree.log(self.shard)
-        left += [Delete(f"{log}/{number}") for number in numbers if int(number) < first]
+        left += [Delete(f"{log}/{name}") for name in entries if numbered(log, name) < first]
         for begin in range(0, len(left), _SWEPT_AT_ONCE):
             await self._session.transact([self.fence, *left[begin : begin + _SWEPT_AT_ONCE]])
         self._is_swept = True

@@ -19,6 +19,7 @@ from partage.store.tree import (
     TopicDoc,
     TopicsDoc,
     Tree,
+    buried,
     decode,
     encode,
 )
@@ -166,10 +167,13 @@ class SharedTopics:
     # Tombstones.
 
     async def tombstones(self) -> list[str]:
-        """The ids of deleted topics of which this broker still has partitions."""
-        names = await surely(self._session, lambda: self._session.children(self._tree.tombstones))
-        mine = f".{self._broker_id}"
-        return [name.removesuffix(mine) for name in names if name.endswith(mine)]
+        """The ids of deleted topics of which this broker still has partitions.
+
+        Raises `ForeignData` and `SessionOver`.
+        """
+        parent, mine = self._tree.tombstones, f".{self._broker_id}"
+        names = await surely(self._session, lambda: self._session.children(parent))
+        return [buried(parent, name) for name in names if name.endswith(mine)]
 
     async def bury(self, topic_id: str) -> None:
         """This broker has removed its partitions of a deleted topic."""

@@ -124,6 +124,28 @@ def decode(path: str, data: bytes, kind: type[T]) -> T:
         ) from None
 
 
+def numbered(parent: str, name: str) -> int:
+    """The number that a child of ``parent`` is named by. Raises `ForeignData` where it is none."""
+    if not (name.isascii() and name.isdigit()):
+        raise _not_ours(f"{parent}/{name}")
+    return int(name)
+
+
+def buried(parent: str, name: str) -> str:
+    """The id of the topic that a tombstone is of; raises as `numbered`."""
+    topic_id = name.partition(".")[0]
+    try:
+        return bytes.fromhex(topic_id).hex()
+    except ValueError:
+        raise _not_ours(f"{parent}/{name}") from None
+
+
+def _not_ours(path: str) -> ForeignData:
+    return ForeignData(
+        f"{path} in ZooKeeper is nothing of Partage's; remove it, or give the cluster another path"
+    )
+
+
 class Tree:
     """The paths of a cluster under ``root``, such as ``/partage``."""
 

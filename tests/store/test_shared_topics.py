@@ -276,7 +276,7 @@ def test_a_tombstone_of_something_else_is_told_with_its_place() -> None:
     async def scenario() -> None:
         one = await Player(MemoryZooKeeper(), 1).come()
         await one.session.transact([Create(f"{TREE.tombstones}/backup.1")])
-        with pytest.raises(ForeignData, match="/a/cluster/tombstones/backup.1 in ZooKeeper"):
+        with pytest.raises(ForeignData, match=r"/a/cluster/tombstones/backup\.1 in"):
             await one.topics.tombstones()
 
     play(scenario())

@@ -181,15 +181,16 @@ class ShardHost:
     def _fail(self, error: BaseException) -> None:
         log.error("%s is loaded again: %s", self._name, error)
         self._drop()
+        self._driver.failed()
         self.load()
         self._settle()
 
     def _drop(self) -> None:
+        """What is under way counts no more; the driver has to be told why."""
         self._life += 1
         self._has_failed = True
         self._is_flushing = False
         self._unpublished.clear()
-        self._driver.failed()
 
     # For tests that order faults.
 
@@ -203,6 +204,7 @@ class ShardHost:
         if self._loading is not None:
             self._loading.cancel()
         self._drop()
+        self._driver.failed()
         self._settle()
 
     def end_session(self, group_id: str, member_id: str) -> None:

@@ -29,7 +29,9 @@ class StateStore(Protocol):
     """What a shard's host needs of where the shard's state lives."""
 
     def append(self, records: list[Record], at_ms: int, stored: Stored) -> None:
-        """Append records, all or none. Raises `OSError`; then ``stored`` is not called."""
+        """Append records, in order. Raises `OSError`; then ``stored`` is not called, and the first
+        of them may be there all the same.
+        """
 
     async def locate(self) -> Reading:
         """Find the content; reading it raises `OSError`, `DamagedLog` and `Malformed`, as this."""

@@ -16,7 +16,7 @@ from partage.lab.running import Verdict, draw, live
 BLOCKS = [range(first, first + 15) for first in range(0, 120, 15)]
 
 #: Seeds that found something in our own code, see docs/simulator.md.
-PAST = (46, 1391, 1_001_615)
+PAST = (46, 1391, 1_001_615, 2_004_084)
 
 #: Seeds that broke a rule which was wrong itself.
 MISJUDGED = (1_001_158, 1_003_568)

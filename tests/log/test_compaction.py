@@ -228,11 +228,13 @@ def test_a_removal_that_failed_is_made_up_for_by_the_next_compaction() -> None:
     assert host.records() == records
 
 
-def test_a_damaged_segment_is_not_compacted() -> None:
+@pytest.mark.parametrize("position", [100, 3, 7])
+def test_a_damaged_segment_is_not_compacted(position: int) -> None:
+    """Damaged anywhere: the batch's checksum does not cover its offset, the first eight bytes."""
     disk = CrashDisk()
     host = Host(disk, segment_bytes=400, cleanup_policy="compact")
     host.write(*[batch((b"a", VALUE))] * 9)
-    disk.damage(f"{DIRECTORY}/00000000000000000000.log", 100)
+    disk.damage(f"{DIRECTORY}/00000000000000000000.log", position)
     plan = host.log.plan_compaction(NOW_MS)
     assert plan is not None
     with pytest.raises(DamagedLog):

@@ -293,6 +293,7 @@ def _damage(world: World, path: str, position: int) -> bool:
     value = disk.peek(path, position)
     assert value is not None
     world.damage = (path, position, value)
+    world.has_scars = True
     return True
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from partage.lab.disk import Crash
+from partage.lab.history import Violation
 from partage.log.damage import DamagedLog
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
@@ -69,6 +70,9 @@ class Upkeep:
             self._broker.lose_power()
             return True
         except (OSError, DamagedLog) as error:
+            if isinstance(error, DamagedLog) and not self._broker.world.has_scars:
+                story = f"the disk was never damaged, and yet: {error}"
+                raise Violation("recovery", story) from error
             self._broker.world.happened("compaction fails", f"{error}")
             partition.failure = OSError(f"{error}")
             partition.log.abandon_compaction()

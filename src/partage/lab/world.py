@@ -58,6 +58,7 @@ class World:
         self.is_calm = False
         #: What was damaged on purpose: the file, the place, and what stands there now.
         self.damage: tuple[str, int, int] | None = None
+        self.has_scars = False  # something was damaged once, and may not have been noticed
         self.network = Network(
             self.clock, Random(f"network {seed}"), options.delay_max_ms, options.splits
         )

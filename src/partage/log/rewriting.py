@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from partage.log.compaction import ClosedSegment, Compacted, Plan
-from partage.log.damage import UnreadableBatch
+from partage.log.damage import DamagedLog, UnreadableBatch
 from partage.log.disk import Disk
 from partage.log.indexing import Indexes
 from partage.log.layout import (
@@ -221,7 +221,14 @@ def _swap(plan: Plan, outputs: Sequence[int], end_offset: int) -> Swap:
 def _batches(
     disk: Disk, plan: Plan, is_wanted: Callable[[], bool], segment: ClosedSegment
 ) -> Iterator[BatchRead]:
+    """The batches of a segment; their offsets, which no checksum covers, must be its own."""
+    due = segment.base_offset
     for batch in batches(disk, file_of(plan.directory, segment.base_offset, LOG), segment.size):
         if not is_wanted():
             raise GivenUp
+        header = batch.header
+        if not due <= header.base_offset <= header.last_offset < segment.end_offset:
+            reason = f"offset {header.base_offset} is none of the segment's that may follow"
+            raise DamagedLog(batch.path, batch.position, reason)
+        due = header.last_offset + 1
         yield batch

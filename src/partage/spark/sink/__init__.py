@@ -8,7 +8,5 @@ what a batch that was run again has written twice.
 from __future__ import annotations
 
 from partage.spark.sink.marks import MARK, drop_doubles
-from partage.spark.sink.producing import NotWritten
-from partage.spark.sink.writers import make_stream_writer, make_writer
 
-__all__ = ["MARK", "NotWritten", "drop_doubles", "make_stream_writer", "make_writer"]
+__all__ = ["MARK", "drop_doubles"]

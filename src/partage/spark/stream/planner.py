@@ -19,7 +19,7 @@ The rules that tests hold it to:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -110,14 +110,12 @@ class Planner:
         """The offsets to read next, of what has one."""
         return {partition: held.position for partition, held in self._held.items()}
 
-    def due(self, among: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+    def due(self) -> dict[TopicPartition, int]:
         """What to commit: where the query is ahead of what the group has."""
-        chosen = self._held if among is None else [p for p in among if p in self._held]
         return {
-            partition: self._held[partition].position
-            for partition in chosen
-            if self._held[partition].position
-            > (-1 if (c := self._held[partition].committed) is None else c)
+            partition: held.position
+            for partition, held in self._held.items()
+            if held.position > (-1 if held.committed is None else held.committed)
         }
 
     def available(self, ends: Ends) -> dict[TopicPartition, int]:
@@ -162,8 +160,3 @@ class Planner:
             },
             lag={p: size - taken[p] for p, size in available.items()},
         )
-
-
-def strangers(offset: StreamOffset, topics: Sequence[str]) -> list[str]:
-    """Topics of a checkpoint that the query does not read any more."""
-    return sorted({partition.topic for partition in offset.ranges} - set(topics))

@@ -19,11 +19,11 @@ class Pipelines(LazyCommands):
     }
 
 
-SUMMARY = "Run whole jobs on Spark, each of which ends with exactly its records."
+SUMMARY = "Run whole jobs, most on Spark, each of which ends with exactly its records."
 
 app = command_app(SUMMARY, cls=Pipelines)
 
 
 @app.callback()
 def root() -> None:
-    """Run whole jobs on Spark, each of which ends with exactly its records."""
+    """Run whole jobs, most on Spark, each of which ends with exactly its records."""

@@ -58,6 +58,14 @@ def topic_ids(offset: Mapping[str, Any]) -> dict[str, str]:
     return {name: each if int(each or "0", 16) else "" for name, each in found.items()}
 
 
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What PySpark raises where Spark fails, by itself or in Java."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError
+
+
 def told(error: Exception) -> str:
     """What went wrong, out of what Spark tells around it: the last error that Python raised."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from partage.pipelines.queries import spark_errors
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -59,7 +61,7 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
-    except Exception as error:  # what Spark raises is of many kinds
+    except spark_errors() as error:
         raise NoSpark(f"Spark does not start on {master}: {error}") from error
     try:
         yield session

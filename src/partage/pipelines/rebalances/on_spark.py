@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partage.pipelines.queries import QueryFailed, told
+from partage.pipelines.queries import QueryFailed, spark_errors, told
 from partage.pipelines.rebalances.results import Format
 from partage.pipelines.rebalances.tables import NESTED, SCHEMAS, TABLES, nested
 
@@ -47,7 +47,7 @@ def analyse_on_spark(
         with _set(spark, _SETTINGS):
             histories = analysed(records).persist()
             histories.count()
-    except Exception as error:  # what Spark raises is of many kinds
+    except spark_errors() as error:
         raise QueryFailed(told(error)) from error
     return SparkResults(histories)
 

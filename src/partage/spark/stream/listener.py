@@ -24,6 +24,7 @@ from partage.client.group.coordinator import Coordinator
 from partage.client.group.offsets import OffsetAndMetadata, commit, committed
 from partage.client.loop_thread import LoopThread
 from partage.member.member import Identity
+from partage.spark.bounds import BadOption
 from partage.spark.kafka_options import PREFIX, SERVERS, parse_kafka_options
 from partage.spark.stream.offset import BadCheckpoint, StreamOffset, read
 
@@ -75,19 +76,29 @@ class CommitListener(StreamingQueryListener):
                 return
             if self._loop is None:
                 self._loop = LoopThread("partage-commits")
-            self._busy[query] = self._loop.submit(self._commit_all(query))
+            future = self._loop.submit(self._commit_all(query))
+            self._busy[query] = future
+        future.add_done_callback(_tell)
 
     async def _commit_all(self, query: str) -> None:
-        while True:
+        try:
+            while (end := self._after(query)) is not None:
+                try:
+                    await self._commit(end)
+                except (ClientError, BadOption) as error:  # the source makes up for it
+                    log.info("a batch's end was not committed for now: %r", error)
+        except BaseException:
             with self._lock:
-                end = self._next.pop(query, None)
-                if end is None:
-                    del self._busy[query]
-                    return
-            try:
-                await self._commit(end)
-            except Exception as error:  # the source makes up for it
-                log.info("a batch's end was not committed for now: %r", error)
+                del self._busy[query]
+            raise
+
+    def _after(self, query: str) -> StreamOffset | None:
+        """What is to be committed next; None, and the query is busy no more, if nothing is."""
+        with self._lock:
+            end = self._next.pop(query, None)
+            if end is None:
+                del self._busy[query]
+            return end
 
     async def _commit(self, end: StreamOffset) -> None:
         whose = end.whose
@@ -133,6 +144,11 @@ class _Group:
         )
         if ahead:
             await commit(self._coordinator, self._group_id, identity, ahead)
+
+
+def _tell(future: Future[None]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        log.error("a batch's end was not committed", exc_info=error)
 
 
 def _ours(text: str | None) -> StreamOffset | None:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _walk.pxi)
 
-.PHONY: setup demo test again check interop bench soak fuzz lab mutants pin clean
+.PHONY: setup demo test again check interop bench soak fuzz images lab mutants pin clean
 
 setup: $(STAMP)
 
@@ -45,6 +45,9 @@ bench: setup  ## speed beside peers; prints ratios
 fuzz: setup  ## damaged frames and record batches, until interrupted, SECONDS=n or TRIES=n
 	cd tests && ../$(BIN)/python -m fuzz $(if $(SECONDS),--seconds $(SECONDS)) \
 	  $(if $(TRIES),--tries $(TRIES)) $(if $(TARGET),--target $(TARGET))
+
+images: setup  ## disks as power failures leave them: IMAGES of them, recovered
+	cd tests && ../$(BIN)/python -m log.crash_images $(if $(IMAGES),--images $(IMAGES))
 
 lab: setup  ## simulated worlds: SEEDS fresh ones, from SEED on
 	$(BIN)/partage lab run --seeds $(or $(SEEDS),3000) --seed-from $(or $(SEED),$(shell date +%s))

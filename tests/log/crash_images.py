@@ -1,0 +1,66 @@
+"""Disks as power failures leave them, as many as one likes: ``make images IMAGES=100000``.
+
+Each story of `crash_stories` runs with the power going out before each of its operations, and half
+of what is left sees another failure during the start. What survives is drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from itertools import count
+from random import Random, SystemRandom
+
+from partage.lab.disk import Crash, CrashDisk
+
+from .crash_stories import STORIES, crashes, survives
+from .hosting import Host
+
+_AGAIN_MAX = 40  # operations of a start, about
+
+
+def crashes_again(host: Host, rng: Random) -> bool:
+    """The power goes out while it starts, unless the start takes fewer operations."""
+    assert isinstance(host.disk, CrashDisk)
+    host.disk.fail_after = rng.randrange(_AGAIN_MAX)
+    try:
+        host.open()
+    except Crash:
+        host.disk.crash(rng)
+        return True
+    finally:
+        host.disk.fail_after = None
+    return False
+
+
+def main() -> int:
+    """1 if an image was not recovered as it should be."""
+    parser = argparse.ArgumentParser(prog="python -m log.crash_images", description=__doc__)
+    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**9))
+    chosen = parser.parse_args()
+    images, begin = 0, time.monotonic()
+    for seed in count(chosen.seed):
+        for name, story in STORIES.items():
+            for operation, (host, ended) in enumerate(crashes(story, seed)):
+                rng = Random(f"{seed} {name} {operation}")
+                images += 1
+                try:
+                    if rng.random() < 0.5:
+                        images += crashes_again(host, rng)
+                    survives(name, host, ended)
+                except Exception:
+                    traceback.print_exc()
+                    print(f"{name}, seed {seed}, operation {operation}", file=sys.stderr)
+                    return 1
+        if images >= chosen.images:
+            break
+    took_s = time.monotonic() - begin
+    print(f"{images:,} images in {took_s:,.0f} s, from seed {chosen.seed}: all recovered right")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from confluent_kafka.admin import (
 )
 
 from partage.bridge import EXCHANGES, Call
+from partage.broker import group_events
+from partage.broker import lag as lag_sampling
 from partage.broker.group_events import GroupEvents
 from partage.broker.lag import LagSampling
 from partage.broker.shard_host import ShardHost
@@ -35,6 +38,7 @@ from .raw import Raw
 from .test_shard_host import SURROUNDINGS, Alone
 
 DEADLINE_S = 60
+SHORT_S = 0.000_123
 
 
 @pytest.fixture
@@ -183,6 +187,64 @@ def test_lag_never_falls_below_nothing(told: ThreadedBroker, raw: Raw) -> None:
     broker = told.broker
     sampling = LagSampling(broker.coordinator.hosts, broker.hosted, broker._clock, 0)
     told.run(sampling.go_round())
+    (event,) = read(told.bootstrap_servers, until("lag"))
+    assert event.lag == {"t": {0: 0}}
+
+
+def pauses(monkeypatch: pytest.MonkeyPatch, of: ModuleType) -> list[float]:
+    """The pauses that a module makes between slices of its work, while they are made."""
+    made: list[float] = []
+    sleep = asyncio.sleep
+
+    async def sleeping(delay_s: float) -> None:
+        if delay_s == SHORT_S:
+            made.append(delay_s)
+        await sleep(delay_s)
+
+    monkeypatch.setattr(of, "_PAUSE_S", SHORT_S)
+    monkeypatch.setattr(asyncio, "sleep", sleeping)
+    return made
+
+
+@on
+def test_large_events_leave_turns_to_others(
+    told: ThreadedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = pauses(monkeypatch, group_events)
+
+    async def write() -> None:
+        events = GroupEvents(told.broker.hosted)
+        lag = {"t": dict.fromkeys(range(5_000), 10**6)}
+        for number in range(50):
+            events.publish(Lag(at_ms=number, group_id="g", generation=1, lag=lag))
+        assert events._task is not None
+        await events._task
+        assert not events.dropped
+
+    told.run(write())
+    assert len(made) >= 200
+    assert len(read(told.bootstrap_servers, until("lag", 50))) == 50
+
+
+@on
+def test_the_lag_of_a_large_group_leaves_turns_to_others(
+    told: ThreadedBroker, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = pauses(monkeypatch, lag_sampling)
+    create(raw, "t")
+    assert grouping.commit(raw, "g", "t", 0) == 0
+    broker = told.broker
+
+    async def go_round() -> None:
+        shard = broker.coordinator.host_of("g").shard
+        assert shard is not None
+        committed = shard.offsets["g"]["t", 0]
+        shard.offsets["g"] |= {("t", n): committed for n in range(1, 50_000)}
+        sampling = LagSampling(broker.coordinator.hosts, broker.hosted, broker._clock, 0)
+        await sampling.go_round()
+
+    told.run(go_round())
+    assert len(made) >= 25
     (event,) = read(told.bootstrap_servers, until("lag"))
     assert event.lag == {"t": {0: 0}}
 

@@ -19,7 +19,7 @@ from partage.store.group_events import (
     dropped_event,
     encode_event,
     events_of,
-    lag_event,
+    lag_events,
 )
 from partage.wire.consumer_protocol import (
     Assignment,
@@ -151,6 +151,27 @@ def test_a_large_generation_becomes_several_records() -> None:
     assert steps.count(None) >= count // 100, "a shell has to have its turns"
 
 
+def test_members_with_many_partitions_are_described_one_in_a_turn() -> None:
+    content = assigned(*range(10_000))
+    saved = generation(*(saved_member(f"m{n}", b"", content) for n in range(20)))
+    steps = list(events_of(notice(Happening.ASSIGNED, saved=saved, times_ms=(1,) * 20)))
+    assert steps.count(None) == 19
+
+
+def test_the_lag_of_very_many_partitions_becomes_several_records() -> None:
+    lag = {name: {n: 10**6 + n for n in range(50_000)} for name in ("t", "u" * 249)}
+    steps = list(lag_events(Lag(at_ms=5, group_id="g", generation=2, lag=lag)))
+    events = [event for event in steps if event is not None]
+    assert [(e.part, e.parts) for e in events] == [(n, len(events)) for n in range(1, 8)]
+    assert max(len(encode_event(event)) for event in events) < 512 * 1024
+    assert steps.count(None) >= 90, "a shell has to have its turns"
+    found: dict[str, dict[int, int]] = {}
+    for event in events:
+        for topic, partitions in (event.lag or {}).items():
+            found.setdefault(topic, {}).update(partitions)
+    assert found == lag
+
+
 def test_very_many_partitions_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_events, "_PARTITIONS_MAX", 3)
     saved = generation(
@@ -177,7 +198,9 @@ def test_a_refused_commit_says_of_what_and_how_often() -> None:
 
 def test_lag_and_losses() -> None:
     sample = Lag(at_ms=5, group_id="g", generation=2, lag={"t": {0: 3, 11: 0}})
-    assert decode_event(encode_event(lag_event(sample))) == GroupEvent(
+    (event,) = lag_events(sample)
+    assert event is not None
+    assert decode_event(encode_event(event)) == GroupEvent(
         version=VERSION, event="lag", at_ms=5, group_id="g", generation=2, lag={"t": {0: 3, 11: 0}}
     )
     assert decode_event(encode_event(dropped_event(6, 40))).count == 40

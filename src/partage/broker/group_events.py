@@ -24,7 +24,7 @@ from partage.store.group_events import (
     dropped_event,
     encode_event,
     events_of,
-    lag_event,
+    lag_events,
 )
 from partage.wire.records.batch import Compression
 from partage.wire.records.encode import Record, encode_batch
@@ -37,6 +37,8 @@ GATHERED_S: Final = 0.2
 WEIGHT_MAX: Final = 100_000
 _PAUSE_S: Final = 0.004  # after each slice of work, which takes a millisecond or two
 _EVENTS_A_SLICE: Final = 128
+_BYTES_A_SLICE: Final = 64 * 1024
+_LAGS_A_WEIGHT: Final = 10
 _BATCH_BYTES: Final = 512 * 1024
 _COMPRESSED_FROM: Final = 1024
 _CLOSE_TIMEOUT_S: Final = 5.0
@@ -125,14 +127,15 @@ class GroupEvents:
         if self._untold:
             untold, self._untold = self._untold, 0
             gathered.append(self._record(dropped_event(self._hosted.wall_ms(), untold)))
-        steps = 0
+        events = worked = 0  # in this slice
         for told in taken:
             for event in _events(told, refused):
-                steps += 1
                 if event is not None:
                     gathered.append(self._record(event))
+                    events, worked = events + 1, worked + len(gathered[-1].value or b"")
                     size += len(gathered[-1].value or b"")
-                if event is None or not steps % _EVENTS_A_SLICE:
+                if event is None or events >= _EVENTS_A_SLICE or worked >= _BYTES_A_SLICE:
+                    events = worked = 0
                     await asyncio.sleep(0 if self._is_closing.is_set() else _PAUSE_S)
                 if size >= _BATCH_BYTES:
                     await self._append(topic, gathered)
@@ -168,7 +171,7 @@ def _events(
     told: Notice | Lag, refused: Mapping[tuple[object, ...], int]
 ) -> Iterator[GroupEvent | None]:
     if isinstance(told, Lag):
-        yield lag_event(told)
+        yield from lag_events(told)
     elif told.happening is Happening.COMMIT_REFUSED:
         yield from events_of(told, refused.get(_key(told), 1))
     else:
@@ -181,7 +184,7 @@ def _key(notice: Notice) -> tuple[object, ...]:
 
 def _weight(told: Notice | Lag) -> int:
     if isinstance(told, Lag):
-        return 1 + sum(map(len, told.lag.values()))
+        return 1 + sum(map(len, told.lag.values())) // _LAGS_A_WEIGHT
     members = 0 if told.saved is None else len(told.saved.members)
     words = len(told.group_id) + len(told.member_id or "") + len(told.reason)
     return 1 + members + (words + sum(map(len, told.topics))) // 100

@@ -35,6 +35,7 @@ class LagSampling:
         self._clock = clock
         self._interval_s = interval_ms / 1000
         self._told: dict[str, dict[str, dict[int, int]]] = {}  # the last of each group
+        self._asked = 0  # since the last pause
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -60,7 +61,6 @@ class LagSampling:
     async def go_round(self) -> None:
         """Tell the lag of every group where it has changed."""
         seen = set[str]()
-        asked = 0
         for host in self._hosts:
             shard = host.shard
             for group_id in [] if shard is None else list(shard.offsets):
@@ -69,16 +69,12 @@ class LagSampling:
                 if not offsets:
                     continue
                 seen.add(group_id)
-                self._tell(host, group_id, offsets)
-                asked += len(offsets)
-                if asked >= _PARTITIONS_A_TURN:
-                    asked = 0
-                    await asyncio.sleep(_PAUSE_S)
+                await self._tell(host, group_id, offsets)
         for group_id in self._told.keys() - seen:
             del self._told[group_id]
 
-    def _tell(self, host: ShardHost, group_id: str, offsets: GroupOffsets) -> None:
-        lag = self._lag(offsets)
+    async def _tell(self, host: ShardHost, group_id: str, offsets: GroupOffsets) -> None:
+        lag = await self._lag(offsets)
         if not lag or self._told.get(group_id) == lag:
             return
         self._told[group_id] = lag
@@ -92,13 +88,17 @@ class LagSampling:
             )
         )
 
-    def _lag(self, offsets: GroupOffsets) -> dict[str, dict[int, int]]:
+    async def _lag(self, offsets: GroupOffsets) -> dict[str, dict[int, int]]:
         lag: dict[str, dict[int, int]] = {}
-        for (topic, number), committed in offsets.items():
-            if self._hosted.is_internal(topic):
-                continue
+        for place in list(offsets):
+            self._asked += 1
+            if self._asked >= _PARTITIONS_A_TURN:
+                self._asked = 0
+                await asyncio.sleep(_PAUSE_S)
+            topic, number = place
+            committed = offsets.get(place)  # which may have gone meanwhile
             partition = self._hosted.partition(topic, number)
-            if partition is not None:
+            if partition and committed and not self._hosted.is_internal(topic):
                 behind = partition.log.high_watermark - committed.offset
                 lag.setdefault(topic, {})[number] = max(behind, 0)
         return lag

@@ -42,6 +42,9 @@ _TEXT_MAX: Final = 255
 _PART_BYTES: Final = 256 * 1024
 _MEMBER_BYTES: Final = 200  # about what a member without partitions takes
 _PARTITION_BYTES: Final = 6
+_LAG_BYTES: Final = 16  # what a partition's lag takes
+#: About so many of them, which are some thousand partitions, are described in a turn.
+_BYTES_A_TURN: Final = 16 * 1024
 #: A member that has more is told of by their number.
 _PARTITIONS_MAX: Final = 20_000
 
@@ -85,7 +88,8 @@ class GroupEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     client_host: str = ""
     instance_id: str | None = None
     session_timeout_ms: int | None = None
-    # Of the generation. Of a large one each record has some of the members.
+    # Of the generation. Of a large one each record has some of the members; of a lag that is told
+    # of very many partitions, some of these.
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
@@ -129,16 +133,34 @@ def decode_event(value: bytes) -> GroupEvent:
         raise Malformed(f"not an event of a group: {error}") from None
 
 
-def lag_event(sample: Lag) -> GroupEvent:
-    """The event that tells of a lag."""
-    return GroupEvent(
-        version=VERSION,
-        event=LAG,
-        at_ms=sample.at_ms,
-        group_id=sample.group_id,
-        generation=sample.generation,
-        lag=sample.lag,
-    )
+def lag_events(sample: Lag) -> Iterator[GroupEvent | None]:
+    """The events that tell of a lag; None where a shell may do something else."""
+    parts: list[dict[str, dict[int, int]]] = [{}]
+    size = paused = 0
+    for topic, of_topic in sample.lag.items():
+        for partition, lag in of_topic.items():
+            if size >= _PART_BYTES:
+                parts.append({})
+                size = paused = 0
+            if topic not in parts[-1]:
+                parts[-1][topic] = {}
+                size += len(topic) + _PARTITION_BYTES
+            parts[-1][topic][partition] = lag
+            size += _LAG_BYTES
+            if size - paused >= _BYTES_A_TURN:
+                paused = size
+                yield None
+    for part, lags in enumerate(parts, start=1):
+        yield GroupEvent(
+            version=VERSION,
+            event=LAG,
+            at_ms=sample.at_ms,
+            group_id=sample.group_id,
+            generation=sample.generation,
+            lag=lags,
+            part=part,
+            parts=len(parts),
+        )
 
 
 def dropped_event(at_ms: int, count: int) -> GroupEvent:
@@ -151,8 +173,7 @@ def dropped_event(at_ms: int, count: int) -> GroupEvent:
 def events_of(notice: Notice, count: int = 1) -> Iterator[GroupEvent | None]:
     """The events that tell of a notice; ``count`` is how often it came.
 
-    Large generations take a while: None is given after every few members, for a shell to do
-    something else.
+    Large generations take a while: None is given now and then, for a shell to do something else.
     """
     member, saved = notice.member, notice.saved
     shared: dict[str, Any] = {
@@ -182,12 +203,14 @@ def events_of(notice: Notice, count: int = 1) -> Iterator[GroupEvent | None]:
         "leader": saved.leader,
     }
     parts: list[list[EventMember]] = [[]]
-    size = 0
+    size = worked = 0
     describe = _Describing(saved, notice)
     for number, of in enumerate(saved.members):
-        if number % _MEMBERS_A_TURN == _MEMBERS_A_TURN - 1:
+        if worked >= _BYTES_A_TURN:
+            worked = 0
             yield None
         described, weight = describe.member(of, number)
+        worked += weight + len(of.subscription) + len(of.assignment)
         if parts[-1] and size + weight > _PART_BYTES:
             parts.append([])
             size = 0
@@ -195,9 +218,6 @@ def events_of(notice: Notice, count: int = 1) -> Iterator[GroupEvent | None]:
         size += weight
     for part, members in enumerate(parts, start=1):
         yield GroupEvent(**shared, members=members, part=part, parts=len(parts))
-
-
-_MEMBERS_A_TURN: Final = 64
 
 
 class _Describing:

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from weakref import WeakValueDictionary
 
 from partage.broker.clock import Clock
 from partage.broker.ids import fresh_topic_id
+from partage.broker.opening import Opening
 from partage.broker.partition import Partition
 from partage.broker.writer import Writer
-from partage.log.config import LogConfig, check_configs
+from partage.log.config import check_configs
 from partage.log.damage import DamagedFile
 from partage.log.disk import Disk
-from partage.log.layout import partition_directory
-from partage.log.markers import Markers
 from partage.log.names import INTERNAL_TOPICS, fault_in_name
 from partage.log.outcomes import Refusal, Step
 from partage.log.performing import perform_step
-from partage.log.recovery import open_partition
 from partage.log.topics import Change, Topic, Topics, apply_change
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
@@ -78,10 +76,11 @@ class Hosted:
         self._changing = asyncio.Lock()
         self._stepping = WeakValueDictionary[int, asyncio.Lock]()  # by the place of the marker
         self._catalogue = Topics()
-        self._markers = Markers()
+        self._opening = Opening(
+            disk, writer, clock, settings, lambda topic, index: self.when_failed(topic, index)
+        )
         self._topics: dict[str, HostedTopic] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_given_up = False
 
     # Start-up and shutdown.
 
@@ -102,55 +101,15 @@ class Hosted:
 
     def give_up(self) -> None:
         """Open no more partitions: nobody waits for them. What is begun ends as after a crash."""
-        self._is_given_up = True
+        self._opening.give_up()
 
     def _load(self) -> None:
         me = self.settings.node_id
         self._catalogue = Topics.load(self._disk, me)
-        partitions = [
-            (topic.topic_id, index) for topic in self._catalogue for index in topic.held_by(me)
-        ]
-        self._markers = Markers.load(self._disk, partitions)
+        self._opening.begin(self._catalogue)
         for topic in self._catalogue:
-            opened = self._open_partitions(topic, topic.held_by(me))
+            opened = self._opening.open(topic, topic.held_by(me))
             self._topics[topic.name] = HostedTopic(topic, opened)
-
-    def _open_partitions(self, topic: Topic, indexes: Iterable[int]) -> dict[int, Partition]:
-        """Open partitions; in a thread."""
-        config, there = self._config(topic), set(self._disk.names(""))
-        opened = dict[int, Partition]()
-        for index in indexes:
-            if self._is_given_up:
-                raise OSError("the broker ends")
-            opened[index] = self._open_partition(topic, index, config, there)
-        return opened
-
-    def _open_partition(
-        self, topic: Topic, index: int, config: LogConfig, there: Container[str]
-    ) -> Partition:
-        name = partition_directory(topic.name, index)
-        slot = self._markers.slot(topic.topic_id, index)
-        marker = self._markers.found(topic.topic_id, index)
-        opened = open_partition(
-            self._disk,
-            name,
-            config,
-            slot,
-            marker,
-            now_ms=self._clock.wall_ms(),
-            cuts_nothing=marker is None and self._markers.damaged > 0,
-            has_directory=name in there,
-        )
-        for cut in opened.cuts:
-            log.warning("%s", cut)
-        if opened.scanned_bytes:
-            log.info("%s: recovered, %d bytes scanned", name, opened.scanned_bytes)
-        return Partition(
-            name, opened.log, self._writer, lambda: self.when_failed(topic.name, index)
-        )
-
-    def _config(self, topic: Topic) -> LogConfig:
-        return LogConfig.of(topic.configs, self.settings.topic_defaults)
 
     async def close(self) -> None:
         """Write what makes the next start quick; the writer must be drained."""
@@ -262,8 +221,7 @@ class Hosted:
             hosted = self._topics.pop(name)
             await asyncio.gather(*[partition.retire() for partition in hosted.partitions.values()])
             await self._apply(change, ())
-            for index in change.topic.held_by(self.settings.node_id):
-                self._markers.release(change.topic.topic_id, index)
+            self._opening.release(change.topic)
             await asyncio.to_thread(self._remove, change.removals)
             return hosted
 
@@ -308,7 +266,7 @@ class Hosted:
                 return applied
             hosted.topic = change.topic
             for partition in hosted.partitions.values():
-                partition.log.config = self._config(change.topic)
+                partition.log.config = self._opening.config(change.topic)
             return None
 
     async def _apply(
@@ -320,7 +278,7 @@ class Hosted:
 
         def apply() -> dict[int, Partition]:
             apply_change(self._disk, change)
-            return self._open_partitions(change.topic, new_partitions)
+            return self._opening.open(change.topic, new_partitions)
 
         try:
             return await asyncio.to_thread(apply)
@@ -361,7 +319,7 @@ class Hosted:
 
     async def _reopen(self, hosted: HostedTopic, index: int) -> Partition:
         await hosted.partitions[index].retire(ErrorCode.KAFKA_STORAGE_ERROR, "opened again")
-        hosted.partitions |= await asyncio.to_thread(self._open_partitions, hosted.topic, [index])
+        hosted.partitions |= await asyncio.to_thread(self._opening.open, hosted.topic, [index])
         return hosted.partitions[index]
 
     # The disk.

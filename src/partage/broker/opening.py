@@ -1,0 +1,100 @@
+"""Opening this broker's partitions from its disk, in threads; what there is to open is decided in
+`partage.broker.hosted`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterable
+
+from partage.broker.clock import Clock
+from partage.broker.partition import Partition
+from partage.broker.writer import Writer
+from partage.log.config import LogConfig
+from partage.log.disk import Disk
+from partage.log.layout import partition_directory
+from partage.log.markers import Markers
+from partage.log.recovery import open_partition
+from partage.log.topics import Topic, Topics
+from partage.model.settings import BrokerSettings
+
+log = logging.getLogger(__name__)
+
+
+class Opening:
+    """Opens partitions, and keeps the places of their markers.
+
+    ``when_failed`` is called with topic and number of a partition whose writing failed.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        writer: Writer,
+        clock: Clock,
+        settings: BrokerSettings,
+        when_failed: Callable[[str, int], None],
+    ) -> None:
+        self._disk = disk
+        self._writer = writer
+        self._clock = clock
+        self._settings = settings
+        self._when_failed = when_failed
+        self._markers = Markers()
+        self._is_given_up = False
+
+    def give_up(self) -> None:
+        """Open no more partitions: nobody waits for them. What is begun ends as after a crash."""
+        self._is_given_up = True
+
+    def begin(self, catalogue: Topics) -> None:
+        """Find the markers of the partitions that are held.
+
+        Raises `DamagedFile` and `OSError`.
+        """
+        me = self._settings.node_id
+        held = [(topic.topic_id, index) for topic in catalogue for index in topic.held_by(me)]
+        self._markers = Markers.load(self._disk, held)
+
+    def release(self, topic: Topic) -> None:
+        """The topic is gone: others may have the places of its markers."""
+        for index in topic.held_by(self._settings.node_id):
+            self._markers.release(topic.topic_id, index)
+
+    def config(self, topic: Topic) -> LogConfig:
+        """The configuration of a topic's partitions."""
+        return LogConfig.of(topic.configs, self._settings.topic_defaults)
+
+    def open(self, topic: Topic, indexes: Iterable[int]) -> dict[int, Partition]:
+        """Open partitions, by their numbers. Raises `DamagedLog` and `OSError`."""
+        config, there = self.config(topic), set(self._disk.names(""))
+        opened = dict[int, Partition]()
+        for index in indexes:
+            if self._is_given_up:
+                raise OSError("the broker ends")
+            opened[index] = self._open(topic, index, config, there)
+        return opened
+
+    def _open(
+        self, topic: Topic, index: int, config: LogConfig, there: Container[str]
+    ) -> Partition:
+        name = partition_directory(topic.name, index)
+        slot = self._markers.slot(topic.topic_id, index)
+        marker = self._markers.found(topic.topic_id, index)
+        opened = open_partition(
+            self._disk,
+            name,
+            config,
+            slot,
+            marker,
+            now_ms=self._clock.wall_ms(),
+            cuts_nothing=marker is None and self._markers.damaged > 0,
+            has_directory=name in there,
+        )
+        for cut in opened.cuts:
+            log.warning("%s", cut)
+        if opened.scanned_bytes:
+            log.info("%s: recovered, %d bytes scanned", name, opened.scanned_bytes)
+        return Partition(
+            name, opened.log, self._writer, lambda: self._when_failed(topic.name, index)
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,9 +16,8 @@ from partage.log.memory import MemoryDisk
 from partage.log.topics import Topics
 from partage.model.settings import BrokerSettings
 from partage.store.memory import MemoryZooKeeper
-from partage.store.tree import TopicDoc
 from partage.store.zookeeper import Operation
-from store.zoo import TREE, Player, nothing, play
+from store.zoo import TREE, Player, made, nothing, play
 
 PATIENCE_S = 30
 X, Y = "11" * 16, "22" * 16
@@ -26,10 +25,6 @@ X, Y = "11" * 16, "22" * 16
 
 def fatal(error: BaseException) -> None:
     raise error
-
-
-def made(topic_id: str, *brokers: int) -> Callable[[Mapping[str, TopicDoc]], TopicDoc]:
-    return lambda topics: TopicDoc(id=topic_id, brokers=brokers or (1,))
 
 
 class BusyDisk(MemoryDisk):
@@ -98,7 +93,7 @@ async def turns() -> None:
 def test_a_deletion_that_nobody_waits_for_is_finished_before_its_tombstone_goes() -> None:
     async def scenario() -> None:
         one = await Follower().come()
-        await one.topics.put("x", made(X), "n1")
+        await one.topics.put("x", made(X, 1), "n1")
         await one.follow()
         await one.topics.delete("x", "n2")
         await one.begin_and_cancel()
@@ -117,7 +112,7 @@ def test_a_deletion_that_nobody_waits_for_is_finished_before_its_tombstone_goes(
 def test_a_creation_that_nobody_waits_for_is_finished() -> None:
     async def scenario() -> None:
         one = await Follower().come()
-        await one.topics.put("x", made(X), "n1")
+        await one.topics.put("x", made(X, 1), "n1")
         await one.begin_and_cancel()
         one.disk.free()
         await one.follow()
@@ -131,7 +126,7 @@ def test_a_creation_that_nobody_waits_for_is_finished() -> None:
 def test_who_ends_waits_for_what_is_begun() -> None:
     async def scenario() -> None:
         one = await Follower().come()
-        await one.topics.put("x", made(X), "n1")
+        await one.topics.put("x", made(X, 1), "n1")
         await one.begin_and_cancel()
         one.zoo.expire(one.player.session)
         ending = asyncio.create_task(one.following.settled())
@@ -150,9 +145,9 @@ def test_what_is_deleted_here_meanwhile_is_deleted_the_next_time(deleted: str) -
 
     async def scenario() -> None:
         one = await Follower().come()
-        await one.topics.put("x", made(X), "n1")
+        await one.topics.put("x", made(X, 1), "n1")
         await one.follow()
-        await one.topics.put("y", made(Y), "n2")
+        await one.topics.put("y", made(Y, 1), "n2")
         is_first = True
 
         async def delete(what: Sequence[Operation] | str) -> None:

@@ -17,7 +17,6 @@ from confluent_kafka.admin import (
     ConfigResource,
 )
 
-from partage.bridge import EXCHANGES, Call
 from partage.broker import group_events
 from partage.broker import lag as lag_sampling
 from partage.broker.group_events import GroupEvents
@@ -34,8 +33,9 @@ from waiting import eventually
 
 from . import grouping
 from .asking import batch, create, metadata, produce
+from .kept import ask
 from .raw import Raw
-from .test_shard_host import SURROUNDINGS, Alone
+from .test_shard_host import Alone
 
 DEADLINE_S = 60
 SHORT_S = 0.000_123
@@ -291,18 +291,9 @@ def test_a_topic_that_fails_costs_events_and_nothing_else(
     assert [event.count for event in found if event.event == "dropped"] == [4]
 
 
-class Joining(Call[Any]):
-    """A JoinGroup whose answer nobody reads."""
-
-    def respond_encoded(self, body: list[Any]) -> None:
-        pass
-
-
-def join(alone: Alone, group: str = "g") -> None:
+def join(alone: Alone, group: str = "g") -> asyncio.Future[Any]:
     request = grouping.joining(group)
-    call = Joining(3, request, "client", "/127.0.0.1", alone.clock.now_ms())
-    for event in call.begin(EXCHANGES[JOIN_GROUP.key], SURROUNDINGS, "1"):
-        alone.host.handle(event)
+    return ask(alone.host, JOIN_GROUP, 3, request, alone.clock.now_ms(), drawn_id="1")
 
 
 def test_nothing_is_told_that_a_crash_could_take_back() -> None:

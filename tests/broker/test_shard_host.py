@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 import pytest
 
-from partage.bridge import EXCHANGES, Call
-from partage.bridge.exchange import Surroundings
 from partage.broker import shard_host
 from partage.broker.clock import Clock
 from partage.broker.hosted import Hosted
@@ -35,7 +32,7 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchRequest,
 )
 
-SURROUNDINGS = Surroundings(shard_count=1, has_partition=lambda topic, partition: True)
+from .kept import ask
 
 #: A generation whose protocol nobody chose: it can be read, but not lived in.
 IMPOSSIBLE = GroupSaved(
@@ -58,15 +55,6 @@ IMPOSSIBLE = GroupSaved(
 
 def committed(topic: str) -> OffsetCommitted:
     return OffsetCommitted(group_id="g", topic=topic, partition=0, offset=5, commit_ms=0)
-
-
-class Asking(Call[Any]):
-    """A request whose answer is kept."""
-
-    __slots__ = ("answered",)
-
-    def respond_encoded(self, body: list[Any]) -> None:
-        self.answered.set_result(OFFSET_FETCH.decode_response(9, b"".join(body)).groups[0])
 
 
 class Alone:
@@ -98,11 +86,8 @@ class Alone:
     async def offsets(self, group_id: str = "g") -> OffsetFetchGroupResult:
         """What a client is told of a group's offsets."""
         request = OffsetFetchRequest(groups=[OffsetFetchGroup(group_id=group_id, topics=None)])
-        call = Asking(9, request, "client", "/127.0.0.1", self.clock.now_ms())
-        call.answered = asyncio.get_running_loop().create_future()
-        for event in call.begin(EXCHANGES[OFFSET_FETCH.key], SURROUNDINGS):
-            self.host.handle(event)
-        result: OffsetFetchGroupResult = await call.answered
+        answer = await ask(self.host, OFFSET_FETCH, 9, request, self.clock.now_ms())
+        result: OffsetFetchGroupResult = answer.groups[0]
         return result
 
 

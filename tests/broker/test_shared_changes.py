@@ -8,9 +8,9 @@ from partage.broker.cluster.shared_changes import SharedChanges
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
 from partage.store.shared_topics import SharedTopics
-from store.zoo import Player, play
+from store.zoo import Player, made, play
 
-from .test_following import Follower, made
+from .test_following import Follower
 
 
 class Agreeing(Follower):

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from broker.grouping import committing, joining, syncing
-from partage.bridge import EXCHANGES, Call
-from partage.bridge.exchange import Surroundings
+from broker.kept import ask
 from partage.broker.clock import Clock
 from partage.broker.cluster.shared_store import SharedStore
 from partage.broker.cluster.writing import Writing
-from partage.broker.ids import fresh_id
 from partage.broker.shard_host import ShardHost
 from partage.model.settings import GroupSettings
 from partage.store.gathering import Written
@@ -27,18 +25,8 @@ from store.zoo import Player
 
 from .asking import error_of
 
-SURROUNDINGS = Surroundings(shard_count=1, has_partition=lambda topic, partition: True)
 SETTINGS = GroupSettings(initial_rebalance_delay_ms=0)
 WITHIN_S = 30
-
-
-class Asking(Call[Any]):
-    """A request whose answer is kept."""
-
-    __slots__ = ("answered",)
-
-    def respond_encoded(self, body: list[Any]) -> None:
-        self.answered.set_result(self.exchange.api.decode_response(self.version, b"".join(body)))
 
 
 class Holder:
@@ -89,12 +77,7 @@ class Holder:
     # Clients.
 
     def ask(self, api: Api[Any, Any], version: int, message: Any) -> asyncio.Future[Any]:
-        call = Asking(version, message, "client", "/127.0.0.1", self.clock.now_ms())
-        call.answered = asyncio.get_running_loop().create_future()
-        for event in call.begin(EXCHANGES[api.key], SURROUNDINGS, fresh_id()):
-            self.host.handle(event)
-        answered: asyncio.Future[Any] = call.answered
-        return answered
+        return ask(self.host, api, version, message, self.clock.now_ms())
 
     def commit(self, offset: int) -> asyncio.Future[Any]:
         return self.ask(OFFSET_COMMIT, 8, committing("g", "t", {0: offset}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -10,11 +10,7 @@ from partage.store.memory import MemoryZooKeeper, lost
 from partage.store.tree import ForeignData, TopicDoc
 from partage.store.zookeeper import Create, InDoubt, Operation
 
-from .zoo import TREE, Player, nothing, play
-
-
-def made(topic_id: str, *brokers: int) -> Callable[[Mapping[str, TopicDoc]], TopicDoc]:
-    return lambda topics: TopicDoc(id=topic_id, brokers=brokers)
+from .zoo import TREE, Player, made, nothing, play
 
 
 def test_a_topic_is_known_to_all() -> None:

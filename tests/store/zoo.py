@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from partage.coordinator.records import OffsetCommitted, Record
@@ -16,7 +16,7 @@ from partage.store.roster import Roster
 from partage.store.shard_log import encode_records, replay
 from partage.store.shared_log import SharedLog
 from partage.store.shared_topics import SharedTopics
-from partage.store.tree import BrokerDoc, Tree
+from partage.store.tree import BrokerDoc, TopicDoc, Tree
 from partage.store.zookeeper import StoreFault
 
 T = TypeVar("T")
@@ -34,6 +34,11 @@ def nothing() -> None:
 
 async def at_once(work: Callable[[], list[bytes]]) -> list[bytes]:
     return work()
+
+
+def made(topic_id: str, *brokers: int) -> Callable[[Mapping[str, TopicDoc]], TopicDoc]:
+    """Decides on a topic with partitions on these brokers, whatever others there are."""
+    return lambda topics: TopicDoc(id=topic_id, brokers=brokers)
 
 
 def committed(offset: int, partition: int = 0, group_id: str = "g") -> OffsetCommitted:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import HealthCheck, settings
+
+#: Examples are the same in each run, and take as long as a busy machine takes; see ``log/pace.py``.
+settings.register_profile(
+    "repeatable",
+    deadline=None,
+    derandomize=os.environ.get("PARTAGE_PROPERTIES") != "long",
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

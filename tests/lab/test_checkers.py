@@ -99,11 +99,11 @@ class Story:
             self.tell(told.Durable, count=len(records))
 
     def ask(self, api: Any, message: Any, **fields: Any) -> told.Asked:
-        known = {"arrived_ms": self.at_ms, "is_loaded": True, "serial": self.at_ms, **fields}
+        known = {"arrived_ms": self.at_ms, "is_loaded": True, "serial": self.at_ms, "client": "c"}
+        known |= fields
         return self.tell(
             told.Asked,
             connection=1,
-            client="c",
             api_key=api.key,
             version=api.version_max,
             message=message,
@@ -377,3 +377,26 @@ def test_a_commit_of_no_generation_is_in_nobodys_name() -> None:
     commit(story, generation=-1)
     with pytest.raises(Violation, match="a was replaced, and is accepted"):
         commit(story, generation=1)
+
+
+def a_partition_goes_over(story: Story, *, joined_by: str) -> None:
+    """Somebody joins as b, who still holds what b is given."""
+    story.generation(1, B)
+    story.ask(JOIN_GROUP, join("b"), client=joined_by)
+    story.ask(JOIN_GROUP, join("c"), client="c")
+    story.write(group(2, member("b"), member("c", share(1)), awaiting=True))
+    for name, generation in (("b", 1), ("c", 2)):
+        story.tell(
+            told.Holds,
+            process=name,
+            group_id="g",
+            member_id=name,
+            generation=generation,
+            partitions=(("t", 1),),
+        )
+
+
+def test_who_was_joined_for_by_somebody_else_has_not_heard_of_it() -> None:
+    a_partition_goes_over(Story(), joined_by="stranger")
+    with pytest.raises(Violation, match="is held by c"):
+        a_partition_goes_over(Story(), joined_by="b")

@@ -3,12 +3,14 @@
 What a member of the present generation holds, nobody else does. One that was dropped and has not
 heard of it yet may hold on to what is somebody else's by now, until its own session is over: the
 coordinator refuses its commits. The same goes for a static member that a generation has kept its
-place for without it.
+place for without it, and for one that somebody else has joined for in its name.
 """
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupSaved, Record
+from collections import defaultdict
+
+from partage.coordinator.records import GroupRemoved, GroupSaved, Record
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import Asked, History, Holds, Partition, Violation
 from partage.model.settings import GroupSettings
@@ -21,8 +23,9 @@ class Owners:
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ledger = ledger
         self._holds: dict[str, Holds] = {}
-        self._joined: dict[str, set[str]] = {}  # by group: who asked to since the last generation
-        self._missed: dict[tuple[str, str], int] = {}  # the last generation without a join
+        #: By group: which clients asked to join as whom, since the last generation and for each.
+        self._joining: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        self._joined: dict[str, dict[int, set[tuple[str, str]]]] = defaultdict(dict)
         history.listen(Holds, self._hold)
         history.listen(Asked, self._ask)
         ledger.when_stored(self._store)
@@ -30,14 +33,14 @@ class Owners:
     def _ask(self, entry: Asked) -> None:
         message = entry.message
         if isinstance(message, JoinGroupRequest) and message.member_id:
-            self._joined.setdefault(message.group_id, set()).add(message.member_id)
+            self._joining[message.group_id].add((entry.client, message.member_id))
 
     def _store(self, record: Record) -> None:
         if isinstance(record, GroupSaved) and record.awaiting_sync:
-            joined = self._joined.pop(record.group_id, set())
-            for member in record.members:
-                if member.member_id not in joined:
-                    self._missed[record.group_id, member.member_id] = record.generation
+            joining = self._joining.pop(record.group_id, set())
+            self._joined[record.group_id][record.generation] = joining
+        elif isinstance(record, GroupRemoved):
+            self._joined.pop(record.group_id, None)  # whose generations begin again
 
     def _hold(self, entry: Holds) -> None:
         self._holds[entry.process] = entry
@@ -65,4 +68,7 @@ class Owners:
         members = [] if latest is None else [m.member_id for m in latest.members]
         if holds.member_id not in members:
             return True
-        return self._missed.get((holds.group_id, holds.member_id), -1) > holds.generation
+        return any(
+            generation > holds.generation and (holds.process, holds.member_id) not in joined
+            for generation, joined in self._joined[holds.group_id].items()
+        )

@@ -23,3 +23,10 @@ def committed_offsets(
         for each in found
         if (each.topic, each.partition) in wanted and each.offset >= 0
     }
+
+
+def protocol_of(bootstrap: str, group: str) -> str:
+    """The assignor that the group has agreed on, by its coordinator."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    described = admin.describe_consumer_groups([group])[group].result(30)
+    return str(described.partition_assignor)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from interop.checker import Tenure, judge, repeated, tenures_of
-from interop.committed import committed_offsets
+from interop.committed import committed_offsets, protocol_of
 from interop.kinds import COOPERATIVE
 from interop.members import Peer, Team, produce
 from interop.peers.server import BrokerProcess
@@ -139,10 +138,3 @@ def test_a_group_goes_from_range_to_cooperative_without_a_stop(
         assert committed_offsets(broker.bootstrap, team.group, partitions) == ends(produced)
     assert judge(team.histories, produced) == []
     assert repeated(team.histories) == set()
-
-
-def protocol_of(bootstrap: str, group: str) -> str:
-    """The assignor that the group has agreed on, by its coordinator."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    described = admin.describe_consumer_groups([group])[group].result(30)
-    return str(described.partition_assignor)

@@ -15,9 +15,23 @@ from peer import (
     main,
 )
 
+from partage.assignors import Assignor, CooperativeSticky
 from partage.client import TopicPartition
 from partage.client.consumer import CommitFailed, RebalanceListener
 from partage.sync import Consumer
+
+
+def assignor(text: str) -> str | Assignor:
+    """An assignor's name, or ``NAME@1+0``: one of one's own, in these versions."""
+    own_name, is_own, own_versions = text.partition("@")
+    if not is_own:
+        return text
+
+    class Own(CooperativeSticky):
+        name = own_name
+        versions = tuple(map(int, own_versions.split("+")))
+
+    return Own()
 
 
 class Member(RebalanceListener):
@@ -33,7 +47,7 @@ class Member(RebalanceListener):
             group_instance_id=options.instance_id,
             session_timeout_ms=options.session_timeout_ms,
             heartbeat_interval_ms=options.heartbeat_interval_ms,
-            partition_assignment_strategy=options.assignor.split(","),
+            partition_assignment_strategy=[*map(assignor, options.assignor.split(","))],
             auto_offset_reset="earliest",
             enable_auto_commit=False,
         )

@@ -1,0 +1,108 @@
+"""The same with members that are processes, replaced one by one while records are written."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from client.peer import create_topic
+from interop.checker import judge, repeated
+from interop.committed import committed_offsets, protocol_of
+from interop.members import Team
+from interop.written import ends
+
+pytestmark = pytest.mark.timeout(240)
+PARTITIONS = 6
+EVERYTHING = {("t", number) for number in range(PARTITIONS)}
+RECORDS = 30
+PATIENCE_S = 60
+
+
+class Bounced:
+    """A group of three whose members are replaced, and all that was written for it."""
+
+    def __init__(self, servers, team):
+        self.servers = servers
+        self.team = team
+        self.members = []
+        self.produced = set()
+
+    def begin(self, assignor):
+        """All begin with these assignors."""
+        for place in range(3):
+            self.members.append(self.join(assignor, f"m{place}"))
+        self.settle()
+
+    def join(self, assignor, name):
+        return self.team.join("partage", name, assignor=assignor, heartbeat_interval_ms=100)
+
+    def replace(self, place, assignor):
+        """One ends, and comes back with other assignors; what all agree on then."""
+        self.members[place].terminate()
+        self.members[place].check_orderly_end()
+        self.members[place] = self.join(assignor, f"m{place}")
+        self.settle()
+        return self.protocol
+
+    @property
+    def protocol(self):
+        return protocol_of(self.servers, self.team.group)
+
+    def settle(self):
+        """Write while the group rebalances, and wait until each partition is somebody's."""
+        self.produced |= written(self.servers, RECORDS)
+        self.team.wait_until_shared(EVERYTHING, PATIENCE_S)
+
+    def end(self):
+        """All end; every record was read, once, and is committed."""
+        self.team.wait_until_consumed(self.produced, PATIENCE_S)
+        self.team.end()
+        offsets = committed_offsets(self.servers, self.team.group, EVERYTHING)
+        assert offsets == ends(self.produced)
+        assert judge(self.team.histories, self.produced) == []
+        assert repeated(self.team.histories) == set()
+
+
+def written(servers, count):
+    told = []
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(count):
+        producer.produce(
+            "t",
+            b"%d" % number,
+            partition=number % PARTITIONS,
+            on_delivery=lambda error, record: told.append((error, record)),
+        )
+    assert producer.flush(60) == 0
+    assert [error for error, _ in told if error] == []
+    return {(record.topic(), record.partition(), record.offset()) for _, record in told}
+
+
+@pytest.fixture
+def bounced(partage_broker):
+    create_topic(partage_broker.bootstrap_servers, "t", PARTITIONS)
+    with Team(partage_broker.bootstrap_servers, "t") as team:
+        yield Bounced(partage_broker.bootstrap_servers, team)
+
+
+def test_four_phases_and_back(bounced):
+    """Each version of an assignor is a protocol; the group goes by the newest that all have."""
+    bounced.begin("mine@0")
+    assert bounced.protocol == "mine"
+    assert [bounced.replace(place, "mine@1+0") for place in range(3)] == ["mine", "mine", "mine-v1"]
+    assert bounced.replace(0, "mine@0") == "mine"
+    bounced.end()
+
+
+def test_back_from_cooperative(bounced):
+    """KIP-429: a member that is downgraded has left, and joins as a new one that is eager."""
+    bounced.begin("cooperative-sticky")
+    stray = bounced.join("range", "stray")
+    stray.wait(PATIENCE_S)
+    assert "INCONSISTENT_GROUP_PROTOCOL" in stray.diagnosis()
+    bounced.team.members.remove(stray)
+    stray.close()
+    both = [bounced.replace(place, "cooperative-sticky,range") for place in range(3)]
+    assert both == ["cooperative-sticky"] * 3, "eager and cooperative members, side by side"
+    assert [bounced.replace(place, "range") for place in range(3)] == ["range"] * 3
+    bounced.end()

@@ -322,6 +322,12 @@ MUTANTS = (
         "        writes.append(self.mark_durable(self.end_offset))",
     ),
     Mutant(
+        "readers are shown an end that is not durable",
+        f"{_L}.partition",
+        "return self._segments.durable.offset",
+        "return self._segments.end_offset",
+    ),
+    Mutant(
         "a producer's repetition is appended again",
         f"{_L}.producers",
         "            if duplicate := self._duplicate(batch):\n                return duplicate\n",
@@ -334,10 +340,10 @@ MUTANTS = (
         "        producers = Producers()\n        for base_offset in",
     ),
     Mutant(
-        "compaction keeps the first value of a key",
+        "compaction drops the last value of a key",
         f"{_L}.rewriting",
-        "                        latest[key] = offset",
-        "                        latest.setdefault(key, offset)",
+        "self._latest.get(key, offset) > offset",
+        "self._latest.get(key, -1) == offset",
     ),
     # What the laboratory found in our own code, put back.
     Mutant(
@@ -352,6 +358,12 @@ MUTANTS = (
         f"{_M}.joining",
         "max(settings.rebalance_timeout_ms, settings.session_timeout_ms)",
         "settings.rebalance_timeout_ms",
+    ),
+    Mutant(
+        "what is committed to an empty group goes with what it had",
+        f"{_C}.admin",
+        "max(group.saved.since_ms, offset.commit_ms)",
+        "group.saved.since_ms",
     ),
     # The store.
     Mutant(

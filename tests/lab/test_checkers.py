@@ -15,6 +15,15 @@ from partage.lab.checkers.instances import Instances
 from partage.lab.history import History, Violation
 from partage.model.settings import GroupSettings
 from partage.store.formats import encode_record
+from partage.wire.apis.fetch import (
+    FETCH,
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    FetchTopicResult,
+)
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupResponse
 from partage.wire.apis.offset_commit import (
@@ -286,6 +295,40 @@ def a_record_is_somewhere_else(story: Story) -> None:
     story.tell(told.Produced, partition=("t", 0), offset=3, value=b"2")
 
 
+def show_end(story: Story, end: int, code: int = 0) -> None:
+    """Somebody fetches from offset 2, and is shown where the partition ends."""
+    wanted = FetchTopic(
+        topic="t", partitions=[FetchPartition(partition=0, fetch_offset=2, partition_max_bytes=1)]
+    )
+    asked = story.ask(FETCH, FetchRequest(max_wait_ms=0, min_bytes=0, topics=[wanted]))
+    shown = FetchPartitionResult(
+        partition_index=0, error_code=code, high_watermark=end, records=[b""]
+    )
+    result = FetchTopicResult(topic="t", partitions=[shown])
+    story.answer(asked, FetchResponse(responses=[result]))
+
+
+def what_was_read_is_gone(story: Story) -> None:
+    show_end(story, 5)
+    show_end(story, 4)
+
+
+def what_was_acknowledged_is_not_shown(story: Story) -> None:
+    story.tell(told.Produced, partition=("t", 0), offset=3, value=b"3")
+    show_end(story, 3)
+
+
+def an_offset_that_was_there_is_out_of_range(story: Story) -> None:
+    show_end(story, 2)
+    show_end(story, -1, code=1)
+
+
+def a_commit_is_ahead_of_what_there_is(story: Story) -> None:
+    story.generation(1, A)
+    show_end(story, 4)
+    commit(story)
+
+
 def a_record_is_left_out(story: Story) -> None:
     story.tell(
         told.Holds,
@@ -333,6 +376,10 @@ BROKEN: dict[Callable[[Story], None], str] = {
     what_was_durable_is_not_loaded: "recovery",
     a_member_that_lives_is_expired: "expiry",
     a_record_is_somewhere_else: "records",
+    what_was_read_is_gone: "reads",
+    what_was_acknowledged_is_not_shown: "reads",
+    an_offset_that_was_there_is_out_of_range: "reads",
+    a_commit_is_ahead_of_what_there_is: "reads",
     a_record_is_left_out: "deliveries",
     a_listener_loses_what_it_never_had: "callbacks",
     a_request_is_answered_twice: "answers",

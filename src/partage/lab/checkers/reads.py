@@ -1,0 +1,64 @@
+"""``reads``: what can be read stays, and nobody commits past it.
+
+Where a partition ends, as a Fetch shows it or a producer was told, it has not ended before that
+ever after, through crashes: whoever has read up to there may have acted on it.
+"""
+
+from __future__ import annotations
+
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import Answered, Asked, History, Partition, Produced, Violation
+from partage.model.errors import ErrorCode
+from partage.model.settings import GroupSettings
+from partage.wire.apis.fetch import FetchRequest, FetchResponse
+from partage.wire.apis.offset_commit import OffsetCommitRequest
+
+
+class Reads:
+    """Remembers how far each partition could be read."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._ends: dict[Partition, int] = {}
+        history.listen(Asked, self._ask)
+        history.listen(Answered, self._answer)
+        history.listen(Produced, self._produced)
+
+    def _produced(self, entry: Produced) -> None:
+        end = self._ends.get(entry.partition, 0)
+        self._ends[entry.partition] = max(end, entry.offset + 1)
+
+    def _answer(self, entry: Answered) -> None:
+        asked, message = entry.asked.message, entry.message
+        if not isinstance(asked, FetchRequest) or not isinstance(message, FetchResponse):
+            return
+        wanted = {
+            (topic.topic, p.partition): p.fetch_offset
+            for topic in asked.topics
+            for p in topic.partitions
+        }
+        for topic in message.responses:
+            for p in topic.partitions:
+                partition = (topic.topic, p.partition_index)
+                end = self._ends.get(partition, 0)
+                if p.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and wanted[partition] <= end:
+                    raise Violation("reads", f"{partition} ended at {end}, and denies it")
+                if p.error_code:
+                    continue
+                if p.high_watermark < end:
+                    raise Violation(
+                        "reads", f"{partition} ended at {end}, and now at {p.high_watermark}"
+                    )
+                self._ends[partition] = p.high_watermark
+
+    def _ask(self, entry: Asked) -> None:
+        message = entry.message
+        if isinstance(message, OffsetCommitRequest):
+            for topic in message.topics:
+                for p in topic.partitions:
+                    end = self._ends.get((topic.name, p.partition_index), p.committed_offset)
+                    if p.committed_offset > end:
+                        raise Violation(
+                            "reads",
+                            f"{entry.client} commits {topic.name}-{p.partition_index} up to "
+                            f"{p.committed_offset}, and it ends at {end}",
+                        )

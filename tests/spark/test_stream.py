@@ -13,7 +13,9 @@ import pytest
 
 from partage.spark import install
 from partage.sync import Consumer
+from partage.testing import BrokerProcess, ThreadedBroker
 
+from .conftest import Kafka
 from .watching import PATIENCE_S, committed, described, filled, produce, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -184,6 +186,52 @@ def test_a_killed_source_is_replaced_and_its_batch_run_again_as_it_was(stream, k
     assert again.batches[0] == query.batches[1]
     assert sorted(query.batches[0] + again.rows) == [(p, o) for p in range(4) for o in range(35)]
     until(lambda: committed(kafka, topic, topic, 4) == [35] * 4)
+
+
+def test_what_stays_is_read_while_a_rebalance_is_under_way(stream):
+    """The one that was there has rejoined, and its answer does not come; it reads on."""
+    with ThreadedBroker() as broker:
+        there = Kafka(broker.bootstrap_servers)
+        topic, _ = filled(there)
+        options = grouped(topic, kafka__bootstrap__servers=there.servers)
+        options["kafka__session__timeout__ms"] = "600000"  # it cannot be heard of meanwhile
+        stays = stream("a", kafka__client__id="stays", **options)
+        stays.has(100)
+        with broker.faults.hold("SyncGroup", client_id="stays") as answer:
+            comes = stream("b", kafka__client__id="comes", **options)
+            answer.wait(PATIENCE_S)
+            produce(there, topic, 4)
+            stays.has(104)
+            assert comes.rows == []
+        until(lambda: sorted(map(len, described(there, topic).values())) == [2, 2])
+        produce(there, topic, 4)
+        until(lambda: len(stays.rows) == 106 and len(comes.rows) == 2)
+        for query in (stays, comes):
+            query.query.stop()
+    assert sorted(stays.rows + comes.rows) == [(p, o) for p in range(4) for o in range(27)]
+
+
+def test_a_broker_that_is_killed_and_comes_back_costs_nothing(stream):
+    """Once while the query waits for records, and once while a batch is under way."""
+    with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as broker:
+        there = Kafka(broker.bootstrap_servers)
+        topic, _ = filled(there)
+        query = stream(**grouped(topic, kafka__bootstrap__servers=there.servers))
+        query.has(100)
+        broker.kill()
+        broker.start()
+        produce(there, topic, 4, 5)
+        query.has(120)
+        query.may_go_on.clear()
+        produce(there, topic, 4, 5)
+        until(lambda: len(query.rows) > 120)
+        broker.kill()
+        query.may_go_on.set()
+        broker.start()
+        produce(there, topic, 4, 5)
+        assert query.has(160) == [(p, o) for p in range(4) for o in range(40)]
+        until(lambda: committed(there, topic, topic, 4) == [40] * 4)
+        query.query.stop()
 
 
 def test_available_now_reads_what_there_is_in_batches_ends_and_leaves(stream, kafka):

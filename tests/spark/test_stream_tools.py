@@ -1,0 +1,60 @@
+"""What other people's tools tell of a streaming query while it runs.
+
+kcat knows no groups from outside: it reads the records of their offsets. (``-o stored`` with a
+group.id ends in an assertion of librdkafka's.) Kafka's own tool shows the lag.
+"""
+
+import re
+import struct
+import subprocess
+
+import pytest
+
+from interop.peers import debs
+from interop.peers.tools import tool
+
+from .test_stream import grouped, stream
+from .watching import committed, filled, produce, until
+
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+__all__ = ["stream"]
+
+
+def lags(servers, group):
+    """Committed offset and lag of each partition, and whose it is, by Kafka's tool."""
+    said = tool("consumer-groups", servers, "--describe", "--group", group)
+    row = rf"^{group}\s+{group}\s+(\d+)\s+(\d+)\s+\d+\s+(\d+)\s+\S+\s+\S+\s+(\S+)"
+    found = re.findall(row, said, re.MULTILINE)
+    return {int(p): (int(offset), int(lag), client) for p, offset, lag, client in found}
+
+
+def last_commits(servers, group, topic):
+    """What a group has committed of each partition, by kcat from the topic of the offsets."""
+    command = [*debs.command(), "-b", servers, "-C", "-t", "__consumer_offsets", "-e", "-q"]
+    # A value is a version of one digit, the offset, and more, which kcat leaves out.
+    command += ["-o", "beginning", "-s", "value=>hq", "-f", r"%k\x01%s\x02"]
+    ran = subprocess.run(command, env=debs.environment(), capture_output=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    key = b"".join(struct.pack(">h", len(name)) + name.encode() for name in (group, topic))
+    pattern = re.escape(struct.pack(">h", 1) + key) + rb"(.{4})\x01\d(\d+)\x02"
+    found = re.findall(pattern, ran.stdout, re.DOTALL)
+    return {int.from_bytes(partition): int(offset) for partition, offset in found}
+
+
+def test_kafkas_tool_and_kcat_see_how_far_a_query_is(stream, kafka):
+    topic, _ = filled(kafka, 2)
+    query = stream(kafka__client__id="archivist", **grouped(topic))
+    query.has(100)
+    until(lambda: committed(kafka, topic, topic, 2) == [50, 50])
+    query.may_go_on.clear()  # from here on a batch is under way
+    produce(kafka, topic, 2, 10)
+    until(lambda: len(query.rows) > 100)
+    shown = until(lambda: lags(kafka.servers, topic))
+    assert shown == dict.fromkeys(range(2), (50, 10, "archivist"))
+    assert last_commits(kafka.servers, topic, topic) == {0: 50, 1: 50}
+    query.may_go_on.set()
+    query.has(120)
+    until(lambda: committed(kafka, topic, topic, 2) == [60, 60])
+    assert lags(kafka.servers, topic) == dict.fromkeys(range(2), (60, 0, "archivist"))
+    assert last_commits(kafka.servers, topic, topic) == {0: 60, 1: 60}

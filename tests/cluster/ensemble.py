@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -54,7 +54,14 @@ def free_ports(count: int) -> list[int]:
 class Server:
     """One ZooKeeper server; ``port`` is for clients."""
 
-    def __init__(self, directory: Path, port: int, peers: dict[int, str], number: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        peers: dict[int, str],
+        number: int,
+        more: Sequence[str] = (),
+    ) -> None:
         self.directory = directory
         self.port = port
         self._number = number
@@ -74,6 +81,7 @@ class Server:
             "4lw.commands.whitelist=ruok,srvr",
             "maxClientCnxns=0",
         ]
+        lines += more
         lines += [f"server.{peer}={address}" for peer, address in peers.items()]
         (directory / "zoo.cfg").write_text("\n".join(lines) + "\n")
         (directory / "myid").write_text(f"{number}\n")
@@ -122,12 +130,14 @@ class Server:
 class Ensemble:
     """One server or several; ``servers_at`` is what ``--state`` takes."""
 
-    def __init__(self, directory: Path, size: int = 1) -> None:
+    def __init__(self, directory: Path, size: int = 1, more: Sequence[str] = ()) -> None:
         ports = free_ports(3 * size)
         peers = {}
         if size > 1:
             peers = {n: f"127.0.0.1:{ports[3 * n + 1]}:{ports[3 * n + 2]}" for n in range(size)}
-        self.servers = [Server(directory / str(n), ports[3 * n], peers, n) for n in range(size)]
+        self.servers = [
+            Server(directory / str(n), ports[3 * n], peers, n, more) for n in range(size)
+        ]
 
     @property
     def servers_at(self) -> str:
@@ -155,9 +165,9 @@ class Ensemble:
 
 
 @contextmanager
-def ensemble(directory: Path, size: int = 1) -> Iterator[Ensemble]:
-    """An ensemble that serves, and is gone afterwards."""
-    made = Ensemble(directory, size)
+def ensemble(directory: Path, size: int = 1, more: Sequence[str] = ()) -> Iterator[Ensemble]:
+    """An ensemble that serves, and is gone afterwards; ``more`` are lines of its configuration."""
+    made = Ensemble(directory, size, more)
     try:
         made.start()
         yield made

@@ -185,7 +185,7 @@ def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another
     async def scenario(place: Place) -> None:
         begun = asyncio.Event()
 
-        async def begin(hosts: str, timeout_ms: int, wait_s: float) -> object:
+        async def begin(*told: object) -> object:
             begun.set()
             return place.connect()
 

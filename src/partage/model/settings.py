@@ -59,6 +59,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     retention_check_interval_ms: int = 5 * MINUTE_MS
     #: Of several brokers: after so long without a sign of one, others take its groups over.
     zookeeper_session_timeout_ms: int = 6_000
+    #: Whether the connection to ZooKeeper is TLS; files in PEM of whom to trust there, the system's
+    #: authorities where there is none, and of key and certificate if it wants to see one.
+    zookeeper_tls: bool = False
+    zookeeper_truststore: str | None = None
+    zookeeper_keystore: str | None = None
     #: Whether what happens in groups is told in the topic ``__group_events``.
     group_events: bool = True
     #: How often their lag is told there, if it has changed; 0 for never.
@@ -81,6 +86,9 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "offsets.topic.num.partitions": (None, "offsets_partitions"),
     "log.retention.check.interval.ms": (None, "retention_check_interval_ms"),
     "zookeeper.session.timeout.ms": (None, "zookeeper_session_timeout_ms"),
+    "zookeeper.ssl.client.enable": (None, "zookeeper_tls"),
+    "zookeeper.ssl.truststore.location": (None, "zookeeper_truststore"),
+    "zookeeper.ssl.keystore.location": (None, "zookeeper_keystore"),
     "group.min.session.timeout.ms": ("groups", "session_timeout_min_ms"),
     "group.max.session.timeout.ms": ("groups", "session_timeout_max_ms"),
     "group.initial.rebalance.delay.ms": ("groups", "initial_rebalance_delay_ms"),

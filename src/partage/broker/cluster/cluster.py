@@ -16,6 +16,7 @@ from partage.broker.cluster.holding import Holding
 from partage.broker.cluster.identity import identify
 from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
 from partage.broker.cluster.leasing import boot_ms, keep
+from partage.broker.cluster.tls import BadTls, context_of
 from partage.broker.cluster.writing import Writing
 from partage.broker.hosted import Hosted
 from partage.broker.node import Node
@@ -33,6 +34,7 @@ from partage.store.zookeeper import InDoubt, SessionOver, StoreFault
 log = logging.getLogger(__name__)
 
 _CONNECTED_WITHIN_S: Final = 10.0
+_TRIED_AGAIN_AFTER_S: Final = 1.0
 _LOOKED_EVERY_S: Final = 2.0  # for what no watch has told
 _LOOKED_WITHIN_S: Final = 5.0
 _PRODUCER_IDS: Final = 1 << 32
@@ -94,10 +96,9 @@ class Cluster:
     ) -> Cluster:
         """Connect, and see that it is the right cluster; a new one is founded.
 
-        Raises `Unreachable`, `ForeignData` and `DamagedFile`.
+        Raises `Unreachable`, `BadTls`, `ForeignData` and `DamagedFile`.
         """
-        timeout_ms = settings.zookeeper_session_timeout_ms
-        session = await KazooSession.begin(address.servers, timeout_ms, _CONNECTED_WITHIN_S)
+        session = await _begin_session(address, settings)
         try:
             found, directory_id = await identify(
                 session, Tree(address.path), disk, settings.node_id, settings.offsets_partitions
@@ -223,12 +224,13 @@ class Cluster:
         while True:
             await self._session.end()
             try:
-                timeout_ms = self._settings.zookeeper_session_timeout_ms
-                session = await KazooSession.begin(
-                    self._address.servers, timeout_ms, _CONNECTED_WITHIN_S
-                )
+                session = await _begin_session(self._address, self._settings)
             except Unreachable as error:
                 log.error("%s", error)
+                continue
+            except BadTls as error:  # the files are read anew for each session
+                log.error("%s", error)
+                await asyncio.sleep(_TRIED_AGAIN_AFTER_S)
                 continue
             self._begin(session)
             try:
@@ -326,3 +328,12 @@ class Cluster:
             except InDoubt:
                 await self._session.connected()
             await asyncio.sleep(_APPLIED_AFTER_S)
+
+
+async def _begin_session(address: StateAddress, settings: BrokerSettings) -> KazooSession:
+    return await KazooSession.begin(
+        address.servers,
+        settings.zookeeper_session_timeout_ms,
+        _CONNECTED_WITHIN_S,
+        context_of(settings),
+    )

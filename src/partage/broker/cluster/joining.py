@@ -68,6 +68,7 @@ async def join_cluster(
     try:
         from partage.broker.cluster.cluster import Cluster
         from partage.broker.cluster.kazoo_session import Unreachable
+        from partage.broker.cluster.tls import BadTls
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("kazoo"):
             raise
@@ -80,7 +81,7 @@ async def join_cluster(
 
     try:
         return await Cluster.find(state, disk, settings, failed)
-    except (Unreachable, ForeignData, StoreFault) as error:
+    except (Unreachable, BadTls, ForeignData, StoreFault) as error:
         raise CannotJoin(str(error)) from None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -30,6 +31,7 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.serialization import Connect
 
+from partage.broker.cluster.tls import TlsHandler
 from partage.store.zookeeper import (
     Changed,
     Check,
@@ -71,7 +73,7 @@ class KazooSession:
     ``on_suspended``, ``on_connected`` and ``on_over`` are called on the loop.
     """
 
-    def __init__(self, hosts: str, timeout_ms: int) -> None:
+    def __init__(self, hosts: str, timeout_ms: int, context: ssl.SSLContext | None = None) -> None:
         self.on_suspended: Callable[[], None] = _nothing
         self.on_connected: Callable[[], None] = _nothing
         self.on_over: Callable[[], None] = _nothing
@@ -81,8 +83,14 @@ class KazooSession:
         self._connected = asyncio.Event()
         self._watches: dict[Changed, Callable[[Any], None]] = {}  # the same for the same
         self._is_over = False  # set in kazoo's thread, before it can begin another session
+        self._tls = None if context is None else TlsHandler(context)
         self._client = KazooClient(
-            hosts, timeout=timeout_ms / 1000, connection_retry=dict(_RETRY), logger=_quiet
+            hosts,
+            timeout=timeout_ms / 1000,
+            connection_retry=dict(_RETRY),
+            logger=_quiet,
+            handler=self._tls,
+            use_ssl=context is not None,
         )
         self._client.add_listener(self._listen)
         self._note_granted_timeout()
@@ -101,16 +109,23 @@ class KazooSession:
         connection._invoke = noting
 
     @classmethod
-    async def begin(cls, hosts: str, timeout_ms: int, wait_s: float) -> KazooSession:
-        """Connect. Raises `Unreachable` if no server has answered after ``wait_s``."""
-        session = cls(hosts, timeout_ms)
+    async def begin(
+        cls, hosts: str, timeout_ms: int, wait_s: float, context: ssl.SSLContext | None = None
+    ) -> KazooSession:
+        """Connect, over TLS if there is a context for it.
+
+        Raises `Unreachable` if no server has answered after ``wait_s``.
+        """
+        session = cls(hosts, timeout_ms, context)
         session._client.start_async()
         try:
             await asyncio.wait_for(session._connected.wait(), wait_s)
         except TimeoutError:
             await session.end()
+            fault = "" if session._tls is None else session._tls.fault
             raise Unreachable(
-                f"no ZooKeeper answers at {hosts}; start it, or correct --state"
+                f"no ZooKeeper answers at {hosts}{f' over TLS ({fault})' if fault else ''}; start "
+                "it, or correct --state"
             ) from None
         except BaseException:
             await session.end()

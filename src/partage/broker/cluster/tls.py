@@ -1,0 +1,84 @@
+"""TLS to ZooKeeper: whom to trust, who this broker is, and kazoo's connections over it.
+
+kazoo can do TLS by itself, but trusts the system's authorities beside the one that it is given, and
+does not look for what OpenSSL has read already: an answer might wait there until the next one.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Any
+
+from kazoo.handlers.threading import SequentialThreadingHandler
+
+from partage.model.settings import BrokerSettings
+
+
+class BadTls(Exception):  # noqa: N818 - named after what is wrong
+    """The settings ``zookeeper.ssl.*`` cannot be; the message says which, and why."""
+
+
+def context_of(settings: BrokerSettings) -> ssl.SSLContext | None:
+    """The context of connections to ZooKeeper; None if they are not to be encrypted.
+
+    Raises `BadTls`.
+    """
+    trusted, own = settings.zookeeper_truststore, settings.zookeeper_keystore
+    if not settings.zookeeper_tls:
+        if trusted or own:
+            raise BadTls("files for TLS to ZooKeeper need zookeeper.ssl.client.enable=true too")
+        return None
+    try:
+        context = ssl.create_default_context(cafile=trusted)
+    except OSError as error:
+        raise _bad_file("truststore", trusted, error) from None
+    if own is not None:
+        try:
+            # Some password always: without one OpenSSL asks for it at the terminal.
+            context.load_cert_chain(own, password="")
+        except OSError as error:
+            raise _bad_file("keystore", own, error) from None
+    return context
+
+
+def _bad_file(which: str, path: str | None, error: OSError) -> BadTls:
+    why = error.strerror or str(error)
+    if isinstance(error, ssl.SSLError):
+        what = "certificates" if which == "truststore" else "a bare key and its certificate"
+        why = f"it does not hold {what} in PEM"
+    return BadTls(f"zookeeper.ssl.{which}.location={path}: {why}")
+
+
+class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """Makes kazoo's connections; ``fault`` is what was wrong with TLS the last time."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self.fault = ""
+        self._context = context
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **told: Any
+    ) -> ssl.SSLSocket:
+        """A connection on which the handshake is done. Raises `OSError`."""
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = self._context.wrap_socket(plain, server_hostname=hostname)
+        except BaseException as error:
+            plain.close()
+            if isinstance(error, ssl.SSLError):
+                self.fault = getattr(error, "verify_message", "") or error.reason or str(error)
+            raise
+        self.fault = ""
+        return connection
+
+    def select(
+        self, reading: list[Any], writing: list[Any], failed: list[Any], timeout: float | None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """What can be read or written: also what has been read by OpenSSL, and not by kazoo."""
+        held = [each for each in reading if isinstance(each, ssl.SSLSocket) and each.pending()]
+        found = super().select(reading, writing, failed, 0 if held else timeout)
+        readable = held + [each for each in found[0] if each not in held]
+        return readable, found[1], found[2]

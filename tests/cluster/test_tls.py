@@ -1,0 +1,160 @@
+"""A ZooKeeper that is reached over TLS, and wants to see certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from client.authority import Authority
+from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
+from partage.broker.cluster.tls import BadTls, context_of
+from partage.broker.overrides import with_overrides
+from partage.model.settings import BrokerSettings
+from partage.store.zookeeper import Create
+from waiting import PATIENCE_S
+
+from .asking import GroupClient
+from .brokers import ClusterBroker, brokers
+from .ensemble import ensemble, free_ports
+
+pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
+
+ENABLE = "zookeeper.ssl.client.enable"
+TRUSTED = "zookeeper.ssl.truststore.location"
+OWN = "zookeeper.ssl.keystore.location"
+
+
+@dataclass
+class Secure:
+    """A server; ``overrides`` are those of a broker that may speak with it."""
+
+    port: int
+    overrides: dict[str, str]
+
+    @property
+    def servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    files = tmp_path_factory.mktemp("certificates")
+    authority = Authority(files)
+    server = authority.issue("server", "127.0.0.1").in_one_file()
+    broker = authority.issue("broker").in_one_file()
+    (port,) = free_ports(1)
+    lines = [
+        f"secureClientPort={port}",
+        "secureClientPortAddress=127.0.0.1",
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+        f"ssl.keyStore.location={server.certificate}",
+        "ssl.keyStore.type=PEM",
+        f"ssl.trustStore.location={authority.certificate}",
+        "ssl.trustStore.type=PEM",
+        "ssl.clientAuth=need",
+    ]
+    overrides = {ENABLE: "true", TRUSTED: str(authority.certificate), OWN: str(broker.certificate)}
+    with ensemble(tmp_path_factory.mktemp("secure") / "data", more=lines):
+        yield Secure(port, overrides)
+
+
+def context(overrides: dict[str, str]) -> ssl.SSLContext | None:
+    return context_of(with_overrides(BrokerSettings(), overrides))
+
+
+def refusal(servers: str, overrides: dict[str, str]) -> str:
+    """Why nobody is reached."""
+
+    async def trying() -> str:
+        with pytest.raises(Unreachable) as refused:
+            await KazooSession.begin(servers, 10_000, 3, context(overrides))
+        return str(refused.value)
+
+    return asyncio.run(trying())
+
+
+def test_brokers_reach_a_zookeeper_over_tls(secure: Secure, tmp_path: Path) -> None:
+    with (
+        brokers(tmp_path, secure.servers, "/secure", overrides=secure.overrides) as running,
+        GroupClient(list(running.values()), "g") as group,
+    ):
+        joined = group.stable()
+        for _ in range(20):
+            assert group.beat(joined) == 0
+        running[group.find()[0]].stop()
+        assert group.beat(joined) == 0
+
+
+def test_many_answers_at_once_are_all_read(secure: Secure) -> None:
+    """Several may come in one record of TLS, and OpenSSL reads it whole."""
+
+    async def playing() -> int:
+        session = await KazooSession.begin(
+            secure.servers, 60_000, PATIENCE_S, context(secure.overrides)
+        )
+        try:
+            await session.transact([Create("/many", b"x" * 100)])
+            async with asyncio.timeout(PATIENCE_S):
+                return len(await session.read_all(["/many"] * 3_000))
+        finally:
+            await session.end()
+
+    assert asyncio.run(playing()) == 3_000
+
+
+def test_a_server_of_another_authority_is_not_spoken_to(secure: Secure, tmp_path: Path) -> None:
+    other = Authority(tmp_path, "other").certificate
+    said = refusal(secure.servers, {**secure.overrides, TRUSTED: str(other)})
+    assert f"no ZooKeeper answers at {secure.servers} over TLS (" in said
+    assert "certificate" in said
+
+
+def test_a_server_under_another_name_is_not_spoken_to(secure: Secure) -> None:
+    said = refusal(f"localhost:{secure.port}", secure.overrides)
+    assert "certificate is not valid for 'localhost'" in said
+
+
+def test_who_shows_no_certificate_is_not_spoken_to(secure: Secure) -> None:
+    shown_none = {name: value for name, value in secure.overrides.items() if name != OWN}
+    assert "no ZooKeeper answers" in refusal(secure.servers, shown_none)
+
+
+def test_without_a_word_of_it_there_is_no_tls() -> None:
+    assert context({}) is None
+    checking = context({ENABLE: "true"})
+    assert checking is not None
+    assert (checking.verify_mode, checking.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+@pytest.mark.parametrize("name", [TRUSTED, OWN])
+@pytest.mark.parametrize(
+    ("content", "why"), [(None, "No such file or directory"), (b"JKS", "it does not hold ")]
+)
+def test_files_that_cannot_be_used_are_told(
+    name: str, content: bytes | None, why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "file.jks"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadTls, match=f"{name}={path}: {why}"):
+        context({ENABLE: "true", name: str(path)})
+    with pytest.raises(BadTls, match=f"need {ENABLE}=true too"):
+        context({name: str(path)})
+
+
+def test_a_key_that_needs_a_password_is_refused(tmp_path: Path) -> None:
+    """And nobody is asked for it at a terminal."""
+    issued = Authority(tmp_path).issue("broker", password="secret").in_one_file()
+    with pytest.raises(BadTls, match="it does not hold a bare key and its certificate in PEM"):
+        context({ENABLE: "true", OWN: str(issued.certificate)})
+
+
+def test_a_broker_says_what_is_wrong(tmp_path: Path) -> None:
+    overrides = {ENABLE: "true", TRUSTED: "no"}
+    broker = ClusterBroker(1, tmp_path / "b", "zookeeper://127.0.0.1:1/p", overrides)
+    assert f"{TRUSTED}=no: No such file" in broker.refused()

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from client.administrator import put_out
+from partage.client.group.driver import now_ms
 from partage.client.group.errors import AssignmentFailed
-from partage.recipes import WorkerPool
+from partage.recipes import WorkerPool, keeping
 
 from .rounds import QUICK, run, until
 
@@ -129,6 +130,19 @@ def test_without_a_word_from_the_coordinator_all_stops_and_then_begins_again(
             assert not log.running
             await asyncio.to_thread(partage_broker_process.start)
             await until(lambda: len(log.running) == 6)
+
+    run(main())
+
+
+def test_a_worker_that_stood_still_is_on_nothing_any_more(servers, log, monkeypatch):
+    async def main():
+        async with worker(servers, log, "one") as one:
+            await until(lambda: one.units == set(UNITS))
+            assert one.is_on("a")
+            assert not one.is_on("z")
+            monkeypatch.setattr(keeping, "now_ms", lambda: now_ms() + 3_000)
+            assert one.units == set(UNITS)
+            assert not one.is_on("a")
 
     run(main())
 

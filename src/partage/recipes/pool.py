@@ -13,7 +13,7 @@ import msgspec
 
 from partage.client.group.driver import now_ms
 from partage.client.membership import Membership, MembershipListener, NotAMember, Round, Standing
-from partage.recipes.keeping import assurance, lapse, margin_of, stopped
+from partage.recipes.keeping import assurance, lapse, left_ms, margin_of, stopped
 from partage.recipes.sharing import View, Worker, share
 
 log = logging.getLogger(__name__)
@@ -52,8 +52,8 @@ class WorkerPool:
         async with WorkerPool("localhost:9092", "crawlers", sites, crawl, name=host):
             ...
 
-    A worker that restarts under its ``name`` has its units back at once. Those of one that does not
-    come back go to others after ``rebalance_delay_ms`` (Kafka Connect's
+    A worker that restarts under its ``name`` has its units back. Those of one that does not come
+    back go to others after ``rebalance_delay_ms`` (Kafka Connect's
     ``scheduled.rebalance.max.delay.ms``). Options as `Membership`.
 
     Raises:
@@ -113,6 +113,14 @@ class WorkerPool:
     def units(self) -> frozenset[str]:
         """What is this worker's now."""
         return frozenset(self._running)
+
+    def is_on(self, unit: str) -> bool:
+        """Whether a unit is surely this worker's, by the clock.
+
+        Right after a freeze too, when its work may take a step before it is cancelled: ask before a
+        step that only one worker may do.
+        """
+        return unit in self._running and left_ms(self._membership, self._margin_ms) > 0
 
     @property
     def waiting(self) -> frozenset[str]:

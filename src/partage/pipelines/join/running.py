@@ -54,8 +54,13 @@ class JoinOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kind(self) -> str:
         """What tells the rows of this join from those of another, or of an archive."""
-        within_ms, late_ms = self.terms.within_ms, self.terms.late_ms
-        return f"join of {self.left} and {self.right} within {within_ms} ms, late {late_ms} ms"
+        within, late = (_seconds(ms) for ms in (self.terms.within_ms, self.terms.late_ms))
+        return f"join of {self.left} and {self.right} within {within} s, late {late} s"
+
+
+def _seconds(ms: int) -> str:
+    """As the command takes them; no two numbers are the same text."""
+    return f"{ms // 1000}.{ms % 1000:03}".rstrip("0").rstrip(".")
 
 
 def join(

@@ -34,7 +34,7 @@ from partage.store.zookeeper import (
     StoreFault,
     Why,
 )
-from store.test_shared_log import large_group
+from store.zoo import large_group
 from waiting import PATIENCE_S
 
 from .brokers import ClusterBroker, brokers

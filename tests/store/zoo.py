@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from partage.coordinator.records import OffsetCommitted, Record
+from partage.coordinator.records import GroupSaved, OffsetCommitted, Record, SavedMember
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
 from partage.store.founding import found_cluster
@@ -17,7 +18,7 @@ from partage.store.shard_log import encode_records, replay
 from partage.store.shared_log import SharedLog
 from partage.store.shared_topics import SharedTopics
 from partage.store.tree import BrokerDoc, TopicDoc, Tree
-from partage.store.zookeeper import StoreFault
+from partage.store.zookeeper import Create, Operation, SetData, StoreFault
 
 T = TypeVar("T")
 TREE = Tree("/a/cluster")
@@ -44,6 +45,34 @@ def made(topic_id: str, *brokers: int) -> Callable[[Mapping[str, TopicDoc]], Top
 def committed(offset: int, partition: int = 0, group_id: str = "g") -> OffsetCommitted:
     return OffsetCommitted(
         group_id=group_id, topic="t", partition=partition, offset=offset, commit_ms=0
+    )
+
+
+def size_of(operations: Sequence[Operation]) -> int:
+    data = (op.data for op in operations if isinstance(op, Create | SetData))
+    return sum(map(len, data)) + sum(len(op.path) for op in operations)
+
+
+def large_group(members: int, bytes_each: int = 260) -> GroupSaved:
+    chance = random.Random(members)
+    return GroupSaved(
+        group_id="large",
+        protocol_type="consumer",
+        generation=7,
+        protocol="range",
+        leader="m0",
+        members=tuple(
+            SavedMember(
+                member_id=f"m{n}",
+                instance_id=None,
+                client_id="c",
+                client_host="/h",
+                rebalance_timeout_ms=1,
+                session_timeout_ms=1,
+                subscription=chance.randbytes(bytes_each),
+            )
+            for n in range(members)
+        ),
     )
 
 

@@ -451,12 +451,23 @@ class TestLease:
         lease.handle(HeartbeatAnswered(at_ms=90_000, serial=serial))
         assert lease.ends_ms == 1500
 
-    def test_a_rebalance_that_is_told_of_does_not_prolong_it(self):
-        lease = self.stable()
+    @pytest.mark.parametrize(("rebalance_timeout_ms", "ends_ms"), [(60_000, 1500), (1_100, 1110)])
+    def test_a_rebalance_that_is_told_of_prolongs_the_session_alone(
+        self, rebalance_timeout_ms, ends_ms
+    ):
+        """It may be over without this member as long after it began as the group waits."""
+        lease = self.stable(
+            MemberSettings(
+                group_id="g",
+                protocol_type="t",
+                session_timeout_ms=1000,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+            )
+        )
         serial = self.beat(lease, 500)
         rebalance = ErrorCode.REBALANCE_IN_PROGRESS
         lease.handle(HeartbeatAnswered(at_ms=510, serial=serial, error=rebalance))
-        assert lease.ends_ms == 1010
+        assert lease.ends_ms == ends_ms
 
     def test_it_ends_with_the_generation(self):
         lease = self.stable()

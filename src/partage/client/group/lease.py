@@ -27,16 +27,25 @@ class Leased:
 
     def __init__(self, core: Membership, settings: MemberSettings) -> None:
         self._core = core
-        # A rebalance that this member does not join may end without it, and begins after what was
-        # last accepted; so the shorter of both times is the safe one.
-        self._lease_ms = min(settings.session_timeout_ms, settings.rebalance_timeout_ms)
+        self._settings = settings
         self._sent: dict[int, int] = {}
-        self._proven_ms: int | None = None
+        self._proven_ms: int | None = None  # when there was no rebalance
+        self._heard_ms = 0  # when the coordinator heard of the member
 
     @property
     def ends_ms(self) -> int | None:
-        """Until when nobody else can have this member's place; None if it has none."""
-        return None if self._proven_ms is None else self._proven_ms + self._lease_ms
+        """Until when nobody else can have this member's place; None if it has none.
+
+        Its session begins anew with each heartbeat, also with one that is told of a rebalance. But
+        a rebalance that the member does not join may end without it: it began after the last
+        heartbeat that was told of none.
+        """
+        if self._proven_ms is None:
+            return None
+        return min(
+            self._heard_ms + self._settings.session_timeout_ms,
+            self._proven_ms + self._settings.rebalance_timeout_ms,
+        )
 
     def handle(self, event: Event) -> Outcome:
         """See `Membership.handle`."""
@@ -49,8 +58,8 @@ class Leased:
             return outcome
         if isinstance(event, HeartbeatAnswered | SyncAnswered):
             sent_ms = self._sent.pop(event.serial, None)
-            if sent_ms is not None and event.error is ErrorCode.NONE:
-                self._proven_ms = max(sent_ms, self._proven_ms or sent_ms)
+            if sent_ms is not None:
+                self._note(sent_ms, event)
         for action in outcome.actions:
             match action:
                 case SendHeartbeat(serial=serial) if self._core.state in _SYNCED:
@@ -58,3 +67,10 @@ class Leased:
                 case SendSync(serial=serial):
                     self._sent[serial] = event.at_ms
         return outcome
+
+    def _note(self, sent_ms: int, event: HeartbeatAnswered | SyncAnswered) -> None:
+        if event.error is ErrorCode.NONE:
+            self._proven_ms = max(sent_ms, self._proven_ms or sent_ms)
+        elif event.error is not ErrorCode.REBALANCE_IN_PROGRESS or isinstance(event, SyncAnswered):
+            return
+        self._heard_ms = max(sent_ms, self._heard_ms)

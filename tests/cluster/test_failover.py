@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.grouping import committing
@@ -32,11 +31,11 @@ from .brokers import (
     know_each_other,
 )
 from .ensemble import Ensemble
+from .members import SOON, Members
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
 Cluster = dict[int, ClusterBroker]
-SOON = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "log_level": 0}
 
 
 @pytest.fixture(scope="module")
@@ -165,95 +164,6 @@ def test_what_was_decided_while_a_broker_was_down(cluster: Cluster) -> None:
     reader = Consumer({"bootstrap.servers": bootstrap(cluster), "group.id": "r", **SOON})
     assert reader.get_watermark_offsets(TopicPartition("growing", 0), PATIENCE_S) == (0, 1)
     reader.close()
-
-
-class Members:
-    """Two members of one group, librdkafka's and ours, that poll and commit all the time."""
-
-    def __init__(self, servers: str, group: str, topic: str) -> None:
-        self.theirs_assigned: list[int] = []
-        self.ours_assigned: list[int] = []
-        self.committed = [0, 0]
-        self.read: set[tuple[int, int]] = set()
-        self.faults: list[BaseException] = []
-        self._stopping = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=(run, servers, group, topic))
-            for run in (self._theirs, self._ours)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _run(self, run: Any, *args: str) -> None:
-        try:
-            run(*args)
-        except BaseException as error:
-            self.faults.append(error)
-
-    def _theirs(self, servers: str, group: str, topic: str) -> None:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": servers,
-                "group.id": group,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "partition.assignment.strategy": "cooperative-sticky",
-                "heartbeat.interval.ms": 200,
-                # Who is stopped keeps its connections: only time tells.
-                "socket.timeout.ms": 3000,
-                **SOON,
-            }
-        )
-
-        def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            self.theirs_assigned.append(len(partitions))
-            consumer.incremental_assign(partitions)
-
-        consumer.subscribe([topic], on_assign=assigned)
-        while not self._stopping.is_set():
-            messages = [m for m in consumer.consume(100, 0.05) if m.error() is None]
-            self.read.update((m.partition(), m.offset()) for m in messages)
-            if messages:
-                try:
-                    consumer.commit(asynchronous=False)
-                except KafkaException:
-                    continue
-                self.committed[0] += 1
-        consumer.close()
-
-    def _ours(self, servers: str, group: str, topic: str) -> None:
-        from partage.client.consumer import RebalanceListener
-
-        ours = self.ours_assigned
-
-        class Noting(RebalanceListener):
-            def on_partitions_assigned(self, partitions: Any) -> None:
-                ours.append(len(partitions))
-
-        options: dict[str, Any] = {
-            "group_id": group,
-            "auto_offset_reset": "earliest",
-            "heartbeat_interval_ms": 200,
-            "request_timeout_ms": 3000,
-            "enable_auto_commit": False,
-        }
-        with sync.Consumer(servers, **options) as consumer:
-            consumer.subscribe([topic], Noting())
-            while not self._stopping.is_set():
-                records = list(consumer.poll(timeout_ms=50))
-                self.read.update((r.partition, r.offset) for r in records)
-                if records:
-                    consumer.commit()
-                    self.committed[1] += 1
-
-    def wait(self, what: Any) -> None:
-        eventually(lambda: bool(self.faults) or what(), lambda: str(vars(self)))
-        assert not self.faults, self.faults
-
-    def stop(self) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(PATIENCE_S)
 
 
 def described(broker: ClusterBroker, group: str) -> Any:

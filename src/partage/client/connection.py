@@ -42,6 +42,7 @@ from partage.wire.api import AnyApi, Api, Req, Res
 from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse
 from partage.wire.frames import LENGTH, request_frame, response_body
 from partage.wire.primitives import Malformed
+from partage.wire.types import Buffer
 
 Versions = Mapping[int, tuple[int, int]]
 
@@ -68,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._credentials = credentials
         self._frames = FrameReader(options.response_bytes_max)
         self._transport: asyncio.Transport | None = None
-        self._waiting: dict[int, asyncio.Future[bytearray]] = {}
+        self._waiting: dict[int, asyncio.Future[Buffer]] = {}
         self._last_id = 0
         self._versions: Versions = {}
         self._renew_at = math.inf
@@ -275,13 +276,13 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _exchange(
         self, api: Api[Req, Res], version: int, message: Req, timeout_ms: int
-    ) -> bytearray:
+    ) -> Buffer:
         if self._transport is None:
             raise ConnectionLost(self.address, "it is closed")
         self._last_id = correlation_id = self._last_id + 1 & 0x7FFFFFFF
         body = api.encode_request(version, message)
         frame = request_frame(api, version, correlation_id, self._options.client_id, body)
-        answer: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Buffer] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
         self._transport.write(b"".join(frame))
         try:
@@ -292,7 +293,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end(ConnectionLost(self.address, str(failure)))
             raise failure from None
 
-    def _decoded(self, api: Api[Req, Res], version: int, frame: bytearray) -> Res:
+    def _decoded(self, api: Api[Req, Res], version: int, frame: Buffer) -> Res:
         try:
             _, pos = response_body(api, version, frame)
             return api.decode_response(version, memoryview(frame), pos)
@@ -336,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):
         why = "the broker closed it" if exc is None else _reason(exc)
         self._end(ConnectionLost(self.address, why))
 
-    def _deliver(self, frame: bytearray) -> None:
+    def _deliver(self, frame: Buffer) -> None:
         correlation_id = LENGTH.unpack_from(frame)[0] if len(frame) >= LENGTH.size else -1
         answer = self._waiting.pop(correlation_id, None)
         if answer is None:

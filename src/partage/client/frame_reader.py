@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from partage.wire.frames import LENGTH
-from partage.wire.records.decode import unfilled
+from partage.wire.records.decode import room
+from partage.wire.types import Buffer
 
 _SCRATCH: Final = 64 * 1024
 _FIRST_ROOM: Final = 16 * 1024 * 1024  # a fetch of the usual size is received without growing
@@ -32,16 +33,16 @@ class FrameReader:
         self._frame_bytes_max = frame_bytes_max
         self._scratch = memoryview(bytearray(_SCRATCH))
         self._tail = b""  # fewer bytes than a length has
-        self._frame: bytearray | None = None
+        self._frame: memoryview | None = None
         self._filled = self._size = 0
 
     def room(self) -> memoryview:
         """Where the next bytes go."""
         if self._frame is None:
             return self._scratch
-        return memoryview(self._frame)[self._filled :]
+        return self._frame[self._filled :]
 
-    def received(self, count: int) -> list[bytearray]:
+    def received(self, count: int) -> list[Buffer]:
         """The frames that are whole now that ``count`` bytes more are in `room`.
 
         Each is the caller's to keep. Raises `FrameTooLarge`.
@@ -56,14 +57,13 @@ class FrameReader:
         frame, self._frame = self._frame, None
         return [frame]
 
-    def _grow(self, full: bytearray) -> None:
-        # A new one: the event loop may still hold a view of the old one, which pins its size.
-        self._frame = unfilled(min(2 * len(full), self._size))
+    def _grow(self, full: memoryview) -> None:
+        self._frame = room(min(2 * len(full), self._size))
         self._frame[: len(full)] = full
 
-    def _split(self, chunk: memoryview) -> list[bytearray]:
+    def _split(self, chunk: memoryview) -> list[Buffer]:
         held = memoryview(self._tail + chunk) if self._tail else chunk
-        frames: list[bytearray] = []
+        frames: list[Buffer] = []
         pos, end = 0, len(held)
         while end - pos >= LENGTH.size:
             (size,) = LENGTH.unpack_from(held, pos)
@@ -82,5 +82,5 @@ class FrameReader:
     def _begin(self, size: int, start: memoryview) -> None:
         self._size = size
         self._filled = len(start)
-        self._frame = unfilled(min(size, _FIRST_ROOM))
+        self._frame = room(min(size, _FIRST_ROOM))
         self._frame[: len(start)] = start

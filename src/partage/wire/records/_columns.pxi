@@ -6,29 +6,30 @@ cdef enum:
     SHORT = 256
 
 cdef class Growing:
-    """A bytearray that is written through ``at`` and doubled as needed."""
+    """A `Room` that is written through ``at`` and doubled as needed."""
 
-    cdef bytearray held
+    cdef Room held
     cdef char* at
     cdef Py_ssize_t capacity
 
     def __cinit__(self):
-        self.held = bytearray()
-        self.at = PyByteArray_AS_STRING(self.held)
+        self.held = Room(0)
+        self.at = self.held.at
         self.capacity = 0
 
     cdef int reserve(self, Py_ssize_t size, Py_ssize_t likely) except -1:
         """Make room for ``size`` bytes, or, if there is none yet, for those that are ``likely``."""
+        cdef Room larger
         if size > self.capacity:
-            self.capacity = max(size, min(likely, LIKELY_MAX), 2 * self.capacity)
-            PyByteArray_Resize(self.held, self.capacity)
-            self.at = PyByteArray_AS_STRING(self.held)
+            larger = Room(max(size, min(likely, LIKELY_MAX), 2 * self.capacity))
+            memcpy(larger.at, self.at, self.capacity)
+            self.held, self.at, self.capacity = larger, larger.at, larger.size
         return 0
 
-    cdef bytearray trimmed(self, Py_ssize_t size):
+    cdef object trimmed(self, Py_ssize_t size):
         """The bytes, of exactly ``size``; this object is then spent."""
-        PyByteArray_Resize(self.held, size)
-        return self.held
+        self.held.size = size
+        return memoryview(self.held)
 
 
 cdef struct Cells:

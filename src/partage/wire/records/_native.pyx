@@ -8,12 +8,13 @@ be taken, and never the other way round, since ``at + size`` may wrap.
 from array import array as python_array
 
 from cpython cimport array
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
-from cpython.bytearray cimport (
-    PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize,
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
 )
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_Append
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.stdint cimport (
     INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
 )
@@ -74,6 +75,7 @@ REASONS = (None, "end", "incomplete", "full", "magic", "length", "crc", "order",
 include "_batches.pxi"
 include "_fields.pxi"
 include "_walk.pxi"
+include "_rooms.pxi"
 include "_columns.pxi"
 
 

@@ -20,7 +20,7 @@ BUFFER_MAX: Final = 2**31 - 1
 #: The smallest record there can be: seven fields of one byte each.
 RECORD_SIZE_MIN: Final = 7
 
-Bytes: TypeAlias = bytes | bytearray
+Bytes: TypeAlias = bytes | bytearray | memoryview
 
 #: A record's headers: keys that are no UTF-8 have replacement characters in them.
 HeaderTuples: TypeAlias = tuple[tuple[str, bytes | None], ...]

@@ -22,6 +22,7 @@ try:
         decode_columns,
         decode_pairs,
         decode_records,
+        room,
         scan,
         unfilled,
     )
@@ -35,6 +36,7 @@ except ImportError:
         decode_columns,
         decode_pairs,
         decode_records,
+        room,
         scan,
         unfilled,
     )
@@ -50,6 +52,7 @@ __all__ = [
     "decode_columns",
     "decode_pairs",
     "decode_records",
+    "room",
     "scan",
     "unfilled",
 ]

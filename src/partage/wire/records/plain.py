@@ -135,6 +135,11 @@ def unfilled(size: int) -> bytearray:
     return bytearray(size)
 
 
+def room(size: int) -> memoryview:
+    """The same for what is large and soon given back: memory that was used for such before."""
+    return memoryview(bytearray(size))
+
+
 def check_records(payload: Buffer, count: int) -> None:
     """Make sure that ``payload`` is ``count`` records with offset deltas from 0 on.
 

@@ -117,9 +117,9 @@ def _leftovers(world: World) -> str | None:
     members = [member for group in shard.groups.values() for member in group.members]
     if members:
         return f"{members} are still members"
-    if broker.open_tickets():
-        return f"{broker.open_tickets()} requests are not answered"
-    timers = [key for key in broker.driver.timers.armed if not isinstance(key, ExpiryTimer)]
+    if broker.host.open_tickets():
+        return f"{broker.host.open_tickets()} requests are not answered"
+    timers = [key for key in broker.host.driver.timers.armed if not isinstance(key, ExpiryTimer)]
     return f"timers are left: {timers}" if timers else None
 
 

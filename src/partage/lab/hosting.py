@@ -1,0 +1,189 @@
+"""The host of a world's shard: a shell on the virtual clock around the driver and its store.
+
+It is what `partage.broker.shard_host` is on asyncio: events to the driver, records to the store,
+replies to clients once what they say is durable. A process that dies takes its host along; the next
+one has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from partage.bridge.exchange import deliver
+from partage.coordinator import invariants
+from partage.coordinator.events import Event
+from partage.coordinator.outcome import Happening
+from partage.coordinator.records import Record
+from partage.coordinator.shard import Shard
+from partage.lab import history
+from partage.lab.serving import Inbound
+from partage.model.errors import ErrorCode
+from partage.runtime.driver import Driver
+from partage.runtime.resting import Rest
+from partage.store.formats import decode_record
+from partage.store.shard_log import encode_records, replay
+from partage.wire.records.decode import decode_pairs
+
+if TYPE_CHECKING:
+    from partage.lab.broker import Broker
+
+
+class StateStore(Protocol):
+    """Where a shard's state lives, as its host sees it."""
+
+    def load(self, loaded: Callable[[Sequence[bytes]], None]) -> None:
+        """Read all record batches, again until it succeeds or the process dies."""
+
+    def append(self, batches: Sequence[bytes], done: Callable[[ErrorCode], None]) -> bool:
+        """Append batches; ``done`` hears when the last is durable. False if they are refused."""
+
+    def open_again(self, opened: Callable[[], None]) -> None:
+        """Begin anew after a failure."""
+
+
+class Host:
+    """The shard of one process."""
+
+    def __init__(self, broker: Broker, store: StateStore) -> None:
+        self.driver = Driver()
+        self.is_over = False  # its process is dead
+        self._broker = broker
+        self._world = broker.world
+        self._store = store
+        self._failures = 0
+        self._is_flushing = False
+        self._rest = Rest()
+        self._wake_ms: int | None = None
+        self._wake_serial = 0
+
+    # Loading and failing.
+
+    def load_later(self, *, is_restart: bool) -> None:
+        """Load after a while, in which requests are told so."""
+
+        def loaded(content: Sequence[bytes]) -> None:
+            self._loaded(content, is_restart)
+
+        delay_ms = self._world.broker_rng.choice((0, 5, 300))
+        self._broker.later(delay_ms, lambda: self._store.load(loaded))
+
+    def _loaded(self, content: Sequence[bytes], is_restart: bool) -> None:
+        world = self._world
+        shard = replay(content, world.settings)
+        state = {key: value for key, value in decode_pairs(content) if key is not None}
+        world.note(history.Loaded(at_ms=world.now_ms, state=state, is_restart=is_restart))
+        self.driver.activate(shard, world.now_ms)
+        self.settle()
+
+    def _fail(self) -> None:
+        """The log failed: drop the core, and load it again."""
+        self._world.note(history.LogFailed(at_ms=self._world.now_ms))
+        self._failures += 1
+        self._is_flushing = False
+        self._wake_ms = None
+        self._wake_serial += 1
+        self.driver.failed()
+        self.settle()
+        self._store.open_again(lambda: self.load_later(is_restart=False))
+
+    @property
+    def shard(self) -> Shard | None:
+        """The core, if it is loaded."""
+        return self.driver.shard
+
+    def open_tickets(self) -> int:
+        """Replies that the driver still owes."""
+        return len(cast(Any, self.driver)._open)
+
+    # Events.
+
+    def handle(self, event: Event) -> None:
+        """Hand an event to the core; `settle` when all are."""
+        self.driver.handle(event)
+
+    def settle(self) -> None:
+        """Send what may be sent, store what is to be stored, see to the next timer."""
+        driver = self.driver
+        if driver.shard is not None:
+            invariants.check(driver.shard, driver.timers.armed)
+        while driver.ready:
+            for ticket, reply in driver.take_ready(128):
+                call = deliver(ticket, reply)
+                if call is not None:
+                    inbound = cast(Inbound, call)
+                    inbound.connection.respond(inbound, inbound.response())
+        if driver.unsent and not self._is_flushing:
+            self._is_flushing = True
+            failures = self._failures
+            self._broker.later(0, lambda: self._flush(failures))
+        for notice in driver.take_notices():
+            if notice.happening is Happening.EXPIRED:
+                self._world.note(
+                    history.Expired(
+                        at_ms=self._world.now_ms,
+                        group_id=notice.group_id,
+                        member_id=notice.member_id or "",
+                        reason=notice.reason,
+                    )
+                )
+        wake_ms = driver.timers.wake_at_ms()
+        if wake_ms is not None and (self._wake_ms is None or wake_ms < self._wake_ms):
+            self._wake_at(wake_ms)
+
+    # The log.
+
+    def _flush(self, failures: int) -> None:
+        """Append what this moment has brought, as the broker does at the end of a turn."""
+        if failures != self._failures:
+            return
+        self._is_flushing = False
+        records, mark = self.driver.take_unsent()
+        if records:
+            self._append(records, mark)
+
+    def _append(self, records: list[Record], mark: int) -> None:
+        world = self._world
+        batches = encode_records(records, world.now_ms)
+        pairs = tuple((key or b"", value) for key, value in decode_pairs(batches))
+        written = tuple(
+            record for key, value in pairs if (record := decode_record(key, value)) is not None
+        )
+        world.note(history.Written(at_ms=world.now_ms, records=written, pairs=pairs))
+        failures = self._failures
+
+        def done(error: ErrorCode) -> None:
+            if failures != self._failures or self.is_over:
+                return
+            if error:
+                self._fail()
+                return
+            world.note(history.Durable(at_ms=world.now_ms, count=len(pairs)))
+            self.driver.durable(mark)
+            self.settle()
+
+        if not self._store.append(
+            batches, lambda error: self._broker.when_awake(lambda: done(error))
+        ):
+            self._fail()
+
+    # Timers.
+
+    def _wake_at(self, wake_ms: int) -> None:
+        self._wake_ms = wake_ms
+        self._wake_serial += 1
+        serial, now_ms = self._wake_serial, self._world.now_ms
+        due_ms = self._rest.due_ms(wake_ms, now_ms)
+
+        def fire() -> None:
+            if serial == self._wake_serial:
+                self._fire()
+
+        self._broker.later(due_ms - now_ms, fire)
+
+    def _fire(self) -> None:
+        self._wake_ms = None
+        now_ms = self._world.now_ms
+        if not self._rest.begins(now_ms):
+            self.driver.fire_due(now_ms, 256)
+        self.settle()

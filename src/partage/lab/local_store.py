@@ -1,0 +1,81 @@
+"""A shard's state on the disk of its broker: one partition of ``__consumer_offsets``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from partage.lab.disk import Crash
+from partage.lab.storage import Storage
+from partage.lab.upkeep import RELOAD_AFTER_MS
+from partage.log.damage import DamagedLog
+from partage.log.outcomes import Refusal
+from partage.log.scanning import first_fault
+from partage.model.errors import ErrorCode
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from partage.lab.broker import Broker
+
+_EVERYTHING: Final = 1 << 40
+
+
+class LocalStore:
+    """The store of a broker that is alone."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @property
+    def _storage(self) -> Storage:
+        storage = self._broker.storage
+        assert storage is not None, "the process has no disk"
+        return storage
+
+    def load(self, loaded: Callable[[Sequence[bytes]], None]) -> None:
+        """Read the partition; damage ends the process, and is put right."""
+        world = self._broker.world
+        try:
+            content = self._read()
+        except Crash:
+            self._broker.lose_power()
+        except DamagedLog as error:
+            self._broker.die("it cannot load its groups")
+            world.damaged(error)
+        except OSError as error:
+            world.happened("loading fails", f"{error}")
+            self._broker.later(RELOAD_AFTER_MS, lambda: self.load(loaded))
+        else:
+            world.damage = None
+            loaded(content)
+
+    def _read(self) -> list[bytes]:
+        storage = self._storage
+        partition = storage.partitions[OFFSETS_TOPIC, 0]
+        if partition.failure is not None:
+            partition = storage.open(OFFSETS_TOPIC, 0, self._broker.world.now_ms)
+        log = partition.log
+        if log.high_watermark == log.log_start_offset:
+            return []
+        content = storage.read(partition, log.log_start_offset, _EVERYTHING)
+        if any(first_fault(part) for part in content):
+            raise DamagedLog(partition.name, 0, "what is read is not what was written")
+        return content
+
+    def append(self, batches: Sequence[bytes], done: Callable[[ErrorCode], None]) -> bool:
+        """Append the batches to the partition's log."""
+        partition = self._storage.partitions[OFFSETS_TOPIC, 0]
+        for position, batch in enumerate(batches, start=1):
+            outcome = partition.append(
+                batch,
+                done if position == len(batches) else lambda error: None,
+                at_ms=self._broker.world.now_ms,
+                from_client=False,
+            )
+            if isinstance(outcome, Refusal):
+                return False
+        return True
+
+    def open_again(self, opened: Callable[[], None]) -> None:
+        """Wait until the disk is done; loading opens the partition."""
+        self._broker.writer.submit([], lambda error: opened())

@@ -152,8 +152,11 @@ class Stranger:
     def sync(self) -> bool:
         """A SyncGroup in the name of an old generation, with assignments of its own."""
         name = self._name(is_stale=True)
-        newest = max((n.generation for n in self._world.gossip.names), default=0)
-        if name is None or name.generation >= newest:
+        if name is None:
+            return False
+        # Of a group that was deleted the generations begin again.
+        heard = [n.generation for n in self._world.gossip.names if n.group_id == name.group_id]
+        if name.generation >= heard[-1]:
             return False
         shares = [SyncGroupAssignment(member_id=name.member_id, assignment=b"mine")]
         self._say(

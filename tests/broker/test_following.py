@@ -63,11 +63,14 @@ class Follower:
         self.topics = self.player.topics
         await self.topics.refresh()
         self.forgotten: list[frozenset[str]] = []
-        self.following = Following(self.hosted, 1, self.forget)
+        self.following = Following(self.hosted, 1, self)
         return self
 
-    async def forget(self, topics: frozenset[str]) -> None:
-        self.forgotten.append(topics)
+    def forget_topics(self, names: frozenset[str]) -> None:
+        self.forgotten.append(names)
+
+    async def stored(self) -> None:
+        """There are no groups."""
 
     async def follow(self) -> None:
         await self.following.follow(self.topics, nothing)

@@ -74,11 +74,8 @@ class Place(Follower):
             for n, store in enumerate(self.cluster.stores)
         ]
         self.coordinator = Coordinator(self.hosts)
-        await self.cluster.enter(NODE, self.hosted, self.hosts, self.forget)
+        await self.cluster.enter(NODE, self.hosted, self.coordinator)
         return self
-
-    async def forget(self, topics: frozenset[str]) -> None:
-        await self.coordinator.forget_topics(topics, 0)
 
     async def owns(self, group_id: str = "g") -> ShardHost:
         """The host of a group's shard, once it is loaded."""

@@ -167,7 +167,7 @@ class Broker:
         topics = frozenset(topic.name for topic in self.hosted.topics())
         hosts = [self._host_shard(n, topics) for n in range(offsets_topic.partition_count)]
         self.coordinator = Coordinator(hosts)
-        self._changes = LocalChanges(self.hosted, self._forget)
+        self._changes = LocalChanges(self.hosted, self.coordinator)
         interval_ms = self._settings.group_lag_interval_ms if self.group_events else 0
         self._lag = LagSampling(hosts, self.hosted, self._clock, interval_ms)
 
@@ -207,9 +207,8 @@ class Broker:
         )
         neighbours: Neighbours = Alone(self.node)
         if self.cluster is not None:
-            hosts = self.coordinator.hosts
             neighbours, self._producer_ids = await enter_cluster(
-                self.cluster, self.node, self.hosted, hosts, self._forget
+                self.cluster, self.node, self.hosted, self.coordinator
             )
         self.server.serve(self._handlers(neighbours))
         self._housekeeping.start()
@@ -283,9 +282,6 @@ class Broker:
             DESCRIBE_CLUSTER.key: lambda inbound: cluster.describe_cluster(inbound, neighbours),
         }
         return handlers | group_handlers(self.coordinator, surroundings)
-
-    async def _forget(self, topics: frozenset[str]) -> None:
-        await self.coordinator.forget_topics(topics, self._clock.now_ms())
 
     def _spawning(self, handler: AsyncHandler) -> Handler:
         """A handler that runs as a task, for what has to wait."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from partage.broker.inbound import Inbound
 from partage.broker.shard_host import ShardHost
-from partage.coordinator.events import Asked, Event, ListGroups, TopicsDeleted
+from partage.coordinator.events import Asked, ListGroups
 from partage.coordinator.outcome import Happening, Notice
 from partage.store.shard_log import shard_of
 
@@ -21,7 +21,7 @@ _known_shard_of = lru_cache(maxsize=1 << 16)(shard_of)
 _KEPT_LENGTH_MAX: Final = 256
 #: Of the groups that one request asks about, as many are asked in one turn of the loop.
 _ASKED_A_TURN: Final = 256
-_FORGOTTEN_WITHIN_S: Final = 5.0
+_STORED_WITHIN_S: Final = 5.0
 
 _LOUD = {
     Happening.REBALANCE_STARTED,
@@ -63,19 +63,21 @@ class Coordinator:
         place = _known_shard_of if len(group_id) <= _KEPT_LENGTH_MAX else shard_of
         return self.hosts[place(group_id, self.shard_count)]
 
-    async def forget_topics(self, names: frozenset[str], at_ms: int) -> None:
-        """Forget the offsets of topics that are gone, before anything else is handled. Return once
-        no crash can bring them back, or when a shard takes too long over it.
-        """
-        event: Event = TopicsDeleted(at_ms=at_ms, topics=names)
+    def forget_topics(self, names: frozenset[str]) -> None:
+        """Forget the offsets of topics that are gone."""
         for host in self.hosts:
-            host.handle(event)
+            host.forget_topics(names)
+
+    async def stored(self) -> None:
+        """Return once all that was handed to the shards up to now is durable, or after a while: one
+        that cannot be loaded may take for ever.
+        """
         try:
-            async with asyncio.timeout(_FORGOTTEN_WITHIN_S):
+            async with asyncio.timeout(_STORED_WITHIN_S):
                 for host in self.hosts:
                     await host.stored()
         except TimeoutError:
-            log.warning("not every shard has stored yet that topics are gone: %s", sorted(names))
+            log.warning("not every shard has stored what it was to store: it is not waited for")
 
     async def loaded(self) -> None:
         """Return once every shard is loaded."""

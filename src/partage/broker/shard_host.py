@@ -223,6 +223,10 @@ class ShardHost:
             self._fail(error)
         self._settle()
 
+    def forget_topics(self, names: frozenset[str]) -> None:
+        """Topics are gone; so are the offsets that groups have of them."""
+        self.handle(TopicsDeleted(at_ms=self._clock.now_ms(), topics=names))
+
     def _settle(self) -> None:
         """Send what may be sent, store what is to be stored, and see to the next timer."""
         driver = self._driver

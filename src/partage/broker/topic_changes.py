@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.log.outcomes import Refusal
 
-#: Has the groups forget what they committed of topics, and waits until no crash can undo that.
-Forget = Callable[[frozenset[str]], Awaitable[None]]
 Edit = Callable[[dict[str, str]], Refusal | None]
+
+
+class Groups(Protocol):
+    """What changes of topics need of the groups."""
+
+    def forget_topics(self, names: frozenset[str]) -> None:
+        """Forget what was committed of topics that are gone, before anything else is done."""
+
+    async def stored(self) -> None:
+        """Return once no crash can bring back what is forgotten, or after a while."""
 
 
 class TopicChanges(Protocol):
@@ -25,7 +33,10 @@ class TopicChanges(Protocol):
         """Create a topic that a client spoke of."""
 
     async def delete(self, name: str) -> HostedTopic | Refusal:
-        """Delete a topic; no group has offsets of it when this returns, whoever crashes."""
+        """Delete a topic, and have the groups forget it before anybody can make it anew."""
+
+    async def forgotten(self) -> None:
+        """Return once no crash can bring back what groups had committed of deleted topics."""
 
     async def add_partitions(
         self, name: str, partition_count: int, brokers: Sequence[int]
@@ -39,9 +50,9 @@ class TopicChanges(Protocol):
 class LocalChanges:
     """The changes of a broker that is alone: there is only one place for a partition."""
 
-    def __init__(self, hosted: Hosted, forget: Forget) -> None:
+    def __init__(self, hosted: Hosted, groups: Groups) -> None:
         self._hosted = hosted
-        self._forget = forget
+        self._groups = groups
 
     async def create(
         self, name: str, partition_count: int, configs: Mapping[str, str], brokers: Sequence[int]
@@ -54,11 +65,15 @@ class LocalChanges:
         return await self._hosted.create_missing(name)
 
     async def delete(self, name: str) -> HostedTopic | Refusal:
-        """Delete a topic, and have the groups forget it before anybody can make it anew."""
+        """Delete a topic."""
         deleted = await self._hosted.delete(name)
         if not isinstance(deleted, Refusal):
-            await self._forget(frozenset({name}))
+            self._groups.forget_topics(frozenset({name}))
         return deleted
+
+    async def forgotten(self) -> None:
+        """Return once the groups have stored it."""
+        await self._groups.stored()
 
     async def add_partitions(
         self, name: str, partition_count: int, brokers: Sequence[int]

@@ -153,6 +153,7 @@ async def delete_topics(inbound: Inbound, hosted: Hosted, changes: TopicChanges)
     request: DeleteTopicsRequest = inbound.message
     asked = request.topics if inbound.version >= 6 else _by_name(request.topic_names)
     results = [await _delete(topic, hosted, changes) for topic in asked]
+    await changes.forgotten()
     inbound.respond(DeleteTopicsResponse(responses=results))
 
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from partage.broker.cluster.address import StateAddress
@@ -18,10 +18,9 @@ from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
 from partage.broker.cluster.leasing import boot_ms, keep
 from partage.broker.cluster.tls import BadTls, context_of
 from partage.broker.cluster.writing import Writing
+from partage.broker.coordinator import Coordinator
 from partage.broker.hosted import Hosted
 from partage.broker.node import Node
-from partage.broker.shard_host import ShardHost
-from partage.broker.topic_changes import Forget
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
 from partage.store.founding import find_cluster, reserve_producer_ids
@@ -114,17 +113,14 @@ class Cluster:
 
     # Life.
 
-    async def enter(
-        self, node: Node, hosted: Hosted, hosts: Sequence[ShardHost], forget: Forget
-    ) -> None:
-        """Be up from now on, and take a share of the shards; ``forget`` has the groups forget what
-        they committed of topics that are gone.
+    async def enter(self, node: Node, hosted: Hosted, coordinator: Coordinator) -> None:
+        """Be up from now on, and take a share of the shards.
 
         Raises `IdTaken` and `ForeignData`.
         """
         self.node = node
-        self._following = Following(hosted, self._settings.node_id, forget)
-        self._holding.serve(hosts)
+        self._following = Following(hosted, self._settings.node_id, coordinator)
+        self._holding.serve(coordinator.hosts)
         await self._arrive(is_first=True)
         self._life = asyncio.get_running_loop().create_task(self._live())
 

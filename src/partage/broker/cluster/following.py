@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from partage.broker.hosted import Hosted, HostedTopic
-from partage.broker.topic_changes import Forget
+from partage.broker.topic_changes import Groups
 from partage.log.outcomes import Refusal
 from partage.store.shared_topics import SharedTopics
 from partage.store.tree import ForeignData, TopicDoc
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 class Following:
     """Brings the topics that this broker holds, and knows of, to what all have agreed on.
 
-    Every broker keeps the whole list; of the partitions only its own. The groups ``forget``
-    topics that are gone, before others are told that it is done.
+    Every broker keeps the whole list; of the partitions only its own. The ``groups`` forget
+    topics that are gone before others are told that it is done.
     """
 
-    def __init__(self, hosted: Hosted, broker_id: int, forget: Forget) -> None:
+    def __init__(self, hosted: Hosted, broker_id: int, groups: Groups) -> None:
         self._hosted = hosted
         self._broker_id = broker_id
-        self._forget = forget
+        self._groups = groups
         self._one_at_a_time = asyncio.Lock()
         self._applied: tuple[SharedTopics, int] | None = None
         self._strays: set[str] = set()
@@ -80,7 +80,8 @@ class Following:
             elif not isinstance(await self._hosted.delete(hosted.name), Refusal):
                 gone.add(hosted.name)
         if gone:
-            await self._forget(frozenset(gone))
+            self._groups.forget_topics(frozenset(gone))
+            await self._groups.stored()
         for topic_id in deleted - {topic.id for topic in wanted.values()}:
             if self._hosted.topic_by_id(bytes.fromhex(topic_id)) is None:
                 await topics.bury(topic_id)

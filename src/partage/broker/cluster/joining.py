@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from partage.broker.cluster.address import StateAddress
+from partage.broker.coordinator import Coordinator
 from partage.broker.hosted import Hosted
 from partage.broker.neighbours import Neighbours
 from partage.broker.node import Node
 from partage.broker.producer_ids import ProducerIds
-from partage.broker.shard_host import ShardHost
-from partage.broker.topic_changes import Forget, TopicChanges
+from partage.broker.topic_changes import TopicChanges
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
 from partage.store.roster import IdTaken
@@ -86,7 +86,7 @@ async def join_cluster(
 
 
 async def enter_cluster(
-    cluster: Cluster, node: Node, hosted: Hosted, hosts: Sequence[ShardHost], forget: Forget
+    cluster: Cluster, node: Node, hosted: Hosted, coordinator: Coordinator
 ) -> tuple[Neighbours, ProducerIds]:
     """Be up, and take a share of the groups; the cluster as clients are told of it, and producer
     ids that no other broker hands out. Raises `CannotJoin`.
@@ -94,7 +94,7 @@ async def enter_cluster(
     from partage.broker.cluster.seen import Seen
 
     try:
-        await cluster.enter(node, hosted, hosts, forget)
+        await cluster.enter(node, hosted, coordinator)
         first_id = await cluster.reserve_producer_ids()
     except (IdTaken, ForeignData, StoreFault) as error:
         raise CannotJoin(str(error)) from None

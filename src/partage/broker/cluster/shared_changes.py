@@ -104,6 +104,9 @@ class SharedChanges:
             return is_deleted
         return hosted if is_deleted else _NO_SUCH_TOPIC
 
+    async def forgotten(self) -> None:
+        """Every broker sees to that before it says that it has followed."""
+
     async def add_partitions(
         self, name: str, partition_count: int, brokers: Sequence[int]
     ) -> HostedTopic | Refusal:

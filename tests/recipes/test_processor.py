@@ -191,6 +191,20 @@ def test_a_run_after_a_failure_is_refused(servers):
     run(main())
 
 
+def test_what_is_lost_before_the_listener_is_told_of_it_is_no_error(servers):
+    half = [TopicPartition("clicks", 0)]
+    with BlockingProcessor(servers, "late", Noted, joined=JOINED, **QUICK) as processor:
+        processor.begin(half)  # what it would pause is not the consumer's any more
+        processor.lose(half)
+
+    async def awaited():
+        async with Processor(servers, "late", Noted, joined=JOINED, **QUICK) as processor:
+            processor.begin(half)
+            await processor.lose(half)
+
+    run(awaited())
+
+
 @pytest.mark.parametrize("face", ["asyncio", "blocking"])
 def test_a_run_after_a_task_that_could_not_be_made_is_refused(servers, face):
     """Its partitions are paused: another run would wait for them without a word."""

@@ -6,12 +6,14 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 from partage.client.consumer import (
     AssignmentFailed,
     CommitFailed,
+    NotAssigned,
     RebalanceListener,
     Records,
     TooSlow,
@@ -197,8 +199,12 @@ class Processor(Processing):
     def _hold_back(self) -> None:
         """Pause what has no task yet."""
         paused, wanted = self._consumer.paused(), self._tasks.incomplete
-        self._consumer.pause(*(wanted - paused))
-        self._consumer.resume(*(paused - wanted))
+        for partition in wanted ^ paused:
+            with suppress(NotAssigned):  # lost meanwhile: the listener will hear of it
+                if partition in wanted:
+                    self._consumer.pause(partition)
+                else:
+                    self._consumer.resume(partition)
 
     def lose(self, partitions: Collection[TopicPartition]) -> None:
         """Somebody else may have these already."""

@@ -364,6 +364,29 @@ def test_without_asyncio(servers):
         one.update(3)
 
 
+def test_a_listener_cannot_wait_for_the_end_of_its_membership(servers):
+    refused = []
+
+    class Closing(MembershipListener):
+        async def on_assigned(self, standing):
+            try:
+                await members[0].close()
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    members = []
+
+    async def main():
+        members.append(member(servers, 1, listener=Closing()))
+        async with members[0] as one:
+            first = await one.standing()
+            one.rejoin("for a test")
+            await one.standing(after=first.generation)
+
+    run(main())
+    assert refused == ["close() waits for the listener, so it cannot be awaited in there"] * 2
+
+
 @pytest.mark.timeout(60)
 def test_a_listener_cannot_close_the_membership_that_calls_it(servers):
     """It would wait for itself; and the membership goes on."""

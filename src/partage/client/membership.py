@@ -141,7 +141,12 @@ class Membership:
         """Leave, once the listener is through; again does nothing.
 
         A static member leaves without a word, and finds its place when it comes back (KIP-345).
+
+        Raises:
+            RuntimeError: awaited in a listener, which it would wait for.
         """
+        if self._meeting.is_listener:
+            raise RuntimeError("close() waits for the listener, so it cannot be awaited in there")
         driver, self._driver = self._driver, None
         self._is_closed = True
         if driver is None:

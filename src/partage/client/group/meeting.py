@@ -163,6 +163,7 @@ class Meeting:
         self._assigning = assign
         self._listener = listener
         self._turns = asyncio.Lock()  # one call of the listener after the other
+        self._telling: asyncio.Task[Any] | None = None  # in which the listener is called now
         self._era = 0  # goes up whenever what was asked becomes void
         self._error: Exception | None = None  # the last one of each, to be raised once: it may be
         self._trouble: ClientError | None = None  # that nobody ever asks
@@ -192,6 +193,11 @@ class Meeting:
     async def out(self) -> None:
         """Wait until the member is out of the group."""
         await self._out.wait()
+
+    @property
+    def is_listener(self) -> bool:
+        """Whether it is the listener that asks."""
+        return self._telling is not None and self._telling is asyncio.current_task()
 
     async def told(self) -> None:
         """Wait until the listener is through with what it is due."""
@@ -343,9 +349,12 @@ class Meeting:
             await self._say(listen, what)
 
     async def _say(self, listen: Callable[[Any], Awaitable[None] | None], what: Any) -> None:
+        self._telling = asyncio.current_task()
         try:
             waited_for = listen(what)
             if inspect.isawaitable(waited_for):
                 await waited_for
         except Exception:  # the user's; what was done stands
             log.exception("a listener of group %s", self._core.settings.group_id)
+        finally:
+            self._telling = None

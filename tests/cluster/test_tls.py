@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 from client.authority import Authority
 from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
-from partage.broker.cluster.tls import BadTls, context_of
+from partage.broker.cluster.tls import BadTls, TlsHandler, context_of
 from partage.broker.overrides import with_overrides
 from partage.model.settings import BrokerSettings
 from partage.store.zookeeper import Create
@@ -90,9 +92,31 @@ def test_brokers_reach_a_zookeeper_over_tls(secure: Secure, tmp_path: Path) -> N
         assert group.beat(joined) == 0
 
 
-def test_many_answers_at_once_are_all_read(secure: Secure) -> None:
-    """Several may come in one record of TLS, and OpenSSL reads it whole."""
+def test_what_openssl_has_read_already_can_be_read(tmp_path: Path) -> None:
+    """Two answers in one record of TLS: nothing more comes when the first has been taken."""
+    authority = Authority(tmp_path)
+    issued = authority.issue("server", "127.0.0.1")
+    client = context({ENABLE: "true", TRUSTED: str(authority.certificate)})
+    assert client is not None
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor() as threads:
+        serving = threads.submit(accept, listening, issued.server())
+        handler = TlsHandler(client)
+        made = handler.create_connection(listening.getsockname(), "127.0.0.1", PATIENCE_S)
+        with made as connection, serving.result() as served:
+            served.sendall(b"firstsecond")
+            assert handler.select([connection], [], [], PATIENCE_S)[0] == [connection]
+            assert connection.recv(5) == b"first"
+            assert handler.select([connection], [], [], 0)[0] == [connection]
+            assert connection.recv(6) == b"second"
+            assert handler.select([connection], [], [], 0)[0] == []
 
+
+def accept(listening: socket.socket, server: ssl.SSLContext) -> ssl.SSLSocket:
+    accepted, _ = listening.accept()
+    return server.wrap_socket(accepted, server_side=True)
+
+
+def test_many_answers_at_once_are_all_read(secure: Secure) -> None:
     async def playing() -> int:
         session = await KazooSession.begin(
             secure.servers, 60_000, PATIENCE_S, context(secure.overrides)

@@ -1,0 +1,298 @@
+"""A ZooKeeper of a world: sessions that take time, lose their connection, and expire.
+
+`partage.store.memory` has the nodes. Here are the ways to them, on the virtual clock: requests and
+answers take a while, a cut loses them or lets them arrive late, a session ends once its servers
+have not heard of it for its timeout. The client's end is what kazoo is to a broker: it pings,
+notices that nobody answers, connects again, and learns then that its session is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from random import Random
+from typing import Any, Final, TypeVar
+
+from partage.lab.clock import Clock
+from partage.lab.coroutines import Moment, WhenAwake
+from partage.store.memory import MemorySession, MemoryZooKeeper
+from partage.store.zookeeper import Changed, InDoubt, Node, Operation, SessionOver
+
+T = TypeVar("T")
+
+_LOOKED_EVERY_MS: Final = 100
+_CONNECTS_EVERY_MS: Final = 200
+_LATE_MAX_MS: Final = 3_000
+
+
+class ZooKeeper:
+    """The servers, seen from their clients."""
+
+    def __init__(self, clock: Clock, rng: Random, delay_max_ms: int) -> None:
+        self.clock = clock
+        self.nodes = MemoryZooKeeper()
+        self._rng = rng
+        self._delay_max_ms = delay_max_ms
+        self._cuts: dict[str, int] = {}
+        self._heard_ms: dict[MemorySession, int] = {}
+        self._clock_look()
+
+    def begin(self, client: str, timeout_ms: int, when_awake: WhenAwake) -> LabSession:
+        """A session of a client, which its servers know from now on."""
+        inner = self.nodes.connect(timeout_ms)
+        self._heard_ms[inner] = self.clock.now_ms
+        return LabSession(self, client, inner, when_awake)
+
+    def cut(self, client: str, for_ms: int) -> None:
+        """Nothing passes between a client and the servers for a while."""
+        self._cuts[client] = self.clock.now_ms + for_ms
+
+    def heal(self) -> None:
+        """Everything passes."""
+        self._cuts.clear()
+
+    def closed_for_ms(self, client: str) -> int:
+        """For how long nothing passes from now on; 0 where everything does."""
+        return max(0, self._cuts.get(client, 0) - self.clock.now_ms)
+
+    def delay_ms(self) -> int:
+        """How long a packet takes."""
+        return self._rng.randrange(self._delay_max_ms + 1)
+
+    def lateness_ms(self) -> int | None:
+        """Of a request whose connection was given up: how late it arrives after all, or never."""
+        return self._rng.randrange(_LATE_MAX_MS) if self._rng.random() < 0.5 else None
+
+    def hear(self, inner: MemorySession) -> bool:
+        """A sign of life; whether the session still lives."""
+        if self.nodes.is_alive(inner):
+            self._heard_ms[inner] = self.clock.now_ms
+            return True
+        return False
+
+    def _clock_look(self) -> None:
+        now_ms = self.clock.now_ms
+        self.nodes.now_ms = now_ms
+        for inner, heard_ms in list(self._heard_ms.items()):
+            if now_ms - heard_ms > inner.timeout_ms:
+                del self._heard_ms[inner]
+                self.nodes.expire(inner)
+        self.clock.later(_LOOKED_EVERY_MS, self._clock_look)
+
+
+class LabSession:
+    """A session with it; see `partage.store.zookeeper.Session`.
+
+    ``on_suspended`` is called when the connection is taken for lost, ``on_over`` when it turns out
+    that the session is over.
+    """
+
+    def __init__(
+        self, servers: ZooKeeper, client: str, inner: MemorySession, when_awake: WhenAwake
+    ) -> None:
+        self.on_suspended: Callable[[], None] = _nothing
+        self.on_over: Callable[[], None] = _nothing
+        self.is_over = False
+        self._servers = servers
+        self._clock = servers.clock
+        self._client = client
+        self._inner = inner
+        self._when_awake = when_awake
+        self._is_connected = True
+        self._connection = 1  # counts them
+        self._answered_ms = self._clock.now_ms
+        self._last_up_ms = 0
+        self._last_down_ms = 0
+        self._open: dict[Moment[Any], None] = {}
+        self._connecting: list[Moment[None]] = []
+        self._watches: list[Changed] = []
+        self._ping()
+
+    @property
+    def timeout_ms(self) -> int:
+        """What the servers granted."""
+        return self._inner.timeout_ms
+
+    @property
+    def session_id(self) -> int:
+        """The owner of ephemeral nodes."""
+        return self._inner.session_id
+
+    def end(self) -> None:
+        """The client is gone; the servers find out after the timeout."""
+        self.is_over = True
+
+    # Packets.
+
+    def _send(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> Moment[T]:
+        """Have the servers answer; what is sent is done in order, and answered in order."""
+        moment: Moment[T] = Moment()
+        self._open[moment] = None
+        clock, servers = self._clock, self._servers
+        self._last_up_ms = max(self._last_up_ms, clock.now_ms + servers.delay_ms())
+
+        connection = self._connection
+
+        def arrive() -> None:
+            closed_ms = servers.closed_for_ms(self._client)
+            if closed_ms:  # sent again until it passes
+                clock.later(closed_ms, arrive)
+            elif connection == self._connection:
+                serve()
+            elif (late_ms := servers.lateness_ms()) is not None:
+                clock.later(late_ms, serve)  # and nobody waits for the answer any more
+
+        def serve() -> None:
+            if not servers.hear(self._inner):
+                clock.later(servers.delay_ms(), lambda: self._when_awake(self._lose))
+                return
+            answer = _outcome(ask())
+            self._last_down_ms = max(self._last_down_ms, clock.now_ms + servers.delay_ms())
+            clock.later(self._last_down_ms - clock.now_ms, lambda: leave(answer))
+
+        def leave(answer: Callable[[Moment[T]], None]) -> None:
+            closed_ms = servers.closed_for_ms(self._client)
+            if closed_ms:
+                clock.later(closed_ms, lambda: leave(answer))
+            else:
+                self._when_awake(lambda: self._hear(moment, answer))
+
+        clock.later(self._last_up_ms - clock.now_ms, arrive)
+        return moment
+
+    def _hear(self, moment: Moment[T], answer: Callable[[Moment[T]], None]) -> None:
+        if moment in self._open and not self.is_over:
+            del self._open[moment]
+            self._answered_ms = self._clock.now_ms
+            answer(moment)
+
+    def _ask(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> Awaitable[T]:
+        if self.is_over:
+            raise SessionOver("the session has expired")
+        if not self._is_connected:
+            raise InDoubt("there is no connection")
+        return self._send(ask)
+
+    # The connection.
+
+    def _ping(self) -> None:
+        """Three times a timeout; nobody answers for two thirds of it: the connection is lost."""
+        if self.is_over:
+            return
+        third_ms = self.timeout_ms // 3
+        if self._is_connected:
+            if self._clock.now_ms - self._answered_ms > 2 * third_ms:
+                self._lose()
+            else:
+                self._send(self._inner.connected)
+        self._clock.later(third_ms, lambda: self._when_awake(self._ping))
+
+    def _lose(self) -> None:
+        if not self._is_connected or self.is_over:
+            return
+        self._is_connected = False
+        self._connection += 1
+        self.on_suspended()
+        failing, self._open = list(self._open), {}
+        for moment in failing:
+            moment.fail(InDoubt("the connection is lost"))
+        watches, self._watches = self._watches, []
+        for changed in watches:
+            changed()
+        self._connect()
+
+    def _connect(self) -> None:
+        if self.is_over or self._is_connected:
+            return
+        servers = self._servers
+
+        def arrive() -> None:
+            if not servers.closed_for_ms(self._client):
+                lives = servers.hear(self._inner)
+                self._clock.later(
+                    servers.delay_ms(), lambda: self._when_awake(lambda: self._found(lives))
+                )
+
+        self._clock.later(servers.delay_ms(), arrive)
+        self._clock.later(_CONNECTS_EVERY_MS, lambda: self._when_awake(self._connect))
+
+    def _found(self, lives: bool) -> None:
+        if self.is_over or self._is_connected:
+            return
+        connecting, self._connecting = self._connecting, []
+        if lives:
+            self._is_connected = True
+            self._answered_ms = self._clock.now_ms
+            for moment in connecting:
+                moment.come(None)
+        else:
+            self.is_over = True
+            for moment in connecting:
+                moment.fail(SessionOver("the session has expired"))
+            self.on_over()
+
+    # What the stores ask.
+
+    async def transact(self, operations: Sequence[Operation]) -> None:
+        """Do all of it or nothing."""
+        await self._ask(lambda: self._inner.transact(operations))
+
+    async def read(self, path: str, changed: Changed | None = None) -> Node | None:
+        """The node, None where there is none."""
+        told = self._watching(changed)
+        return await self._ask(lambda: self._inner.read(path, told))
+
+    async def read_all(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes."""
+        return await self._ask(lambda: self._inner.read_all(paths))
+
+    async def children(self, path: str, changed: Changed | None = None) -> list[str]:
+        """The names of the children."""
+        told = self._watching(changed)
+        return await self._ask(lambda: self._inner.children(path, told))
+
+    async def reach(self) -> None:
+        """Ask the leader."""
+        await self._ask(self._inner.reach)
+
+    async def connected(self) -> None:
+        """Return once there is a connection."""
+        if self.is_over:
+            raise SessionOver("the session has expired")
+        if not self._is_connected:
+            moment: Moment[None] = Moment()
+            self._connecting.append(moment)
+            await moment
+
+    def _watching(self, changed: Changed | None) -> Changed | None:
+        """What the servers call when something has changed; the client hears of it later."""
+        if changed is None:
+            return None
+        self._watches.append(changed)
+
+        def told() -> None:
+            after_ms = self._servers.delay_ms() + self._servers.closed_for_ms(self._client)
+            self._clock.later(after_ms, lambda: self._when_awake(hear))
+
+        def hear() -> None:
+            if changed in self._watches and not self.is_over:
+                self._watches.remove(changed)
+                changed()
+
+        return told
+
+
+def _outcome(work: Coroutine[Any, Any, T]) -> Callable[[Moment[T]], None]:
+    """What the servers answer at once, to be told later."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        given: T = ended.value
+        return lambda moment: moment.come(given)
+    except Exception as error:
+        failure = error
+        return lambda moment: moment.fail(failure)
+    raise AssertionError("the servers never wait")
+
+
+def _nothing() -> None:
+    """Nobody listens."""

@@ -4,35 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
-import threading
 
 import pytest
 
 from partage import Membership
 from partage.client.errors import ClientError
 from partage.client.group.errors import AssignmentFailed, MemberFailed
-from partage.client.group.lease import Leased
-from partage.client.loop_thread import CalledFromLoop
 from partage.client.membership import MembershipListener, NotAMember
-from partage.member.events import (
-    Adopted,
-    Assigned,
-    CoordinatorFound,
-    HeartbeatAnswered,
-    JoinAnswered,
-    Prepared,
-    Protocol,
-    Start,
-    SyncAnswered,
-    TimerFired,
-)
-from partage.member.membership import Membership as Core
-from partage.member.outcome import SendHeartbeat, SendJoin
-from partage.member.settings import MemberSettings
-from partage.member.timers import Timer
-from partage.model.errors import ErrorCode
 
 from .administrator import put_out
 
@@ -341,29 +320,6 @@ def test_options_that_there_are_not(servers):
         Membership(servers, "crew", "crew", b"1")
 
 
-def test_without_asyncio(servers):
-    from partage.sync import Membership as BlockingMembership
-
-    one = BlockingMembership(servers, "crew", "crew", 1, **QUICK)
-    with one:
-        first = one.standing()
-        assert first == one.current
-        assert list(first.state) == [one.member_id]
-        assert one.surely_until_ms is not None
-        with pytest.raises(TimeoutError):
-            one.standing(after=first.generation, timeout_ms=10)
-        one.update(2)
-        second = one.standing(after=first.generation)
-        assert second.state == {one.member_id: 2}
-        one.rejoin("for a test")
-        one.standing(after=second.generation)
-    one.close()
-    with pytest.raises(NotAMember):
-        one.standing()
-    with pytest.raises(NotAMember):
-        one.update(3)
-
-
 def test_a_listener_cannot_wait_for_the_end_of_its_membership(servers):
     refused = []
 
@@ -385,122 +341,3 @@ def test_a_listener_cannot_wait_for_the_end_of_its_membership(servers):
 
     run(main())
     assert refused == ["close() waits for the listener, so it cannot be awaited in there"] * 2
-
-
-@pytest.mark.timeout(60)
-def test_a_listener_cannot_close_the_membership_that_calls_it(servers):
-    """It would wait for itself; and the membership goes on."""
-    from partage.sync import Membership as BlockingMembership
-
-    refused = []
-
-    class Closing(MembershipListener):
-        def on_assigned(self, standing):
-            try:
-                made.wait(30)
-                members[0].close()
-            except CalledFromLoop as error:
-                refused.append(error)
-
-    made, members = threading.Event(), []
-    members.append(BlockingMembership(servers, "crew", "crew", 1, listener=Closing(), **QUICK))
-    with members[0] as one:
-        made.set()
-        first = one.standing()
-        one.rejoin("for a test")
-        one.standing(after=first.generation)
-    assert refused
-    assert not one._thread._thread.is_alive()
-
-
-@pytest.mark.timeout(60)
-def test_an_interrupt_while_it_leaves_ends_its_thread_all_the_same(servers):
-    from partage.sync import Membership as BlockingMembership
-
-    class Interrupting(MembershipListener):
-        async def on_leaving(self, standing):
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            await asyncio.Event().wait()  # never
-
-    one = BlockingMembership(servers, "crew", "crew", 1, listener=Interrupting(), **QUICK)
-    one.standing()
-    with pytest.raises(KeyboardInterrupt):
-        one.close()
-    assert not one._thread._thread.is_alive()
-
-
-class TestLease:
-    """Until when a member surely has its place: counted from what it sent, not from the answer."""
-
-    SETTINGS = MemberSettings(group_id="g", protocol_type="t", session_timeout_ms=1000)
-
-    def stable(self, settings=SETTINGS, synced_ms=100):
-        """A member alone in its generation, whose sync was sent at 10."""
-        core = Core(settings)
-        lease = Leased(core, settings)
-        (find,) = lease.handle(Start(at_ms=0)).actions
-        (prepare,) = lease.handle(CoordinatorFound(at_ms=0, serial=find.serial)).actions
-        protocols = (Protocol("p", b""),)
-        done = Prepared(at_ms=0, serial=prepare.serial, protocols=protocols)
-        (join,) = lease.handle(done).actions
-        assert isinstance(join, SendJoin)
-        joined = JoinAnswered(
-            at_ms=5, serial=join.serial, member_id="m", generation=1, protocol="p", leader="m"
-        )
-        (assign,) = lease.handle(joined).actions
-        (sync,) = lease.handle(Assigned(at_ms=10, serial=assign.serial, assignments={})).actions
-        (adopt,) = lease.handle(SyncAnswered(at_ms=synced_ms, serial=sync.serial)).actions
-        lease.handle(Adopted(at_ms=synced_ms, serial=adopt.serial))
-        return lease
-
-    def beat(self, lease, at_ms):
-        fired = lease.handle(TimerFired(at_ms=at_ms, key=Timer.HEARTBEAT))
-        (beat,) = [each for each in fired.actions if isinstance(each, SendHeartbeat)]
-        return beat.serial
-
-    def test_it_begins_when_the_sync_was_sent(self):
-        assert self.stable(synced_ms=900).ends_ms == 1010
-
-    def test_a_heartbeat_counts_from_when_it_was_sent(self):
-        lease = self.stable()
-        serial = self.beat(lease, 500)
-        assert lease.ends_ms == 1010
-        lease.handle(HeartbeatAnswered(at_ms=1400, serial=serial))
-        assert lease.ends_ms == 1500
-
-    def test_an_answer_after_a_freeze_proves_nothing_new(self):
-        lease = self.stable()
-        serial = self.beat(lease, 500)
-        lease.handle(HeartbeatAnswered(at_ms=90_000, serial=serial))
-        assert lease.ends_ms == 1500
-
-    @pytest.mark.parametrize(("rebalance_timeout_ms", "ends_ms"), [(60_000, 1500), (1_100, 1110)])
-    def test_a_rebalance_that_is_told_of_prolongs_the_session_alone(
-        self, rebalance_timeout_ms, ends_ms
-    ):
-        """It may be over without this member as long after it began as the group waits."""
-        lease = self.stable(
-            MemberSettings(
-                group_id="g",
-                protocol_type="t",
-                session_timeout_ms=1000,
-                rebalance_timeout_ms=rebalance_timeout_ms,
-            )
-        )
-        serial = self.beat(lease, 500)
-        rebalance = ErrorCode.REBALANCE_IN_PROGRESS
-        lease.handle(HeartbeatAnswered(at_ms=510, serial=serial, error=rebalance))
-        assert lease.ends_ms == ends_ms
-
-    def test_it_ends_with_the_generation(self):
-        lease = self.stable()
-        serial = self.beat(lease, 500)
-        unknown = ErrorCode.UNKNOWN_MEMBER_ID
-        lease.handle(HeartbeatAnswered(at_ms=510, serial=serial, error=unknown))
-        assert lease.ends_ms is None
-
-    def test_a_group_that_waits_less_for_a_join_counts_that(self):
-        short = MemberSettings(
-            group_id="g", protocol_type="t", session_timeout_ms=1000, rebalance_timeout_ms=400
-        )
-        assert self.stable(short).ends_ms == 410

@@ -86,32 +86,6 @@ def test_a_record_that_is_no_event_is_counted_once_under_its_key(told: LocalResu
     assert [row["group_id"] for row in stray["groups"] + astray["groups"]] == ["stray", "astray"]
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"at_ms": 2**62},
-        {"at_ms": -1},
-        {"generation": 2**31},
-        {"lag": {"t": {str(2**40): 1}}},
-        {"lag": {"t": {"0": 2**70}}},
-        {"count": 2**63},
-        {"session_timeout_ms": 2**62},
-        {"members": [{"member_id": "m", "joined_ms": 2**62}]},
-        {"members": [{"member_id": "m", "assigned": {"t": [2**31]}}]},
-    ],
-)
-@pytest.mark.parametrize("kind", ["joined", "left", "lag", "commit refused", "assigned", "dropped"])
-def test_a_figure_that_cannot_be_makes_a_record_no_event(kind: str, changed: Any) -> None:
-    event = {"version": 1, "event": kind, "at_ms": 1, "group_id": "g", "generation": 1}
-    analysis = Analysis()
-    analysis.take("g", json.dumps(event).encode())
-    analysis.take("g", json.dumps(event | changed).encode())
-    tables = analysis.tables()
-    assert sum(table_of("groups", tables["groups"])["unreadable"].to_pylist()) == 1
-    for name, of in tables.items():
-        table_of(name, of)
-
-
 def test_tables_have_times_and_durations(told: LocalResults) -> None:
     (still, *_) = told.table("standstills", ["eager"]).to_pylist()
     assert still["from_at"] == datetime(1970, 1, 1, 0, 0, 12, tzinfo=UTC)

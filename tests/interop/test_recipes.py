@@ -41,7 +41,8 @@ TESTS = Path(__file__).parents[1]
 @pytest.mark.timeout(600)
 @pytest.mark.interop
 def test_processors_and_indexers_do_the_same_there(peers: None) -> None:
-    files = ["recipes/test_processor.py", "recipes/test_indexer.py", "pipelines/test_index.py"]
+    files = ["recipes/test_processor.py", "recipes/test_indexer.py"]
+    files += ["recipes/test_indexer_runs.py", "pipelines/test_index.py"]
     with ApacheKafka(overrides=SETTINGS) as kafka:
         ran = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],

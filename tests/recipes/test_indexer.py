@@ -6,14 +6,12 @@ import asyncio
 import sqlite3
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from client.peer import create_topic, delete_records, delete_topic, produce
 from partage.client import UnknownTopic
 from partage.client.consumer import UnknownOption
-from partage.client.loop_thread import LoopThread
 from partage.client.topics import TopicPartition
 from partage.recipes import RedundantIndexer
 from partage.recipes.blocking import RedundantIndexer as BlockingIndexer
@@ -172,30 +170,6 @@ def test_up_to_the_end_and_then_it_is_searched(servers, tmp_path):
     assert committed(servers) == [40] * PARTITIONS
 
 
-def test_who_is_stopped_before_it_runs_does_not_run(servers, tmp_path):
-    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
-        indexer.stop()
-        indexer.run()
-
-
-def test_a_run_that_is_cancelled_before_its_thread_begins_ends(servers, tmp_path):
-    async def main():
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        async with RedundantIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
-            is_free = threading.Event()
-            other = asyncio.ensure_future(asyncio.to_thread(is_free.wait))
-            await asyncio.sleep(0)  # the only thread has something else to do
-            running = asyncio.create_task(indexer.run())
-            await asyncio.sleep(0)
-            asyncio.get_running_loop().call_later(0.05, is_free.set)
-            running.cancel()
-            await asyncio.wait({running})
-            assert running.cancelled()
-            await other
-
-    run(main())
-
-
 def test_it_goes_on_where_the_index_is_whatever_the_group_says(servers, tmp_path):
     fill(servers, 0, 20)
     with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
@@ -326,46 +300,6 @@ def test_what_is_left_out_and_what_cannot_be_read(servers, tmp_path):
             indexer.run(to_end=True)
         assert raised.value.__notes__ == ["for t-0 at 1"]
     assert texts(tmp_path / "b", 0) == ({}, None)  # nothing half-done
-
-
-@pytest.mark.parametrize("error", [LookupError, KeyboardInterrupt])
-def test_what_a_run_had_in_hand_when_it_ended_comes_again_in_the_next(servers, tmp_path, error):
-    fill(servers, 0, 30)
-    seen = []
-
-    def text(record):
-        seen.append(record)
-        if len(seen) == 15:
-            raise error
-        return record.value.decode()
-
-    options = {"text": text, "max_poll_records": 10, **QUICK}
-    with BlockingIndexer(servers, "search", ["t"], tmp_path, **options) as indexer:
-        with pytest.raises(error):
-            indexer.run(to_end=True)
-        indexer.run(to_end=True)
-    assert all(is_whole(tmp_path, n, 30) for n in range(PARTITIONS))
-
-
-def test_what_could_not_be_opened_is_opened_by_the_next_run(servers, tmp_path):
-    fill(servers, 0, 20)
-    in_the_way = tmp_path / "t-3.index"
-    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
-        in_the_way.mkdir()
-        for _ in range(2):
-            with pytest.raises(IndexFailed, match=r"t-3.index: unable to open"):
-                indexer.run(to_end=True)
-        in_the_way.rmdir()
-        indexer.run(to_end=True)
-    assert all(is_whole(tmp_path, n, 20) for n in range(PARTITIONS))
-
-
-def test_a_rebalance_takes_no_thread_of_its_own(servers, tmp_path, monkeypatch):
-    fill(servers, 0, 5)
-    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
-        monkeypatch.delattr(LoopThread, "_run")
-        indexer.run(to_end=True)
-    assert all(is_whole(tmp_path, n, 5) for n in range(PARTITIONS))
 
 
 def test_an_index_that_cannot_be_written_ends_it(servers, tmp_path):

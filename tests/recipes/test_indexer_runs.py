@@ -1,0 +1,91 @@
+"""Runs of an indexer: stopped early, cut short, failed, and followed by another."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from partage.client.loop_thread import LoopThread
+from partage.recipes import RedundantIndexer
+from partage.recipes.blocking import RedundantIndexer as BlockingIndexer
+from partage.recipes.sqlite_indexes import IndexFailed
+
+from .elsewhere import empty_broker, fresh_topic
+from .rounds import QUICK, run
+from .test_indexer import PARTITIONS, fill, is_whole
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def servers(request):
+    with empty_broker(request) as servers:
+        fresh_topic(servers, "t", PARTITIONS)
+        yield servers
+
+
+def test_who_is_stopped_before_it_runs_does_not_run(servers, tmp_path):
+    with BlockingIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+        indexer.stop()
+        indexer.run()
+
+
+def test_a_run_that_is_cancelled_before_its_thread_begins_ends(servers, tmp_path):
+    async def main():
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        async with RedundantIndexer(servers, "search", ["t"], tmp_path / "a", **QUICK) as indexer:
+            is_free = threading.Event()
+            other = asyncio.ensure_future(asyncio.to_thread(is_free.wait))
+            await asyncio.sleep(0)  # the only thread has something else to do
+            running = asyncio.create_task(indexer.run())
+            await asyncio.sleep(0)
+            asyncio.get_running_loop().call_later(0.05, is_free.set)
+            running.cancel()
+            await asyncio.wait({running})
+            assert running.cancelled()
+            await other
+
+    run(main())
+
+
+@pytest.mark.parametrize("error", [LookupError, KeyboardInterrupt])
+def test_what_a_run_had_in_hand_when_it_ended_comes_again_in_the_next(servers, tmp_path, error):
+    fill(servers, 0, 30)
+    seen = []
+
+    def text(record):
+        seen.append(record)
+        if len(seen) == 15:
+            raise error
+        return record.value.decode()
+
+    options = {"text": text, "max_poll_records": 10, **QUICK}
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **options) as indexer:
+        with pytest.raises(error):
+            indexer.run(to_end=True)
+        indexer.run(to_end=True)
+    assert all(is_whole(tmp_path, n, 30) for n in range(PARTITIONS))
+
+
+def test_what_could_not_be_opened_is_opened_by_the_next_run(servers, tmp_path):
+    fill(servers, 0, 20)
+    in_the_way = tmp_path / "t-3.index"
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+        in_the_way.mkdir()
+        for _ in range(2):
+            with pytest.raises(IndexFailed, match=r"t-3.index: unable to open"):
+                indexer.run(to_end=True)
+        in_the_way.rmdir()
+        indexer.run(to_end=True)
+    assert all(is_whole(tmp_path, n, 20) for n in range(PARTITIONS))
+
+
+def test_a_rebalance_takes_no_thread_of_its_own(servers, tmp_path, monkeypatch):
+    fill(servers, 0, 5)
+    with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
+        monkeypatch.delattr(LoopThread, "_run")
+        indexer.run(to_end=True)
+    assert all(is_whole(tmp_path, n, 5) for n in range(PARTITIONS))

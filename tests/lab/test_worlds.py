@@ -18,8 +18,8 @@ BLOCKS = [range(first, first + 15) for first in range(0, 120, 15)]
 #: Seeds that found something in our own code, see docs/simulator.md.
 PAST = (46, 1391, 1_001_615, 2_004_084)
 
-#: Seeds that broke a rule which was wrong itself, or in which a stranger did what it must not.
-MISJUDGED = (1419, 1_001_158, 1_003_568, 4_000_811)
+#: Seeds that broke a rule which was wrong itself, or in which the world did what it must not.
+MISJUDGED = (1419, 1_001_158, 1_003_568, 4_000_811, 7_000_284)
 
 _DIGESTS = """
 from partage.lab.running import draw, live

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from partage.lab.clock import DAWN_MS
 from partage.lab.consumer import Process
+from partage.lab.options import LATE_MS
 from partage.lab.storage import Storage
 from partage.lab.strangers import Stranger
 from partage.log.layout import MARKERS
@@ -187,6 +189,9 @@ def _cut(world: World, rng: Random, ways: tuple[str, ...]) -> bool:
     member = _one(world, rng)
     if member is not None:
         for_ms = rng.choice((1_000, 4_000, 12_000))
+        # What was held back arrives, when everything has healed, as soon as what was slow.
+        left_ms = DAWN_MS + world.options.safety_ms + LATE_MS - world.now_ms
+        for_ms = min(for_ms, left_ms - 1)
         for way in ways:
             world.network.cut(member.name, way, for_ms)
     return member is not None

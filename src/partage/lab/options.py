@@ -82,6 +82,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 REQUEST_TIMEOUT_MS: Final = 5_000
 PARKED_LAPSE_MS: Final = 2_000
+LATE_MS: Final = 8_000  # what is under way when everything heals may take as long
 _DAY_MS: Final = 86_400_000
 
 

@@ -14,6 +14,7 @@ from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer
 from partage.lab.consumer import Process
 from partage.lab.history import Partition, Violation
+from partage.lab.options import LATE_MS
 from partage.lab.strangers import Stranger
 from partage.member.states import MemberState
 from partage.model.errors import ErrorCode
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_MS: Final = 1_000
 _QUIET_MS: Final = 6_000
-_LATE_MS: Final = 8_000  # what is under way when everything heals may take as long
 #: What may end a member for good: somebody else has its instance id, or there is no place for it.
 _FINAL: Final = frozenset(
     {
@@ -44,7 +44,7 @@ def live_on(world: World) -> None:
         Violation: it does not come, or not last.
     """
     world.calm()
-    world.clock.run(_LATE_MS)
+    world.clock.run(LATE_MS)
     world.producer.stop()
     _find_peace(world)
     before = _generations(world)

@@ -19,7 +19,7 @@ BLOCKS = [range(first, first + 15) for first in range(0, 120, 15)]
 PAST = (46, 1391, 1_001_615, 2_004_084)
 
 #: Seeds that broke a rule which was wrong itself, or in which the world did what it must not.
-MISJUDGED = (1419, 1_001_158, 1_003_568, 4_000_811, 7_000_284)
+MISJUDGED = (1419, 1_001_158, 1_003_568, 4_000_811, 5_001_055, 7_000_284)
 
 _DIGESTS = """
 from partage.lab.running import draw, live

@@ -48,6 +48,8 @@ class Reading:
     def __init__(self, process: Process) -> None:
         self.link: Link | None = None
         self.late_until_ms = 0  # until then the user does not poll
+        self._is_late = False
+        self._polls = 0
         self._process = process
         self._positions: dict[Partition, int | None] = {}
         self._tenures: dict[Partition, int] = {}  # counts up as a partition comes and goes
@@ -98,7 +100,26 @@ class Reading:
             self.commit(self._positions)
         works_ms = process.rng.randrange(1, world.options.poll_interval_ms)
         late_ms, self.late_until_ms = self.late_until_ms - world.now_ms, 0
-        process.later(max(works_ms, late_ms), self.poll)
+        self._is_late = late_ms > works_ms
+        self._poll_later(max(works_ms, late_ms))
+
+    def _poll_later(self, wait_ms: int) -> None:
+        self._polls += 1
+        polls = self._polls
+
+        def poll() -> None:
+            if polls == self._polls:
+                self._is_late = False
+                self.poll()
+
+        self._process.later(wait_ms, poll)
+
+    def hurry(self) -> None:
+        """A user who is late polls now."""
+        self.late_until_ms = 0
+        if self._is_late:
+            self._is_late = False
+            self._poll_later(0)
 
     # Asking.
 

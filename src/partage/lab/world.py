@@ -196,8 +196,8 @@ class World:
         for process in self.processes:
             process.is_slow = process.is_wedged = False
             process.fails_to_assign = 0
-            process.reading.late_until_ms = 0
             process.resume()
+            process.reading.hurry()
         self.note(history.Calmed(at_ms=self.now_ms))
 
     # Who is there.

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from partage.client.cluster import Cluster
@@ -42,6 +43,7 @@ class Watching:
         self._pattern: re.Pattern[str] | None = None
         self._led: dict[str, int | None] = {}  # as the assignment was made: None for no topic
         self._missing: list[str] = []
+        self._is_one_missing = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
     def want(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
@@ -68,6 +70,8 @@ class Watching:
             log.warning("no such topic yet, and the group wants it: %s", ", ".join(missing))
         self._missing = missing
         self._led = _counts(names, found)
+        if missing:
+            self._is_one_missing.set()  # to be looked for sooner than was meant
         return found
 
     def start(self) -> None:
@@ -94,7 +98,14 @@ class Watching:
                 log.exception("watching the metadata failed, going on")
             is_missing = None in self._led.values() or (self._pattern and not self._wanted)
             every_s = self._cluster.options.metadata_max_age_ms / 1000
-            await asyncio.sleep(min(_MISSING_S, every_s) if is_missing else every_s)
+            await self._pause(min(_MISSING_S, every_s) if is_missing else every_s)
+
+    async def _pause(self, seconds: float) -> None:
+        """Until it is time to look again, or an assignment is made that lacks a topic."""
+        self._is_one_missing.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_one_missing.wait()
 
     async def _match(self, pattern: re.Pattern[str]) -> None:
         found = frozenset(

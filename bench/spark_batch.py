@@ -1,21 +1,27 @@
-"""How fast Spark reads a topic through ``format("partage")``.
+"""How fast Spark reads a topic through ``format("partage")``, and through its own connector.
 
-    python -m bench.spark_batch [--millions 5] [--partitions 4] [--codec none]
+    python -m bench.spark_batch [--millions 5] [--partitions 4] [--codec none] [--rounds 3]
 
-Records of 100 bytes; the read counts them and sums their lengths, on local[2], the best of three.
-CPU is that of Spark's processes (the JVM and its Python workers), without the broker's. Spark's
-own Kafka connector belongs beside it; its place is marked below.
+Records of 100 bytes; one job counts them and sums their lengths, another writes all columns to
+Parquet, on local[2]. The sources take turns, so that both meet the same machine; what counts is the
+best round of each, after one to warm up. CPU is that of Spark's processes (the JVM and its Python
+workers), without the broker's.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+import sys
+import tempfile
 import time
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from rich.console import Console
 from rich.table import Table
@@ -24,8 +30,30 @@ from partage.spark import prepare_java
 from partage.testing import BrokerProcess
 from partage.wire.records.decode import DECODER
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from interop.peers import install, jars
+
 VALUE = b"0123456789" * 10
 TOPIC = "bench"
+OURS, THEIRS = "partage", "kafka"
+
+
+class Connector(NamedTuple):
+    """Spark's own Kafka connector: what it is called, and where its archives are."""
+
+    name: str
+    class_path: str
+
+
+def connector() -> Connector | None:
+    """Fetched if need be; None, and a word about it, if it cannot be had."""
+    if install.main([install.CONNECTOR]):
+        return None
+    class_path = jars.class_path(jars.CONNECTOR)
+    found = re.search(r"spark-sql-kafka[^/]*-([\d.]+)\.jar", class_path)
+    assert found is not None
+    return Connector(f"Spark's connector {found[1]}", class_path)
 
 
 def fill(servers: str, millions: float, partitions: int, codec: str) -> int:
@@ -54,8 +82,8 @@ def fill(servers: str, millions: float, partitions: int, codec: str) -> int:
     return total
 
 
-def session() -> SparkSession:
-    """One session on two cores."""
+def session(class_path: str = "") -> SparkSession:
+    """One session on two cores; ``class_path`` is what its JVM has beside PySpark's archives."""
     prepare_java()
     builder = SparkSession.builder.master("local[2]").appName("bench")
     for name, value in {
@@ -63,6 +91,7 @@ def session() -> SparkSession:
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraClassPath": class_path,
     }.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
@@ -84,18 +113,59 @@ def cpu_seconds() -> float:
     return spent
 
 
-def read(spark: SparkSession, source: str, servers: str, **options: str) -> dict[str, Any]:
-    """Count and sum through one source; the fastest of three after one to warm up."""
-    best: dict[str, Any] = {}
-    for turn in range(4):
-        frame = spark.read.format(source).option("kafka.bootstrap.servers", servers)
-        rows = frame.option("subscribe", TOPIC).options(**options).load()
-        cpu, began = cpu_seconds(), time.perf_counter()
-        row = rows.agg(f.count("*").alias("n"), f.sum(f.length("value")).alias("size")).first()
-        took, cpu = time.perf_counter() - began, cpu_seconds() - cpu
-        assert row is not None
-        if turn and (not best or took < best["s"]):
-            best = {"n": row["n"], "size": row["size"], "s": took, "cpu": cpu}
+class Source(NamedTuple):
+    """A format, and options beyond the topic's."""
+
+    format: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join([self.format, *map("=".join, self.options)])
+
+
+class Took(NamedTuple):
+    """One round of a job."""
+
+    wall_s: float
+    cpu_s: float
+
+
+#: What is done with a source's rows; it returns how many there were, and is checked by that.
+Job = Callable[[DataFrame], int]
+
+
+def count_and_sum(rows: DataFrame) -> int:
+    """What there is, without a place to put it."""
+    row = rows.agg(f.count("*").alias("n"), f.sum(f.length("value")).alias("size")).first()
+    assert row is not None
+    assert row["size"] == row["n"] * len(VALUE)
+    return int(row["n"])
+
+
+def to_parquet(rows: DataFrame) -> int:
+    """All columns into files, by topic and day as ``partage pipeline archive`` has them."""
+    with tempfile.TemporaryDirectory(prefix="partage-bench-") as scratch:
+        place = f"{scratch}/archive"
+        rows = rows.withColumn("date", f.to_date("timestamp"))
+        rows.write.partitionBy("topic", "date").parquet(place)
+        return rows.sparkSession.read.parquet(place).count()
+
+
+def race(
+    spark: SparkSession, servers: str, sources: Sequence[Source], job: Job, total: int, rounds: int
+) -> Mapping[Source, Took]:
+    """The sources do a job in turns: the best of so many rounds of each, after one to warm up."""
+    best: dict[Source, Took] = {}
+    for turn in range(rounds + 1):
+        for source in sources:
+            reader = spark.read.format(source.format).option("kafka.bootstrap.servers", servers)
+            rows = reader.option("subscribe", TOPIC).options(**dict(source.options)).load()
+            cpu_s, began_s = cpu_seconds(), time.perf_counter()
+            found = job(rows)
+            took = Took(time.perf_counter() - began_s, cpu_seconds() - cpu_s)
+            assert found == total
+            if turn:
+                best[source] = min(took, best.get(source, took))
     return best
 
 
@@ -105,22 +175,29 @@ def main() -> None:
     parser.add_argument("--millions", type=float, default=5)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--codec", default="none")
+    parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()
     settings = {"num.partitions": str(chosen.partitions)}
+    peer = connector()
+    sources = [Source(OURS), Source(OURS, (("columns", "value"),))]
+    sources += [Source(THEIRS)] if peer else []
     with BrokerProcess(overrides=settings, sync="os") as broker:
-        total = fill(broker.bootstrap_servers, chosen.millions, chosen.partitions, chosen.codec)
-        spark = session()
-        table = Table("source", "million rows/s", "MB/s", "million rows a CPU second")
-        # Spark's own connector comes here: ("kafka", {}) once its jars are on the class path.
-        for source, options in (("partage", {}), ("partage", {"columns": "value"})):
-            best = read(spark, source, broker.bootstrap_servers, **options)
-            assert (best["n"], best["size"]) == (total, total * len(VALUE))
-            table.add_row(
-                f"{source} {options or ''}",
-                f"{total / best['s'] / 1e6:.2f}",
-                f"{best['size'] / best['s'] / 1e6:.0f}",
-                f"{total / best['cpu'] / 1e6:.2f}",
-            )
+        servers = broker.bootstrap_servers
+        total = fill(servers, chosen.millions, chosen.partitions, chosen.codec)
+        spark = session(peer.class_path if peer else "")
+        table = Table("job", "source", "million rows/s", "MB/s", "million rows a CPU second")
+        for job, whose in (
+            (count_and_sum, sources),
+            (to_parquet, [s for s in sources if not s[1]]),
+        ):
+            for source, took in race(spark, servers, whose, job, total, chosen.rounds).items():
+                table.add_row(
+                    job.__name__,
+                    str(source),
+                    f"{total / took.wall_s / 1e6:.2f}",
+                    f"{total * len(VALUE) / took.wall_s / 1e6:.0f}",
+                    f"{total / took.cpu_s / 1e6:.2f}",
+                )
         spark.stop()
     Console().print(f"{total:,} records of {len(VALUE)} bytes, {chosen.codec}, decoder {DECODER}")
     Console().print(table)

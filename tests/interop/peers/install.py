@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,12 +28,15 @@ JAVA_SOURCES = where.SOURCES / "clients" / "java"
 NODE_FILES = [where.SOURCES / "node" / name for name in ("package.json", "package-lock.json")]
 
 
-def main() -> int:
-    """Fetch everything; 0 when all is there, 1 and a message for each part that is missing."""
+def main(steps: Sequence[Step] | None = None) -> int:
+    """Fetch all that tests need, or what these steps do.
+
+    0 when all is there, 1 and a message for each part that is missing.
+    """
     where.PEERS.mkdir(exist_ok=True)
     with (where.PEERS / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        missing = [said for step in STEPS if (said := _run_unless_fresh(step))]
+        missing = [said for step in steps or STEPS if (said := _run_unless_fresh(step))]
     for said in missing:
         print(f"missing: {said}", file=sys.stderr)
     return 1 if missing else 0
@@ -106,6 +109,8 @@ STEPS = [
     Step("the Java peer (compiled)", compile_java, _POMS + _JAVA, where.JAVA_PEER),
     Step("archives of Java classes", archive_classes, _POMS + _JAVA, where.ARCHIVES),
 ]
+#: What `bench.spark` measures beside; no test needs it.
+CONNECTOR = Step("Spark's connector (Maven)", jars.fetch_connector, _POMS, where.JARS)
 
 
 def _run_unless_fresh(step: Step) -> str | None:

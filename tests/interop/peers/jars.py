@@ -4,7 +4,7 @@ Maven resolves and downloads (``java/*.pom.xml``), from wherever its settings sa
 what must have arrived. Without Maven, MAVEN_REPOSITORY may name a repository's address, and the
 list alone is enough. The broker and the command-line tools are of different releases, because
 the tools of the broker's release are not in Maven's repository: they have class paths of their
-own.
+own. Spark's Kafka connector is for benchmarks alone, and no test needs it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from interop.peers import where
 POMS = where.SOURCES / "java"
 LIST = POMS / "jars.txt"
 USES = ("broker", "tools", "compiler")
+CONNECTOR = "connector"
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
 
@@ -58,30 +60,40 @@ def quick_start(use: str) -> list[str]:
 
 
 def fetch() -> None:
-    """Fetch what is not there yet, and check every digest; raises `Missing`."""
-    absent = [jar for jar in listed() if not (where.JARS / jar.path).exists()]
+    """Fetch what the tests need and is not there yet, and check every digest; raises `Missing`."""
+    _fetch(USES)
+
+
+def fetch_connector() -> None:
+    """The same for Spark's Kafka connector."""
+    _fetch((CONNECTOR,))
+
+
+def _fetch(uses: Sequence[str]) -> None:
+    wanted = [jar for jar in listed() if jar.use in uses]
+    absent = [jar for jar in wanted if not (where.JARS / jar.path).exists()]
     if absent:
         where.JARS.mkdir(parents=True, exist_ok=True)
         repository = os.environ.get("MAVEN_REPOSITORY")
         if repository:
             _download(absent, repository)
         elif shutil.which("mvn"):
-            for use in USES:
+            for use in uses:
                 if any(jar.use == use for jar in absent):
                     _resolve(use, where.JARS)
         else:
             raise where.Missing(
-                "Apache Kafka's archives need Maven: install it (Debian: maven), or set "
+                "Java's archives need Maven: install it (Debian: maven), or set "
                 "MAVEN_REPOSITORY to the address of a Maven repository."
             )
-    _check()
+    _check(wanted)
 
 
 def pin() -> None:
     """Write the list anew from what Maven resolves."""
     lines = ["# What Maven resolves for the poms beside this list: use, SHA-256, path."]
     with tempfile.TemporaryDirectory() as scratch:
-        for use in USES:
+        for use in (*USES, CONNECTOR):
             target = Path(scratch, use)
             _resolve(use, target)
             lines += [
@@ -129,8 +141,8 @@ def _download(jars: list[Jar], repository: str) -> None:
         print(".", end="", flush=True)
 
 
-def _check() -> None:
-    for jar in listed():
+def _check(jars: list[Jar]) -> None:
+    for jar in jars:
         path = where.JARS / jar.path
         if not path.exists():
             raise where.Missing(f"{jar.path} is listed but Maven did not bring it")

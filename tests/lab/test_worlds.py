@@ -16,7 +16,7 @@ from partage.lab.running import Verdict, draw, live
 BLOCKS = [range(first, first + 15) for first in range(0, 120, 15)]
 
 #: Seeds that found something in our own code, see docs/simulator.md.
-PAST = (46, 1391, 1_001_615, 2_004_084)
+PAST = (46, 521, 1391, 1_001_615, 2_004_084)
 
 #: Seeds that broke a rule which was wrong itself, or in which the world did what it must not.
 MISJUDGED = (1419, 1_001_158, 1_003_568, 4_000_811, 5_001_055, 7_000_284)

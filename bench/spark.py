@@ -4,7 +4,7 @@ One broker of ours, one session on local[2], and beside ours Spark's own connect
 `bench.spark_batch` fetches. The batch reads are its own: count and sum, and an archive in Parquet.
 Latency is from just before a record is produced to when its batch has reached the sink, with a
 batch a second. The idle query's CPU is that of the JVM and of the source's process, with Spark's
-default trigger.
+default trigger. The batch read is measured from Apache Kafka, too: neither broker is to decide it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import spark_batch
+from bench.brokers import KAFKA
 from bench.figures import Figure
-from bench.spark_batch import OURS, THEIRS, Source, count_and_sum, race, to_parquet
+from bench.spark_batch import OURS, THEIRS, Job, Source, count_and_sum, race, to_parquet
+from interop.peers.kafka import JVM_FOR_BENCHMARKS, ApacheKafka
 from partage.testing import BrokerProcess
 
 TITLE = "Spark: reading, streaming, waiting"
@@ -30,6 +32,7 @@ TITLE = "Spark: reading, streaming, waiting"
 PATIENCE_S = 180.0
 #: How much later than the connector's a record may be at the sink.
 LATER_MS = 200
+TOPICS = {"num.partitions": "4"}
 LATENCY_TOPIC, IDLE_TOPIC = "bench-latency", "bench-idle"
 
 
@@ -38,28 +41,29 @@ def ask(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
     connector = spark_batch.connector()
     sources = [OURS, THEIRS] if connector else [OURS]
     peer_name = connector.name if connector else ""
-    with BrokerProcess(overrides={"num.partitions": "4"}, sync="os") as broker:
+    spark = spark_batch.session(connector.class_path if connector else "")
+    millions, rounds, seconds = (0.2, 1, 5) if is_quick else (5, 5, 30)
+
+    def raced(what: str, job: Job, servers: str, total: int, ratio_wanted: float) -> Figure:
+        took = race(spark, servers, [Source(s) for s in sources], job, total, rounds)
+        cpu_s = [f"{source}: {its.cpu_s:.1f} s" for source, its in took.items()]
+        return Figure(
+            what=what,
+            unit="million rows/s",
+            ours=total / took[Source(OURS)].wall_s / 1e6,
+            peer_name=peer_name,
+            peer=total / took[Source(THEIRS)].wall_s / 1e6 if connector else None,
+            ratio_wanted=ratio_wanted,
+            note=f"best of {rounds} in turns; CPU of Spark's processes: {', '.join(cpu_s)}",
+        )
+
+    with BrokerProcess(overrides=TOPICS, sync="os") as broker:
         servers = broker.bootstrap_servers
-        total = spark_batch.fill(servers, 0.2 if is_quick else 5, 4, "none")
-        spark = spark_batch.session(connector.class_path if connector else "")
-        for what, job, ratio_wanted in (
-            (f"count and sum of {total:,} records in a batch read", count_and_sum, 0.8),
-            ("the same into Parquet, by topic and day, all columns", to_parquet, 0.9),
-        ):
-            rounds = 1 if is_quick else 5
-            took = race(spark, servers, [Source(s) for s in sources], job, total, rounds)
-            cpu_s = [f"{source}: {its.cpu_s:.1f} s" for source, its in took.items()]
-            yield Figure(
-                what=what,
-                unit="million rows/s",
-                ours=total / took[Source(OURS)].wall_s / 1e6,
-                peer_name=peer_name,
-                peer=total / took[Source(THEIRS)].wall_s / 1e6 if connector else None,
-                ratio_wanted=ratio_wanted,
-                note=f"the best of {rounds} rounds in turns; CPU of Spark's processes, "
-                + ", ".join(cpu_s),
-            )
-        seconds = 5 if is_quick else 30
+        total = spark_batch.fill(servers, millions, 4, "none")
+        what = f"count and sum of {total:,} records in a batch read"
+        yield raced(what, count_and_sum, servers, total, 0.8)
+        what = f"{total:,} records into Parquet by topic and day, all columns"
+        yield raced(what, to_parquet, servers, total, 0.9)
         ms = {source: latency_ms(spark, source, servers, seconds) for source in sources}
         yield Figure(
             what="a record's way to the sink with a batch a second, median",
@@ -72,7 +76,6 @@ def ask(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
             note="half a second of it is waiting for the next batch; wanted: at most "
             f"{LATER_MS} ms more than the connector",
         )
-        seconds = 5 if is_quick else 30
         idle = {source: idle_percent(spark, source, servers, seconds) for source in sources}
         yield Figure(
             what="an idle query, source process and JVM",
@@ -83,7 +86,12 @@ def ask(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
             less_is_better=True,
             wanted=3,
         )
-        spark.stop()
+    if with_kafka:
+        with ApacheKafka(overrides=TOPICS, jvm=JVM_FOR_BENCHMARKS) as kafka:
+            total = spark_batch.fill(kafka.bootstrap, millions, 4, "none")
+            what = f"count and sum of {total:,} records, from {KAFKA}"
+            yield raced(what, count_and_sum, kafka.bootstrap, total, 0.8)
+    spark.stop()
 
 
 def latency_ms(spark: SparkSession, source: str, servers: str, seconds: float) -> float:

@@ -37,6 +37,8 @@ from interop.peers import install, jars
 VALUE = b"0123456789" * 10
 TOPIC = "bench"
 OURS, THEIRS = "partage", "kafka"
+#: What a broker's command line has, ours and Apache Kafka's.
+_BROKERS = {"broker", "kafka.Kafka"}
 
 
 class Connector(NamedTuple):
@@ -104,7 +106,7 @@ def cpu_seconds() -> float:
     spent = 0.0
     for process in psutil.Process().children(recursive=True):
         try:
-            if "broker" in process.cmdline():
+            if _BROKERS.intersection(process.cmdline()):
                 continue
             times = process.cpu_times()
         except psutil.NoSuchProcess:

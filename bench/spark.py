@@ -1,10 +1,11 @@
 """Spark through ``format("partage")``: batch reads, latency of a stream, a query that is idle.
 
 One broker of ours, one session on local[2], and beside ours Spark's own connector, which
-`bench.spark_batch` fetches. The batch reads are its own: count and sum, and an archive in Parquet.
-Latency is from just before a record is produced to when its batch has reached the sink, with a
-batch a second. The idle query's CPU is that of the JVM and of the source's process, with Spark's
-default trigger. The batch read is measured from Apache Kafka, too: neither broker is to decide it.
+`bench.spark_batch` fetches. The batch reads are its own: count and sum, and files of Parquet; the
+archive is of `bench.spark_archive`. Latency is from just before a record is produced to when its
+batch has reached the sink, with a batch a second. The idle query's CPU is that of the JVM and of
+the source's process, with Spark's default trigger. The batch read is measured from Apache Kafka,
+too: neither broker is to decide it.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import psutil
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from bench import spark_batch
+from bench import spark_archive, spark_batch
 from bench.brokers import KAFKA
 from bench.figures import Figure
-from bench.spark_batch import OURS, THEIRS, Job, Source, count_and_sum, race, to_parquet
+from bench.spark_batch import OURS, THEIRS, Job, Source, Took, count_and_sum, race, to_parquet
 from interop.peers.kafka import JVM_FOR_BENCHMARKS, ApacheKafka
 from partage.testing import BrokerProcess
 
@@ -44,18 +45,21 @@ def ask(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
     spark = spark_batch.session(connector.class_path if connector else "")
     millions, rounds, seconds = (0.2, 1, 5) if is_quick else (5, 5, 30)
 
-    def raced(what: str, job: Job, servers: str, total: int, ratio_wanted: float) -> Figure:
-        took = race(spark, servers, [Source(s) for s in sources], job, total, rounds)
+    def figure(what: str, total: int, took: Mapping[str, Took], ratio_wanted: float) -> Figure:
         cpu_s = [f"{source}: {its.cpu_s:.1f} s" for source, its in took.items()]
         return Figure(
             what=what,
             unit="million rows/s",
-            ours=total / took[Source(OURS)].wall_s / 1e6,
+            ours=total / took[OURS].wall_s / 1e6,
             peer_name=peer_name,
-            peer=total / took[Source(THEIRS)].wall_s / 1e6 if connector else None,
+            peer=total / took[THEIRS].wall_s / 1e6 if connector else None,
             ratio_wanted=ratio_wanted,
             note=f"best of {rounds} in turns; CPU of Spark's processes: {', '.join(cpu_s)}",
         )
+
+    def raced(what: str, job: Job, servers: str, total: int, ratio_wanted: float) -> Figure:
+        took = race(spark, servers, [Source(s) for s in sources], job, total, rounds)
+        return figure(what, total, {s.format: its for s, its in took.items()}, ratio_wanted)
 
     with BrokerProcess(overrides=TOPICS, sync="os") as broker:
         servers = broker.bootstrap_servers
@@ -64,6 +68,8 @@ def ask(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
         yield raced(what, count_and_sum, servers, total, 0.8)
         what = f"{total:,} records into Parquet by topic and day, all columns"
         yield raced(what, to_parquet, servers, total, 0.9)
+        took = spark_archive.race(spark, servers, sources, total, rounds)
+        yield figure("the same by a stream, each exactly once, headers too", total, took, 0.9)
         ms = {source: latency_ms(spark, source, servers, seconds) for source in sources}
         yield Figure(
             what="a record's way to the sink with a batch a second, median",

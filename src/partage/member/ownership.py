@@ -203,10 +203,15 @@ class Ownership:
         return True
 
     def _subscribed(self, outcome: Outcome, event: Subscribed) -> None:
+        is_out = self.membership.state in _NOT_WANTED
+        if event.by_pattern:
+            if is_out:
+                return  # nobody has asked it to come back
+        else:
+            self.drain = None
         changed = event.topics != self.topics
         self.topics = event.topics
-        self.drain = None
-        if self.membership.state in _NOT_WANTED:
+        if is_out:
             self._pass_on(outcome, Start(at_ms=event.at_ms))
         elif changed and not self._is_undescribed:
             again: Event

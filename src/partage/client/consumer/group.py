@@ -121,9 +121,9 @@ class GroupOwner(Owner):
         self._protocol = EmbeddedProtocol(
             embedding, cluster, self._coordinator, settings.group_id, self._watching
         )
-        #: The call that the listener is due; read by the user's thread.
-        self.due: Tell | None = None
+        self._due: Tell | None = None  # the loop's alone
         self._next_due: Tell | None = None
+        self._called = -1  # the serial of the last call that was made: the user's thread's alone
         self._driver.begin(self._look_at_clock())
 
     # What the user wants. On the loop.
@@ -141,13 +141,14 @@ class GroupOwner(Owner):
         self._watching.start()
 
     async def leave(self, reason: str) -> None:
-        """Be in the group no longer; `left` says when it is over."""
+        """Be in the group no longer; `is_out` says when it is over."""
         self._watching.stop()
+        self._is_subscribing = False
         self._driver.handle(Leave(at_ms=now_ms(), reason=reason))
 
     def drain(self, reason: str) -> None:
         """Hand over and leave; from any thread, and in a signal's handler: it waits for nobody."""
-        self.is_draining = True
+        self.is_draining, self._is_subscribing = True, False
         self._soon(Drain(at_ms=now_ms(), reason=reason))
 
     @property
@@ -208,11 +209,15 @@ class GroupOwner(Owner):
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._driver.handle, event)
 
+    @property
+    def due(self) -> Tell | None:
+        """The call that the listener is due; another one may overtake it at any moment."""
+        due = self._due
+        return None if due is None or due.serial == self._called else due
+
     def called(self, call: Tell) -> None:
         """The listener was called, whatever came of it."""
-        due = self.due
-        if due is not None and due.serial == call.serial:  # nothing has overtaken it meanwhile
-            self.due = None
+        self._called = call.serial
         self._soon(CallbackDone(at_ms=now_ms(), serial=call.serial))
 
     def may_deliver(self, partition: TopicPartition) -> bool:
@@ -330,11 +335,17 @@ class GroupOwner(Owner):
                 self._failure = MemberFailed(self.settings.group_id, error, reason)
                 self.holdings.wake()
             case Left():
-                if self.is_draining:
-                    self._watching.stop()
-                self._is_member = False
-                self._left.set()
-                self.holdings.wake()
+                self._out()
+
+    def _out(self) -> None:
+        """The member is out of the group, unless by now it was subscribed again."""
+        if self._ownership.membership.is_wanted or self._is_subscribing:
+            return
+        self._hold()  # nothing, before the user may read what no group gives
+        self._watching.stop()
+        self._due = None  # at most a call about nothing
+        self._is_member = False
+        self._left.set()
 
     def _troubled(self, error: ClientError | None) -> None:
         self._trouble = error
@@ -360,28 +371,26 @@ class GroupOwner(Owner):
 
     def _settled(self) -> None:
         """After each event: publish what may be delivered, and hold what is owned."""
-        ownership = self._ownership
-        self._standing = Standing(
-            ownership.deliverable, now_ms(), ownership.membership.link.session_ends_ms
-        )
-        owned = ownership.owned
-        if owned != self._held:
-            lost, new = self._held - owned, owned - self._held
-            self._held = owned
-            if lost:
-                self.holdings.disown([TopicPartition(*each) for each in sorted(lost)])
-            if new:
-                self.holdings.own([TopicPartition(*each) for each in sorted(new)])
+        link = self._ownership.membership.link
+        self._standing = Standing(self._ownership.deliverable, now_ms(), link.session_ends_ms)
+        self._hold()
         self._publish_due()
         self.holdings.wake()
 
+    def _hold(self) -> None:
+        before, self._held = self._held, self._ownership.owned
+        if lost := before - self._held:
+            self.holdings.disown([TopicPartition(*each) for each in sorted(lost)])
+        if new := self._held - before:
+            self.holdings.own([TopicPartition(*each) for each in sorted(new)])
+
     def _publish_due(self) -> None:
         if self._next_due is not None:
-            self.due, self._next_due = self._next_due, None
-        due = self.due
+            self._due, self._next_due = self._next_due, None
+        due = self._due
         if due is not None and due.call is Call.REVOKED and self._ownership.is_lost:
             # Nobody has polled meanwhile, and by now it is too late to give anything up.
-            self.due = msgspec.structs.replace(due, call=Call.LOST)
+            self._due = msgspec.structs.replace(due, call=Call.LOST)
 
     async def _look_at_clock(self) -> None:
         """Say now and then that the loop runs: `may_deliver` goes by it."""

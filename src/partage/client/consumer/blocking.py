@@ -243,6 +243,7 @@ class Consumer(Face):
         place.commit_if_due()
         first: Exception | None = None
         while (call := place.due) is not None:
+            self._commit_before(place, call)  # interrupted here, the next poll does it all
             try:
                 self._call(place, call)
             except Exception as error:  # the listener's; what was done stands (KIP-429)
@@ -252,8 +253,10 @@ class Consumer(Face):
         if first is not None:
             raise first
 
-    def _call(self, place: Place, call: Tell) -> None:
+    def _commit_before(self, place: Place, call: Tell) -> None:
         self._engine.ask(place.owner.commit_quietly(place.before(call))).result()
+
+    def _call(self, place: Place, call: Tell) -> None:
         if place.listener is not None:
             with Stopwatch(call.call):
                 place.listener.call(call.call, place.partitions_of(call))

@@ -215,6 +215,7 @@ class Consumer(Face):
         place.commit_if_due()
         first: Exception | None = None
         while (call := place.due) is not None:
+            await self._commit_before(place, call)  # interrupted here, the next poll does it all
             try:
                 await self._call(place, call)
             except Exception as error:  # the listener's; what was done stands (KIP-429)
@@ -224,9 +225,11 @@ class Consumer(Face):
         if first is not None:
             raise first
 
-    async def _call(self, place: Place, call: Tell) -> None:
+    async def _commit_before(self, place: Place, call: Tell) -> None:
         committing = self._engine.ask(place.owner.commit_quietly(place.before(call)))
         await asyncio.wrap_future(committing)
+
+    async def _call(self, place: Place, call: Tell) -> None:
         if place.listener is not None:
             with Stopwatch(call.call):
                 waited_for = place.listener.call(call.call, place.partitions_of(call))

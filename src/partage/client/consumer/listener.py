@@ -38,7 +38,11 @@ class RebalanceListener:
     def on_partitions_assigned(
         self, partitions: Collection[TopicPartition]
     ) -> Awaitable[None] | None:
-        """New here; called at the end of every rebalance, with nothing if nothing is new."""
+        """New here; called at the end of every rebalance, with nothing if nothing is new.
+
+        A rebalance that brings nothing and is followed by another before the next poll is passed
+        over.
+        """
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
         """Gone already, perhaps to somebody who reads them now: there is nothing to commit.

@@ -26,7 +26,7 @@ from partage.model.errors import ErrorCode
 SETTINGS = MemberSettings(group_id="g", protocol_type="t", session_timeout_ms=1000)
 
 
-def stable(settings=SETTINGS, synced_ms=100):
+def stable(settings=SETTINGS, synced_ms=100, protocol_type="t"):
     """A member alone in its generation, whose sync was sent at 10."""
     core = Core(settings)
     lease = Leased(core, settings)
@@ -37,7 +37,13 @@ def stable(settings=SETTINGS, synced_ms=100):
     (join,) = lease.handle(done).actions
     assert isinstance(join, SendJoin)
     joined = JoinAnswered(
-        at_ms=5, serial=join.serial, member_id="m", generation=1, protocol="p", leader="m"
+        at_ms=5,
+        serial=join.serial,
+        member_id="m",
+        generation=1,
+        protocol_type=protocol_type,
+        protocol="p",
+        leader="m",
     )
     (assign,) = lease.handle(joined).actions
     (sync,) = lease.handle(Assigned(at_ms=10, serial=assign.serial, assignments={})).actions
@@ -86,6 +92,15 @@ def test_a_rebalance_that_is_told_of_prolongs_the_session_alone(rebalance_timeou
     rebalance = ErrorCode.REBALANCE_IN_PROGRESS
     lease.handle(HeartbeatAnswered(at_ms=510, serial=serial, error=rebalance))
     assert lease.ends_ms == ends_ms
+
+
+def test_a_coordinator_that_may_know_no_rebalance_timeout_prolongs_nothing():
+    """JoinGroup v0: the group waits for a session, so at 1010 somebody else may lead."""
+    lease = stable(protocol_type=None)
+    serial = beat(lease, 500)
+    rebalance = ErrorCode.REBALANCE_IN_PROGRESS
+    lease.handle(HeartbeatAnswered(at_ms=510, serial=serial, error=rebalance))
+    assert lease.ends_ms == 1010
 
 
 def test_it_ends_with_the_generation():

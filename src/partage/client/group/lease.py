@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from partage.member.events import Event, HeartbeatAnswered, SyncAnswered
+from partage.member.events import Event, HeartbeatAnswered, JoinAnswered, SyncAnswered
 from partage.member.membership import Membership
 from partage.member.outcome import Abandon, Outcome, SendHeartbeat, SendSync
 from partage.member.settings import MemberSettings
@@ -28,6 +28,7 @@ class Leased:
     def __init__(self, core: Membership, settings: MemberSettings) -> None:
         self._core = core
         self._settings = settings
+        self._waits_ms = 0  # how long the group waits for the member to join again
         self._sent: dict[int, int] = {}
         self._proven_ms: int | None = None  # when there was no rebalance
         self._heard_ms = 0  # when the coordinator heard of the member
@@ -44,7 +45,7 @@ class Leased:
             return None
         return min(
             self._heard_ms + self._settings.session_timeout_ms,
-            self._proven_ms + self._settings.rebalance_timeout_ms,
+            self._proven_ms + self._waits_ms,
         )
 
     def handle(self, event: Event) -> Outcome:
@@ -56,6 +57,8 @@ class Leased:
             self._sent.clear()
             self._proven_ms = None
             return outcome
+        if isinstance(event, JoinAnswered) and event.generation == self._core.generation:
+            self._waits_ms = self._patience_ms(event)
         if isinstance(event, HeartbeatAnswered | SyncAnswered):
             sent_ms = self._sent.pop(event.serial, None)
             if sent_ms is not None:
@@ -67,6 +70,18 @@ class Leased:
                 case SendSync(serial=serial):
                     self._sent[serial] = event.at_ms
         return outcome
+
+    def _patience_ms(self, joined: JoinAnswered) -> int:
+        """How long a coordinator waits that answered so.
+
+        JoinGroup v0 has no rebalance timeout: there the session timeout stands for both, and a
+        heartbeat in a rebalance begins no session. We know the old ones by their not saying what
+        the group's protocol type is (KIP-559); that some do wait longer is no loss.
+        """
+        settings = self._settings
+        if joined.protocol_type is None:
+            return min(settings.session_timeout_ms, settings.rebalance_timeout_ms)
+        return settings.rebalance_timeout_ms
 
     def _note(self, sent_ms: int, event: HeartbeatAnswered | SyncAnswered) -> None:
         if event.error is ErrorCode.NONE:

@@ -82,8 +82,8 @@ def test_two_members_share_and_one_leaves(raw, other):
 def test_a_dead_members_place_is_given_to_others(broker, raw):
     mine = stable(raw, "g")
     with Raw(broker.bootstrap_servers) as dying:
-        theirs = dying.ask(JOIN_GROUP, joining("g", session_timeout_ms=300))
-        options = {"session_timeout_ms": 300, "rebalance_timeout_ms": 300}
+        theirs = dying.ask(JOIN_GROUP, joining("g", session_timeout_ms=1000))
+        options = {"session_timeout_ms": 1000, "rebalance_timeout_ms": 1000}
         dying.send(JOIN_GROUP, joining("g", theirs.member_id, **options))
         again = join(raw, "g", mine.member_id)
         dying.receive()

@@ -14,6 +14,7 @@
 10. Under the eager protocol nothing is owned between JoinGroup and the new assignment.
 11. The metadata timer runs exactly while changes are gathered, and only inside the group.
 12. What the listener is at is owned, unless it is being told that it was lost.
+13. No step waits for a call about nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Mapping
 
 from partage.member.member import Member
 from partage.member.outcome import Call
-from partage.member.ownership import Ownership, RebalanceProtocol
+from partage.member.ownership import Adopting, Ownership, Preparing, RebalanceProtocol, Releasing
 from partage.member.states import ASKING, BEATING, INSIDE, PARKED, MemberState
 from partage.member.timers import Timer
 
@@ -55,6 +56,7 @@ def check_ownership(ownership: Ownership, armed: Armed) -> None:
     deliveries_are_owned(ownership)
     eager_members_own_nothing_while_joining(ownership)
     calls_are_about_owned(ownership)
+    calls_about_nothing_hold_nobody_up(ownership)
 
 
 def session_is_timed(member: Member, armed: Armed) -> None:
@@ -156,3 +158,20 @@ def calls_are_about_owned(ownership: Ownership) -> None:
     if told is not None:
         assert set(told.partitions) <= ownership.owned, f"{told} is not about {ownership.owned}"
         assert told.partitions or told.call is Call.ASSIGNED, f"{told} is about nothing"
+
+
+def calls_about_nothing_hold_nobody_up(ownership: Ownership) -> None:
+    """Invariant 13."""
+    told = ownership.told
+    if told is None or told.partitions:
+        return
+    assert not ownership.is_lost, "lost, and nobody is told"
+    waits = False
+    match ownership.task:
+        case Preparing(described=described):
+            waits = not described
+        case Adopting(target=target):
+            waits = target is not None
+        case Releasing():
+            waits = True
+    assert not waits, f"{ownership.task} waits for {told}"

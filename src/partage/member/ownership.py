@@ -55,7 +55,7 @@ from partage.member.outcome import (
     Tell,
 )
 from partage.member.settings import MemberSettings
-from partage.member.states import MemberState
+from partage.member.states import INSIDE, MemberState
 
 Partitions = frozenset[Partition]
 _NOTHING: Partitions = frozenset()
@@ -289,6 +289,9 @@ class Ownership:
             if self.owned:  # of which the call just done may have been about all
                 self._tell(outcome, Call.LOST, self.owned)
                 return
+        if self.drain is not None and not self.owned and self.membership.state in INSIDE:
+            self._go(outcome, at_ms)  # all is given up, or was lost: no coordinator is waited for
+            return
         to_give_up = self._to_give_up()
         match self.task:
             case Releasing(as_lost=as_lost) if to_give_up:
@@ -296,7 +299,7 @@ class Ownership:
             case Preparing() | Adopting() if to_give_up:
                 self._revoke(outcome, to_give_up, at_ms)
             case Preparing() as task if not task.described:
-                self._prepare(outcome, task, at_ms)
+                self._prepare(outcome, task)
             case Adopting(target=target) if target is not None and self._is_handing_over:
                 self._go(outcome, at_ms)
             case Adopting(target=target) as task if target is not None:
@@ -329,11 +332,8 @@ class Ownership:
         self._pass_on(outcome, Adopted(at_ms=at_ms, serial=task.serial))
         self._go_on(outcome, at_ms)
 
-    def _prepare(self, outcome: Outcome, task: Preparing, at_ms: int) -> None:
+    def _prepare(self, outcome: Outcome, task: Preparing) -> None:
         """Nothing is left to give up before joining."""
-        if self.drain is not None and not self.owned:  # all was lost meanwhile
-            self._go(outcome, at_ms)
-            return
         task.described = True
         self._is_last = self.drain is not None
         owned = tuple(sorted(self.owned))

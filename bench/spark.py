@@ -33,7 +33,8 @@ TITLE = "Spark: reading, streaming, waiting"
 PATIENCE_S = 180.0
 #: How much later than the connector's a record may be at the sink.
 LATER_MS = 200
-TOPICS = {"num.partitions": "4"}
+#: As in the other questions, a group is formed at once.
+SETTINGS = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "0"}
 LATENCY_TOPIC, IDLE_TOPIC = "bench-latency", "bench-idle"
 
 
@@ -61,7 +62,7 @@ def ask(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
         took = race(spark, servers, [Source(s) for s in sources], job, total, rounds)
         return figure(what, total, {s.format: its for s, its in took.items()}, ratio_wanted)
 
-    with BrokerProcess(overrides=TOPICS, sync="os") as broker:
+    with BrokerProcess(overrides=SETTINGS, sync="os") as broker:
         servers = broker.bootstrap_servers
         total = spark_batch.fill(servers, millions, 4, "none")
         what = f"count and sum of {total:,} records in a batch read"
@@ -93,7 +94,7 @@ def ask(*, is_quick: bool = False, with_kafka: bool = True) -> Iterator[Figure]:
             wanted=3,
         )
     if with_kafka:
-        with ApacheKafka(overrides=TOPICS, jvm=JVM_FOR_BENCHMARKS) as kafka:
+        with ApacheKafka(overrides=SETTINGS, jvm=JVM_FOR_BENCHMARKS) as kafka:
             total = spark_batch.fill(kafka.bootstrap, millions, 4, "none")
             what = f"count and sum of {total:,} records, from {KAFKA}"
             yield raced(what, count_and_sum, kafka.bootstrap, total, 0.8)

@@ -311,6 +311,10 @@ class Process:
         """Leave the group."""
         self.hear(events.Leave(at_ms=self.world.now_ms, reason="enough"))
 
+    def drain(self) -> None:
+        """Leave the group once the others are at hand."""
+        self.hear(events.Drain(at_ms=self.world.now_ms, reason="going"))
+
     def subscribe(self, topics: frozenset[str]) -> None:
         """Subscribe to other topics; as a new start, if it is out."""
         self.topics = topics

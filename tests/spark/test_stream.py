@@ -26,6 +26,7 @@ class Query:
 
     def __init__(self, frame, checkpoint, **trigger):
         self.batches = []
+        self.by_number = {}
         self.may_go_on = threading.Event()
         self.may_go_on.set()
         self.is_to_fail = False
@@ -47,6 +48,7 @@ class Query:
     def _take(self, frame, batch_id):
         if rows := [tuple(row) for row in frame.collect()]:
             self.batches.append(sorted(rows))
+            self.by_number[batch_id] = sorted(rows)
             self.may_go_on.wait()
             if self.is_to_fail:
                 raise RuntimeError("this batch was to fail")
@@ -111,6 +113,8 @@ def grouped(topic, **options):
 
 
 NOW = {"availableNow": True}
+#: When something is killed.
+WAITING, IN_A_BATCH, AT_ONCE = "while it waits", "in a batch", "as records come"
 PARTAGE = (sys.executable, "-m", "partage")
 
 
@@ -188,6 +192,43 @@ def test_a_killed_source_is_replaced_and_its_batch_run_again_as_it_was(stream, k
     until(lambda: committed(kafka, topic, topic, 4) == [35] * 4)
 
 
+@pytest.mark.soak
+def test_sources_are_killed_one_after_the_other(stream, kafka, spark):
+    """Each time the query fails, and another goes on from the same checkpoint."""
+    topic, _ = filled(kafka)
+    options = grouped(topic, kafka__group__instance__id="i")
+    table, count = {}, 25
+    for moment in [WAITING, IN_A_BATCH, AT_ONCE, IN_A_BATCH, AT_ONCE]:
+        query = stream(**options)
+        query.query.processAllAvailable()
+        if moment == IN_A_BATCH:
+            query.may_go_on.clear()
+        if moment != WAITING:
+            produce(kafka, topic, 4, 5)
+            count += 5
+        if moment == IN_A_BATCH:
+            query.has(len(query.rows) + 1)
+        (pid,) = sources(spark)
+        os.kill(pid, signal.SIGKILL)
+        query.may_go_on.set()
+        produce(kafka, topic, 4, 5)
+        count += 5
+        until(lambda query=query: query.query.exception() is not None)
+        again_as_it_was(table, query.by_number)
+    last = stream(**options)
+    last.query.processAllAvailable()
+    again_as_it_was(table, last.by_number)
+    rows = sorted(row for batch in table.values() for row in batch)
+    assert rows == [(p, o) for p in range(4) for o in range(count)]
+    until(lambda: committed(kafka, topic, topic, 4) == [count] * 4)
+
+
+def again_as_it_was(table, batches):
+    """Put a query's batches in the table; those that were there already are the same."""
+    assert all(table.get(number, rows) == rows for number, rows in batches.items())
+    table |= batches
+
+
 def test_what_stays_is_read_while_a_rebalance_is_under_way(stream):
     """The one that was there has rejoined, and its answer does not come; it reads on."""
     with ThreadedBroker() as broker:
@@ -211,26 +252,36 @@ def test_what_stays_is_read_while_a_rebalance_is_under_way(stream):
     assert sorted(stays.rows + comes.rows) == [(p, o) for p in range(4) for o in range(27)]
 
 
-def test_a_broker_that_is_killed_and_comes_back_costs_nothing(stream):
-    """Once while the query waits for records, and once while a batch is under way."""
+@pytest.mark.parametrize(
+    "moments",
+    [
+        [WAITING, IN_A_BATCH],
+        pytest.param([WAITING, IN_A_BATCH, AT_ONCE, IN_A_BATCH, AT_ONCE], marks=pytest.mark.soak),
+    ],
+)
+def test_a_broker_that_is_killed_and_comes_back_costs_nothing(stream, moments):
+    """While the query waits for records, while a batch is under way, and as records come."""
     with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as broker:
         there = Kafka(broker.bootstrap_servers)
         topic, _ = filled(there)
         query = stream(**grouped(topic, kafka__bootstrap__servers=there.servers))
-        query.has(100)
-        broker.kill()
-        broker.start()
-        produce(there, topic, 4, 5)
-        query.has(120)
-        query.may_go_on.clear()
-        produce(there, topic, 4, 5)
-        until(lambda: len(query.rows) > 120)
-        broker.kill()
-        query.may_go_on.set()
-        broker.start()
-        produce(there, topic, 4, 5)
-        assert query.has(160) == [(p, o) for p in range(4) for o in range(40)]
-        until(lambda: committed(there, topic, topic, 4) == [40] * 4)
+        count = 25
+        query.has(4 * count)
+        for moment in moments:
+            if moment != WAITING:
+                if moment == IN_A_BATCH:
+                    query.may_go_on.clear()
+                produce(there, topic, 4, 5)
+                count += 5
+            if moment == IN_A_BATCH:
+                query.has(4 * (count - 5) + 1)
+            broker.kill()
+            query.may_go_on.set()
+            broker.start()
+            produce(there, topic, 4, 5)
+            count += 5
+            assert query.has(4 * count) == [(p, o) for p in range(4) for o in range(count)]
+        until(lambda: committed(there, topic, topic, 4) == [count] * 4)
         query.query.stop()
 
 

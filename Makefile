@@ -35,7 +35,7 @@ interop: setup  ## other people's clients, and Apache Kafka; fetched by script
 	$(BIN)/python tests/interop/peers/install.py
 	$(BIN)/pytest -m "interop and not soak" -n 2 --dist loadgroup tests
 
-soak: setup  ## kills, stops and failovers by the dozen: half an hour
+soak: setup  ## kills, stops and failovers by the dozen, of brokers and of Spark: half an hour
 	$(BIN)/pytest -m soak tests
 
 bench: setup  ## speed beside peers; prints ratios

@@ -1,10 +1,12 @@
 """A Spark application with one streaming query, to be killed: ``application.py JSON``.
 
 It writes each batch to a file of its own, named after its number, so that a batch that is run
-again replaces what it wrote before, and takes its time over it.
+again replaces what it wrote before, and takes its time over it. If its tasks are to take their
+time, each leaves a file with the number of its process in ``tasks`` meanwhile.
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -30,8 +32,19 @@ spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 
 
+def slowly(rows):
+    rows = list(rows)
+    under_way = Path(given["tasks"]) / str(os.getpid())
+    under_way.touch()
+    time.sleep(given["task_s"])
+    under_way.unlink()
+    return rows
+
+
 def write(frame, number):
-    rows = [[row.partition, row.offset] for row in frame.select("partition", "offset").collect()]
+    found = frame.select("partition", "offset")
+    found = found.rdd.mapPartitions(slowly) if given["task_s"] else found
+    rows = [[row.partition, row.offset] for row in found.collect()]
     time.sleep(given["batch_s"])
     (out / "next").write_text(json.dumps(rows))
     (out / "next").rename(out / f"{number}.json")

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on loopback: a master and two workers, each a process of its own."""
+"""A Spark standalone cluster on loopback: a master and workers, each a process of its own."""
 
 import contextlib
 import os
@@ -29,8 +29,9 @@ class Standalone:
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
 
-    def __init__(self, at):
+    def __init__(self, at, workers=2):
         self._at = at
+        self._workers = workers
         self._processes = []
         self.url = ""
 
@@ -42,7 +43,7 @@ class Standalone:
             self.url = until(
                 lambda: self._said("master", r"Starting Spark master at (spark://\S+)")
             )
-            for name in ("worker1", "worker2"):
+            for name in (f"worker{n + 1}" for n in range(self._workers)):
                 work = ["--work-dir", str(self._at / name)]
                 self._run(name, WORKER, "--cores", "1", "--memory", "1g", *work, self.url)
                 until(lambda name=name: self._said(name, "(Successfully registered)"))

@@ -24,6 +24,8 @@ PARTITIONS = 2
 RECORDS = 40
 #: A JVM or six, on two cores and beside other tests.
 SLOWLY_S = 600
+#: When an executor is killed.
+IN_A_TASK, AFTER_A_BATCH = "in a task", "after a batch"
 
 
 class Application:
@@ -33,6 +35,8 @@ class Application:
         self._master, self._conf, self._at = master, conf, at
         self._out = at / "out"
         self._out.mkdir(parents=True)
+        self._tasks = at / "tasks"
+        self._tasks.mkdir()
         self._options = {
             "kafka.bootstrap.servers": servers,
             "subscribe": topic,
@@ -43,7 +47,7 @@ class Application:
         }
         self._process = None
 
-    def start(self, *, ends=False, batch_s=0.5):
+    def start(self, *, ends=False, batch_s=0.5, task_s=0):
         given = {
             "master": self._master,
             "conf": self._conf,
@@ -52,6 +56,8 @@ class Application:
             "out": str(self._out),
             "ends": ends,
             "batch_s": batch_s,
+            "tasks": str(self._tasks),
+            "task_s": task_s,
         }
         with (self._at / "log").open("a") as log:
             command = [sys.executable, str(APPLICATION), json.dumps(given)]
@@ -71,6 +77,23 @@ class Application:
     def done(self):
         """Wait for it to end by itself."""
         assert self._process.wait(SLOWLY_S) == 0, (self._at / "log").read_text()[-4000:]
+
+    def kill_executor(self, cluster, *, in_a_task):
+        """SIGKILL for one that has read the records of a task that is under way, or for any."""
+
+        def found():
+            self._check()
+            under_way = {int(file.name) for file in self._tasks.iterdir()}
+            for executor in cluster.executors():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    workers = {child.pid for child in executor.children(recursive=True)}
+                    if not in_a_task or under_way & workers:
+                        return executor
+            return None
+
+        executor = until(found, "an executor", SLOWLY_S)
+        executor.kill()
+        psutil.wait_procs([executor], 60)
 
     def kill(self, which):
         """SIGKILL for the driver or its JVM; the other one ends by itself."""
@@ -132,27 +155,33 @@ def test_a_killed_driver_and_a_killed_jvm(application, kafka):
 
 
 @pytest.fixture
-def cluster(tmp_path):
-    with Standalone(tmp_path / "cluster") as running:
+def cluster(request, tmp_path):
+    with Standalone(tmp_path / "cluster", workers=request.param) as running:
         yield running
 
 
-@pytest.mark.soak
-def test_a_cluster_loses_an_executor(application, kafka, cluster):
-    """Master and two workers as processes of their own; what the executor did is done again."""
+@pytest.mark.parametrize(
+    ("cluster", "moments"),
+    [
+        (1, [IN_A_TASK]),
+        pytest.param(2, [IN_A_TASK, AFTER_A_BATCH] * 2 + [IN_A_TASK], marks=pytest.mark.soak),
+    ],
+    indirect=["cluster"],
+)
+def test_a_cluster_loses_executors(application, kafka, cluster, moments):
+    """Master and workers as processes of their own; what a killed executor did is done again."""
     topic = kafka.topic(PARTITIONS)
-    produce(kafka, topic, PARTITIONS, 2 * RECORDS)
+    count = len(moments) * RECORDS
+    produce(kafka, topic, PARTITIONS, count)
     one = application(topic, master=cluster.url, **cluster.conf)
-    one.start()
-    one.goes_on()
-    (first, *_) = until(cluster.executors)
-    first.kill()
-    one.goes_on(1)
-    one.end()
-    one.start(ends=True, batch_s=0)
+    one.start(ends=True, batch_s=0, task_s=1)
+    for moment in moments:
+        if moment == AFTER_A_BATCH:
+            one.goes_on(1)
+        one.kill_executor(cluster, in_a_task=moment == IN_A_TASK)
     one.done()
-    assert one.rows() == {(p, o): 1 for p in range(PARTITIONS) for o in range(2 * RECORDS)}
-    assert committed(kafka, topic, topic, PARTITIONS) == [2 * RECORDS] * PARTITIONS
+    assert one.rows() == {(p, o): 1 for p in range(PARTITIONS) for o in range(count)}
+    assert committed(kafka, topic, topic, PARTITIONS) == [count] * PARTITIONS
 
 
 @pytest.mark.soak

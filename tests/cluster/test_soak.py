@@ -11,6 +11,7 @@ import os
 import signal
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from waiting import eventually
 
 from .asking import GroupClient, error_of
 from .brokers import PATIENCE_S, SESSION_MS, ClusterBroker, brokers, know_each_other
-from .ensemble import Ensemble, ensemble
+from .ensemble import Ensemble, Server, ensemble
 
 pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(3600)]
 
@@ -123,6 +124,10 @@ def failed_over(cluster: Cluster, group: Group, number: signal.Signals) -> float
     return took_s
 
 
+def is_serving(server: Server) -> bool:
+    return server.mode in ("leader", "follower")
+
+
 def test_zookeepers_leader_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Three servers, of which the leader is killed, again and again: nobody loses a shard for it,
     or another takes it over; in any case groups go on.
@@ -147,7 +152,7 @@ def test_zookeepers_leader_is_killed(tmp_path: Path, capsys: pytest.CaptureFixtu
                 each.check()
             leader.start()
             servers.ready()
-            eventually(lambda leader=leader: leader.mode in ("leader", "follower"))  # type: ignore[misc]
+            eventually(partial(is_serving, leader))
         for each in groups:
             each.client.close()
     with capsys.disabled():

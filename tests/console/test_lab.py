@@ -143,4 +143,4 @@ def test_what_if_all_members_leave_while_it_looks(monkeypatch: pytest.MonkeyPatc
     looks = iter([there, replace(there, state="Empty", members=[])])
     monkeypatch.setattr(lab_whatif, "described", lambda cluster, groups: [next(looks)])
     with pytest.raises(Failure, match="group g is Empty, of type consumer"):
-        lab_whatif._live(None, "g", 0.0, None)  # type: ignore[arg-type]
+        lab_whatif._live(None, "g", 0.0, None)  # type: ignore[arg-type]  # nobody is asked

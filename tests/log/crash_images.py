@@ -51,7 +51,7 @@ def main() -> int:
                     if rng.random() < 0.5:
                         images += crashes_again(host, rng)
                     survives(name, host, ended)
-                except Exception:
+                except Exception:  # whatever it is, an image that is not recovered is told
                     traceback.print_exc()
                     print(f"{name}, seed {seed}, operation {operation}", file=sys.stderr)
                     return 1

@@ -105,7 +105,7 @@ class Story:
             self.lines.append(f"{edge[0]} -> {edge[1]}")
             become(turn, state)
 
-        core.membership.become = watched  # type: ignore[method-assign]
+        core.membership.become = watched  # type: ignore[method-assign]  # to see every change
         return core
 
     def hear(self, event: events.Event) -> None:

@@ -82,7 +82,7 @@ class Processing:
         self._check_run()
         try:
             yield
-        except Exception:
+        except Exception:  # a task's, which is marked there, or the brokers', which lost nothing
             raise
         except BaseException:  # cancelled, or Ctrl-C
             self._refusal = "a run was cut short"

@@ -69,7 +69,7 @@ class Slot:
         """What is raised within is the task's: nothing of it is committed any more."""
         try:
             yield
-        except Exception:
+        except Exception:  # the user's; whoever runs the task raises it further
             self.has_failed = True
             raise
 

@@ -336,7 +336,7 @@ def _clock() -> Any:
     from matplotlib import dates
 
     locator: Any = dates.AutoDateLocator()  # type: ignore[no-untyped-call]  # matplotlib's own lack
-    return dates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+    return dates.ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]  # likewise
 
 
 def _bare(axes: Any, grid: str) -> None:

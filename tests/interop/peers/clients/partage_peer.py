@@ -105,8 +105,8 @@ def consume(options: argparse.Namespace) -> None:
 
 
 def produce(options: argparse.Namespace) -> None:
-    """There is nothing to produce with."""
-    raise NotImplementedError("Partage has no producer")
+    """There is nothing to produce with: Partage reads, and others' producers write."""
+    raise SystemExit("Partage has no producer; take another kind of peer")
 
 
 if __name__ == "__main__":

@@ -182,7 +182,9 @@ class running:  # noqa: N801 - reads as what it is
 
 def _cpu_s() -> float:
     (jvm,) = [p for p in psutil.Process().children() if "java" in p.name()]
-    sources = [p for p in jvm.children() if any("source_runner" in w for w in p.cmdline())]
+    # One that has just ended may still be among the children, and has no command line any more.
+    children = [p for p in jvm.children() if p.status() != psutil.STATUS_ZOMBIE]
+    sources = [p for p in children if any("source_runner" in w for w in p.cmdline())]
     spent = [process.cpu_times() for process in (jvm, *sources)]
     return sum(times.user + times.system for times in spent)
 

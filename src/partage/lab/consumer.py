@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from partage.bridge.embedding import PROTOCOL_TYPE, Embedding
 from partage.bridge.membership import Sending, answered, error_of, request
@@ -34,6 +34,9 @@ _OUT: Final = frozenset({MemberState.OUT, MemberState.FAILED})
 
 class Process:
     """A process with one consumer; ``topics`` are what it subscribes to."""
+
+    #: What it does with what it owns.
+    reads: ClassVar[type[Reading]] = Reading
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class Process:
             ),
             RebalanceProtocol(embedding.rebalance_protocol.name.lower()),
         )
-        self.reading = Reading(self)
+        self.reading = self.reads(self)
         self.hear(events.Subscribed(at_ms=world.now_ms, topics=topics))
         self.reading.poll()
 

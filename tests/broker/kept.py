@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from partage.bridge import EXCHANGES, Call
 from partage.bridge.exchange import Surroundings
 from partage.broker.ids import fresh_id
 from partage.broker.shard_host import ShardHost
+from partage.coordinator.outcome import Notice
+from partage.store.group_events import Lag
 from partage.wire.api import Api
 
 SURROUNDINGS = Surroundings(shard_count=1, has_partition=lambda topic, partition: True)
@@ -38,3 +41,25 @@ def ask(
     for event in call.begin(EXCHANGES[api.key], SURROUNDINGS, drawn_id or fresh_id()):
         host.handle(event)
     return answered
+
+
+class Told:
+    """Hears what a shard's host tells; ``on_told`` at each."""
+
+    def __init__(self, on_told: Callable[[Notice | Lag], None] = lambda told: None) -> None:
+        self.told: list[Notice | Lag] = []
+        self.epochs: list[int | None] = []
+        self.lost = 0
+        self._on_told = on_told
+
+    def publish(self, told: Notice | Lag, epoch: int | None) -> None:
+        self._on_told(told)
+        self.told.append(told)
+        self.epochs.append(epoch)
+
+    def lose(self, count: int) -> None:
+        self.lost += count
+
+    @property
+    def happened(self) -> list[str]:
+        return [str(each.happening) for each in self.told if isinstance(each, Notice)]

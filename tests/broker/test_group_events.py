@@ -33,7 +33,7 @@ from waiting import eventually
 
 from . import grouping
 from .asking import batch, create, metadata, produce
-from .kept import ask
+from .kept import Told, ask
 from .raw import Raw
 from .test_shard_host import Alone
 
@@ -301,39 +301,37 @@ def test_nothing_is_told_that_a_crash_could_take_back() -> None:
 
     async def scenario() -> None:
         alone = await Alone().open()
-        told = list[Notice | Lag]()
         has_generation = asyncio.Event()
 
-        def publish(each: Notice | Lag) -> None:
+        def check(each: Notice | Lag) -> None:
             stored = replay(alone.store.read(alone.store.slices()), GroupSettings())
             stored.resume(0)
             group = stored.groups.get(each.group_id)
             assert each.generation == (0 if group is None else group.generation)
-            told.append(each)
-            if len(told) == 3:
+            if len(told.told) == 2:
                 has_generation.set()
 
-        def happened() -> list[Happening]:
-            return [notice.happening for notice in told if isinstance(notice, Notice)]
-
+        told = Told(check)
         groups = GroupSettings(initial_rebalance_delay_ms=0)
         alone.host = ShardHost(
-            "", alone.store, groups, alone.clock, lambda notice: None, None, publish
+            "", alone.store, groups, alone.clock, lambda notice: None, None, told
         )
         alone.host.start_empty()
         join(alone)
         async with asyncio.timeout(DEADLINE_S):
             await has_generation.wait()
-        assert happened() == ["joined", "rebalance started", "generation started"]
+        assert told.happened == ["joined", "rebalance started", "generation started"]
         join(alone, "other")
-        assert happened()[3:] == ["joined", "rebalance started"]
+        assert told.happened[3:] == ["joined", "rebalance started"]
         alone.host.end_session("g", "client-1")
-        assert len(told) == 5, "the record is not stored yet"
+        assert len(told.told) == 5, "the record is not stored yet"
         alone.host.unload()
-        assert len(told) == 5, "what was dropped has not happened"
+        assert len(told.told) == 5, "what was dropped has not happened"
         alone.host.load()
         await alone.host.loaded()
-        assert happened()[5:] == ["loaded"]
+        assert told.happened[5:] == ["loaded"]
+        assert set(told.epochs) == {None}
+        assert not told.lost
         alone.host.close()
 
     asyncio.run(scenario())

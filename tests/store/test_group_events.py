@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from partage.coordinator.outcome import Cause, Happening, Notice
 from partage.coordinator.records import GroupSaved, SavedMember
@@ -19,6 +21,7 @@ from partage.store.group_events import (
     dropped_event,
     encode_event,
     events_of,
+    in_order,
     lag_events,
 )
 from partage.wire.consumer_protocol import (
@@ -222,3 +225,41 @@ def test_readers_pass_over_what_they_do_not_know() -> None:
 def test_what_is_no_event_is_refused(value: bytes) -> None:
     with pytest.raises(Malformed, match="not an event of a group"):
         decode_event(value)
+
+
+def of_epoch(epoch: int | None, number: int) -> bytes:
+    event = GroupEvent(
+        version=VERSION, event="left", at_ms=0, group_id="g", generation=number, epoch=epoch
+    )
+    return encode_event(event)
+
+
+@given(
+    tenures=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4)), max_size=12),
+    first=st.integers(0, 2**40),
+)
+def test_a_groups_events_are_in_order_whichever_brokers_wrote_them(
+    tenures: list[tuple[int, int]], first: int
+) -> None:
+    """Each tenure is some broker's, which may tell of nothing in it; clocks tell nothing."""
+    written: list[bytes] = []
+    by_broker: dict[int, list[bytes]] = {}
+    for number, (broker, count) in enumerate(tenures):
+        events = [of_epoch(first + number, n) for n in range(len(written), len(written) + count)]
+        written += events
+        by_broker.setdefault(broker, []).extend(events)
+    read = [value for _, values in sorted(by_broker.items()) for value in values]
+    assert [read[place] for place in in_order(read)] == written
+
+
+def test_what_has_no_epoch_stays_where_it_was() -> None:
+    """A broker that is alone writes none; what is no event is passed over by whoever reads on."""
+    values = [of_epoch(None, 0), b"?", None, b'{"epoch": "7"}', of_epoch(None, 1)]
+    assert in_order(values) == [0, 1, 2, 3, 4]
+    assert in_order([of_epoch(3, 0), b"?", of_epoch(2, 1)]) == [1, 2, 0]
+
+
+def test_a_broker_that_is_alone_writes_what_it_always_wrote() -> None:
+    assert encode_event(GroupEvent(
+        version=VERSION, event="left", at_ms=0, group_id="g", generation=1
+    )) == b'{"version":1,"event":"left","at_ms":0,"group_id":"g","generation":1}'  # fmt: skip

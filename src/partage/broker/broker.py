@@ -15,6 +15,7 @@ from partage.broker.apis.groups import group_handlers
 from partage.broker.apis.produce import Producing
 from partage.broker.clock import Clock
 from partage.broker.cluster.address import StateAddress
+from partage.broker.cluster.ends import NeighbourEnds
 from partage.broker.cluster.joining import (
     as_one_of_several,
     changes_of,
@@ -28,7 +29,7 @@ from partage.broker.group_events import GroupEvents
 from partage.broker.hosted import Hosted
 from partage.broker.housekeeping import Housekeeping
 from partage.broker.inbound import Handler, Inbound
-from partage.broker.lag import LagSampling
+from partage.broker.lag import Elsewhere, LagSampling
 from partage.broker.neighbours import Alone, Neighbours
 from partage.broker.node import Node
 from partage.broker.producer_ids import ProducerIds
@@ -101,7 +102,7 @@ class Broker:
             keeps_offsets=state is None,
         )
         self._housekeeping = Housekeeping(self.hosted, disk, self._clock)
-        self.group_events = GroupEvents(self.hosted) if settings.group_events else None
+        self.group_events: GroupEvents | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # In the loop's own pool a fetch that has to wait for the device, or a new topic, would wait
         # until the last of many shards is loaded.
@@ -152,11 +153,13 @@ class Broker:
         self.cluster = cluster
         self._cluster_id = cluster.cluster_id
         await self.hosted.open()
+        changes, place = changes_of(cluster, self.hosted)
+        self._changes: TopicChanges = changes
+        if self._settings.group_events:
+            self.group_events = GroupEvents(self.hosted, place, self._settings.node_id)
         self.coordinator = Coordinator(
             [self._host(f"shard {n}", store) for n, store in enumerate(cluster.stores)]
         )
-        self._changes: TopicChanges = changes_of(cluster, self.hosted)
-        self._lag = LagSampling(self.coordinator.hosts, self.hosted, self._clock, 0)
 
     async def _open_alone(self) -> None:
         self._cluster_id = await asyncio.to_thread(cluster_id_of, self._disk)
@@ -164,12 +167,12 @@ class Broker:
         await self.hosted.open()
         offsets_topic = self.hosted.topic(OFFSETS_TOPIC)
         assert offsets_topic is not None
+        if self._settings.group_events:
+            self.group_events = GroupEvents(self.hosted)
         topics = frozenset(topic.name for topic in self.hosted.topics())
         hosts = [self._host_shard(n, topics) for n in range(offsets_topic.partition_count)]
         self.coordinator = Coordinator(hosts)
         self._changes = LocalChanges(self.hosted, self.coordinator)
-        interval_ms = self._settings.group_lag_interval_ms if self.group_events else 0
-        self._lag = LagSampling(hosts, self.hosted, self._clock, interval_ms)
 
     def _host_shard(self, index: int, topics: frozenset[str]) -> ShardHost:
         store = ShardStore(self.hosted, self._disk, index)
@@ -188,7 +191,7 @@ class Broker:
             self._clock,
             log_notice,
             self._loaders,
-            None if self.group_events is None else self.group_events.publish,
+            self.group_events,
         )
 
     async def _listen(self, host: str, port: int, advertised: tuple[str, int] | None) -> None:
@@ -206,12 +209,20 @@ class Broker:
             rack=self._settings.rack,
         )
         neighbours: Neighbours = Alone(self.node)
+        elsewhere: Elsewhere | None = None
         if self.cluster is not None:
             neighbours, self._producer_ids = await enter_cluster(
                 self.cluster, self.node, self.hosted, self.coordinator
             )
+            elsewhere = NeighbourEnds(self.hosted, neighbours)
+            if self.group_events is not None:
+                self.group_events.prepare()
         self.server.serve(self._handlers(neighbours))
         self._housekeeping.start()
+        interval_ms = self._settings.group_lag_interval_ms if self.group_events else 0
+        self._lag = LagSampling(
+            self.coordinator.hosts, self.hosted, self._clock, interval_ms, elsewhere
+        )
         self._lag.start()
 
     async def loaded(self) -> None:

@@ -3,6 +3,8 @@
 Nobody waits for it. What happened comes here once it is durable, is gathered for a moment, made
 into records a few members at a time between the turns of the loop, and appended. What is more than
 there is room for, or cannot be written, is counted, and the topic says so.
+
+A broker that is alone has the topic's one partition; of several each has one of its own.
 """
 
 from __future__ import annotations
@@ -11,9 +13,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, Protocol
 
-from partage.broker.hosted import Hosted, HostedTopic
+import msgspec
+
+from partage.broker.hosted import Hosted
+from partage.broker.partition import Partition
 from partage.coordinator.outcome import Happening, Notice
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
@@ -44,55 +49,101 @@ _COMPRESSED_FROM: Final = 1024
 _CLOSE_TIMEOUT_S: Final = 5.0
 
 
+class Place(Protocol):
+    """Where this broker writes."""
+
+    async def partition(self) -> Partition | Refusal:
+        """The partition, made if it is missing."""
+
+
+class OnlyPlace:
+    """The topic of a broker that is alone: one partition, so that events have an order."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        self._hosted = hosted
+
+    async def partition(self) -> Partition | Refusal:
+        """The partition, made if it is missing."""
+        topic = await self._hosted.create_missing(TOPIC)
+        return topic if isinstance(topic, Refusal) else topic.partitions[0]
+
+
 class GroupEvents:
     """The one writer of ``__group_events``; the topic is made when there is something to tell.
 
-    ``dropped`` counts the events that were lost since the start.
+    ``dropped`` counts the events that were lost since the start. ``broker_id`` is for one of
+    several.
     """
 
-    def __init__(self, hosted: Hosted, weight_max: int = WEIGHT_MAX) -> None:
+    def __init__(
+        self,
+        hosted: Hosted,
+        place: Place | None = None,
+        broker_id: int | None = None,
+        *,
+        weight_max: int = WEIGHT_MAX,
+    ) -> None:
         self.dropped = 0
         self._hosted = hosted
+        self._place = place or OnlyPlace(hosted)
+        self._broker_id = broker_id
         self._weight_max = weight_max
-        self._waiting: list[Notice | Lag] = []
+        self._waiting: list[tuple[Notice | Lag, int | None]] = []
         self._refused: dict[tuple[object, ...], int] = {}  # how often, by what `_key` gives
         self._weight = 0
         self._untold = 0  # of those dropped, how many the topic does not know of
         self._task: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
         self._is_closing = asyncio.Event()
 
     # Taking.
 
-    def publish(self, told: Notice | Lag) -> None:
-        """Have it written, soon; never waits."""
+    def publish(self, told: Notice | Lag, epoch: int | None = None) -> None:
+        """Have it written, soon; never waits. ``epoch`` is that of the group's shard."""
         key = None
         if isinstance(told, Notice) and told.happening is Happening.COMMIT_REFUSED:
             if told.topics == (TOPIC,):
                 return  # who reads the events would otherwise have one more to read for each
-            key = _key(told)
+            key = _key(told, epoch)
             if key in self._refused:
                 self._refused[key] += 1
                 return
         weight = _weight(told)
         if self._weight + weight > self._weight_max:
-            self._drop(1)
+            self.lose(1)
             return
         if key is not None:
             self._refused[key] = 1
         self._weight += weight
-        self._waiting.append(told)
+        self._waiting.append((told, epoch))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def _drop(self, count: int) -> None:
+    def lose(self, count: int, why: str = "more than can be written") -> None:
+        """So many events are not going to be written; the topic will say so."""
         if not self._untold:
-            log.warning("events of groups are lost: more than can be written")
+            log.warning("events of groups are lost: %s", why)
         self.dropped += count
         self._untold += count
+
+    def prepare(self) -> None:
+        """Have the partition made, should it be missing, before there is anything to tell."""
+        self._preparing = asyncio.get_running_loop().create_task(self._prepare())
+
+    async def _prepare(self) -> None:
+        try:
+            place = await self._place.partition()
+        except Exception:  # a fault of ours; it is tried again when there is something to tell
+            log.exception("making the place for events of groups failed")
+        else:
+            if isinstance(place, Refusal):
+                log.warning("there is no place for events of groups yet: %s", place.message)
 
     async def close(self) -> None:
         """Write what is waiting, if that does not take long, and end."""
         self._is_closing.set()
+        if self._preparing is not None:
+            self._preparing.cancel()
         if self._task is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._task, _CLOSE_TIMEOUT_S)
@@ -111,43 +162,46 @@ class GroupEvents:
                 await self._write(taken, refused)
             except Exception:  # a fault of ours; groups go on without their events
                 log.exception("writing events of groups failed")
-                self._drop(len(taken))
+                self.lose(len(taken), "writing them failed")
         self._task = None
 
     async def _write(
-        self, taken: list[Notice | Lag], refused: Mapping[tuple[object, ...], int]
+        self,
+        taken: list[tuple[Notice | Lag, int | None]],
+        refused: Mapping[tuple[object, ...], int],
     ) -> None:
-        topic = await self._hosted.create_missing(TOPIC)
-        if isinstance(topic, Refusal):
-            log.error("there is no topic for events of groups: %s", topic.message)
-            self._drop(len(taken))
+        place = await self._place.partition()
+        if isinstance(place, Refusal):
+            self.lose(len(taken), place.message)
             return
         gathered: list[Record] = []
         size = 0
         if self._untold:
             untold, self._untold = self._untold, 0
-            gathered.append(self._record(dropped_event(self._hosted.wall_ms(), untold)))
+            gathered.append(self._record(dropped_event(self._hosted.wall_ms(), untold), None))
         events = worked = 0  # in this slice
-        for told in taken:
-            for event in _events(told, refused):
+        for told, epoch in taken:
+            for event in _events(told, epoch, refused):
                 if event is not None:
-                    gathered.append(self._record(event))
+                    gathered.append(self._record(event, epoch))
                     events, worked = events + 1, worked + len(gathered[-1].value or b"")
                     size += len(gathered[-1].value or b"")
                 if event is None or events >= _EVENTS_A_SLICE or worked >= _BYTES_A_SLICE:
                     events = worked = 0
                     await asyncio.sleep(0 if self._is_closing.is_set() else _PAUSE_S)
                 if size >= _BATCH_BYTES:
-                    await self._append(topic, gathered)
+                    await self._append(gathered)
                     gathered, size = [], 0
         if gathered:
-            await self._append(topic, gathered)
+            await self._append(gathered)
 
-    def _record(self, event: GroupEvent) -> Record:
+    def _record(self, event: GroupEvent, epoch: int | None) -> Record:
+        if self._broker_id is not None:
+            event = msgspec.structs.replace(event, broker_id=self._broker_id, epoch=epoch)
         key = event.group_id.encode() or None
         return Record(key, encode_event(event), timestamp_ms=self._hosted.wall_ms())
 
-    async def _append(self, topic: HostedTopic, records: list[Record]) -> None:
+    async def _append(self, records: list[Record]) -> None:
         """Append and wait for the writer; what it did not take is not tried again."""
         is_large = sum(len(record.value or b"") for record in records) >= _COMPRESSED_FROM
         batch = encode_batch(records, compression=Compression.LZ4 if is_large else 0)
@@ -157,29 +211,31 @@ class GroupEvents:
             if not done.done():  # at the end nobody may wait any more
                 done.set_result(error)
 
-        appended = topic.partitions[0].append(
-            batch, stored, at_ms=self._hosted.wall_ms(), from_client=False
+        place = await self._place.partition()  # it may have been opened again meanwhile
+        outcome = (
+            place
+            if isinstance(place, Refusal)
+            else place.append(batch, stored, at_ms=self._hosted.wall_ms(), from_client=False)
         )
-        if isinstance(appended, Refusal):
-            log.error("events of groups are not taken: %s", appended.message)
-            self._drop(len(records))
-        elif await done:
-            self._drop(len(records))
+        if isinstance(outcome, Refusal):
+            self.lose(len(records), outcome.message)
+        elif error := await done:
+            self.lose(len(records), f"their partition failed with {error.name}")
 
 
 def _events(
-    told: Notice | Lag, refused: Mapping[tuple[object, ...], int]
+    told: Notice | Lag, epoch: int | None, refused: Mapping[tuple[object, ...], int]
 ) -> Iterator[GroupEvent | None]:
     if isinstance(told, Lag):
         yield from lag_events(told)
     elif told.happening is Happening.COMMIT_REFUSED:
-        yield from events_of(told, refused.get(_key(told), 1))
+        yield from events_of(told, refused.get(_key(told, epoch), 1))
     else:
         yield from events_of(told)
 
 
-def _key(notice: Notice) -> tuple[object, ...]:
-    return notice.group_id, notice.member_id, notice.generation, notice.reason, notice.topics
+def _key(of: Notice, epoch: int | None) -> tuple[object, ...]:
+    return of.group_id, of.member_id, of.generation, of.reason, of.topics, epoch
 
 
 def _weight(told: Notice | Lag) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, Protocol
 
 from partage.broker.clock import Clock
 from partage.broker.hosted import Hosted
@@ -18,22 +18,42 @@ log = logging.getLogger(__name__)
 
 _PARTITIONS_A_TURN: Final = 2_000
 _PAUSE_S: Final = 0.005
+#: Of so many partitions other brokers are asked in a round; the lag of more is not told.
+ELSEWHERE_MAX: Final = 50_000
+
+#: Topic and number.
+Place = tuple[str, int]
+
+
+class Elsewhere(Protocol):
+    """The partitions that other brokers hold."""
+
+    async def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """Where these end: the offset after the last record, of those that can be had soon."""
 
 
 class LagSampling:
     """Goes round all groups that have committed something, every ``interval_ms`` if that is not 0.
 
     A group is told of when its lag has changed. The coordinator's own topics do not count: the
-    events themselves would, and each make another.
+    events themselves would, and each make another. Partitions that are ``elsewhere`` are asked for
+    once a round for all groups; what is not heard of is left out.
     """
 
     def __init__(
-        self, hosts: Sequence[ShardHost], hosted: Hosted, clock: Clock, interval_ms: int
+        self,
+        hosts: Sequence[ShardHost],
+        hosted: Hosted,
+        clock: Clock,
+        interval_ms: int,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._hosts = hosts
         self._hosted = hosted
         self._clock = clock
         self._interval_s = interval_ms / 1000
+        self._elsewhere = elsewhere
+        self._ends: Mapping[Place, int] = {}  # of partitions elsewhere, as of this round
         self._told: dict[str, dict[str, dict[int, int]]] = {}  # the last of each group
         self._asked = 0  # since the last pause
         self._task: asyncio.Task[None] | None = None
@@ -60,25 +80,50 @@ class LagSampling:
 
     async def go_round(self) -> None:
         """Tell the lag of every group where it has changed."""
+        if self._elsewhere is not None:
+            self._ends = await self._elsewhere.ends(await self._places_elsewhere())
         seen = set[str]()
+        for host, group_id, offsets in self._groups():
+            seen.add(group_id)
+            await self._tell(host, group_id, offsets)
+        for group_id in self._told.keys() - seen:
+            del self._told[group_id]
+
+    def _groups(self) -> Iterator[tuple[ShardHost, str, GroupOffsets]]:
+        """Those that have committed something. Whoever takes them may pause between two."""
         for host in self._hosts:
             shard = host.shard
             for group_id in [] if shard is None else list(shard.offsets):
                 # The shard may be another one, and the group gone, after each pause.
                 offsets = None if host.shard is None else host.shard.offsets.get(group_id)
-                if not offsets:
-                    continue
-                seen.add(group_id)
-                await self._tell(host, group_id, offsets)
-        for group_id in self._told.keys() - seen:
-            del self._told[group_id]
+                if offsets:
+                    yield host, group_id, offsets
+
+    async def _places_elsewhere(self) -> Collection[Place]:
+        places = dict[Place, None]()
+        for _, _, offsets in self._groups():
+            for place in list(offsets):
+                await self._pause_now_and_then()
+                if self._is_elsewhere(place):
+                    places[place] = None
+                if len(places) >= ELSEWHERE_MAX:
+                    return places
+        return places
+
+    def _is_elsewhere(self, place: Place) -> bool:
+        is_here = self._hosted.partition(*place) is not None
+        is_ours = self._hosted.is_internal(place[0])
+        return not is_here and not is_ours and self._hosted.has_partition(*place)
 
     async def _tell(self, host: ShardHost, group_id: str, offsets: GroupOffsets) -> None:
+        shard = host.shard
         lag = await self._lag(offsets)
         if not lag or self._told.get(group_id) == lag:
             return
+        if shard is None or host.shard is not shard or not host.is_sure:
+            return  # it is somebody else's, or may be: the next round will see
         self._told[group_id] = lag
-        group = None if host.shard is None else host.shard.groups.get(group_id)
+        group = shard.groups.get(group_id)
         host.publish(
             Lag(
                 at_ms=self._clock.now_ms(),
@@ -91,14 +136,20 @@ class LagSampling:
     async def _lag(self, offsets: GroupOffsets) -> dict[str, dict[int, int]]:
         lag: dict[str, dict[int, int]] = {}
         for place in list(offsets):
-            self._asked += 1
-            if self._asked >= _PARTITIONS_A_TURN:
-                self._asked = 0
-                await asyncio.sleep(_PAUSE_S)
+            await self._pause_now_and_then()
             topic, number = place
             committed = offsets.get(place)  # which may have gone meanwhile
-            partition = self._hosted.partition(topic, number)
-            if partition and committed and not self._hosted.is_internal(topic):
-                behind = partition.log.high_watermark - committed.offset
-                lag.setdefault(topic, {})[number] = max(behind, 0)
+            end = self._end(place)
+            if end is not None and committed and not self._hosted.is_internal(topic):
+                lag.setdefault(topic, {})[number] = max(end - committed.offset, 0)
         return lag
+
+    def _end(self, place: Place) -> int | None:
+        partition = self._hosted.partition(*place)
+        return self._ends.get(place) if partition is None else partition.log.high_watermark
+
+    async def _pause_now_and_then(self) -> None:
+        self._asked += 1
+        if self._asked >= _PARTITIONS_A_TURN:
+            self._asked = 0
+            await asyncio.sleep(_PAUSE_S)

@@ -32,6 +32,7 @@ _RELEASED_A_TURN: Final = 128
 _FIRED_A_TURN: Final = 256
 _RELOAD_AFTER_S: Final = 0.5
 _RELOAD_AFTER_MAX_S: Final = 10.0
+_UNPUBLISHED_MAX: Final = 20_000  # of what may wait for the log, or for ZooKeeper
 
 
 class Listener(Protocol):
@@ -43,14 +44,18 @@ class Listener(Protocol):
 class Publisher(Protocol):
     """Who wants to hear of what can no longer be taken back."""
 
-    def __call__(self, told: Notice | Lag, /) -> None: ...
+    def publish(self, told: Notice | Lag, epoch: int | None, /) -> None:
+        """It happened in this epoch of the shard's."""
+
+    def lose(self, count: int, /) -> None:
+        """So much happened that nobody can be told of: there was no room."""
 
 
 class ShardHost:
     """One shard, from loading to the end, through failures of its log.
 
     It is loaded in a thread of ``loaders``, the loop's own pool where there is none. The
-    ``listener`` hears at once what happens, ``publish`` when it is durable.
+    ``listener`` hears at once what happens, ``publisher`` when it is durable.
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class ShardHost:
         clock: Clock,
         listener: Listener,
         loaders: Executor | None = None,
-        publish: Publisher | None = None,
+        publisher: Publisher | None = None,
     ) -> None:
         self._name = name
         self._store = store
@@ -69,8 +74,9 @@ class ShardHost:
         self._clock = clock
         self._listener = listener
         self._loaders = loaders
-        self._publish = publish
-        self._unpublished = deque[tuple[int, Notice | Lag]]()  # with the mark they wait for
+        self._publisher = publisher
+        #: With the mark that they wait for, and their epoch.
+        self._unpublished = deque[tuple[int, Notice | Lag, int | None]]()
         self._loop = asyncio.get_running_loop()
         self._driver = Driver()
         self._life = 0  # counts up when the log fails: what was under way before counts no more
@@ -232,6 +238,8 @@ class ShardHost:
         driver = self._driver
         if driver.ready and not self._is_releasing:
             self._release()
+        if self._unpublished:
+            self._tell()
         if driver.unsent and not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self._flush, self._life)
@@ -252,25 +260,34 @@ class ShardHost:
 
     # Telling.
 
-    def publish(self, told: Notice | Lag) -> None:
-        """Tell it once all that the shard has stored up to now is durable."""
-        if self._publish is None:
-            return
-        driver = self._driver
-        if driver.is_durable:
-            self._publish(told)
-        else:
-            self._unpublished.append((driver.mark, told))
+    @property
+    def is_sure(self) -> bool:
+        """Whether what the shard says now is so: it is loaded, and nobody else can have it."""
+        return self._driver.shard is not None and self._store.may_answer()
 
-    def _publish_durable(self, mark: int) -> None:
-        while self._unpublished and self._unpublished[0][0] <= mark:
-            _, told = self._unpublished.popleft()
-            assert self._publish is not None
-            self._publish(told)
+    def publish(self, told: Notice | Lag) -> None:
+        """Tell it once all that the shard has stored up to now is durable, at a time when nobody
+        else can have the shard: what is told has happened then. If somebody has it, never.
+        """
+        if self._publisher is None or self._is_resigned:
+            return
+        if len(self._unpublished) >= _UNPUBLISHED_MAX:
+            self._publisher.lose(1)
+            return
+        self._unpublished.append((self._driver.mark, told, self._store.epoch))
+        self._tell()
+
+    def _tell(self) -> None:
+        assert self._publisher is not None
+        while self._unpublished and self._driver.has_stored(self._unpublished[0][0]):
+            if not self._store.may_answer():
+                return
+            _, told, epoch = self._unpublished.popleft()
+            self._publisher.publish(told, epoch)
 
     def _tell_loaded(self, shard: Shard, at_ms: int) -> None:
         """Who reads the events learns what there is, should some of them be missing."""
-        if self._publish is None:
+        if self._publisher is None:
             return
         for group in shard.groups.values():
             if group.members:
@@ -333,7 +350,6 @@ class ShardHost:
                 self._fail(OSError(f"its log failed with {error.name}"))
             else:
                 self._driver.durable(mark)
-                self._publish_durable(mark)
                 self._settle()
 
         return stored

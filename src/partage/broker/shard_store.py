@@ -28,6 +28,10 @@ Reading = Callable[[], Sequence[Buffer]]
 class StateStore(Protocol):
     """What a shard's host needs of where the shard's state lives."""
 
+    @property
+    def epoch(self) -> int | None:
+        """Counts the tenures of the shard, of all brokers; None where there is only one broker."""
+
     def append(self, records: list[Record], at_ms: int, stored: Stored) -> None:
         """Append records, in order. Raises `OSError`; then ``stored`` is not called, and the first
         of them may be there all the same.
@@ -45,6 +49,8 @@ class StateStore(Protocol):
 
 class ShardStore:
     """One partition of ``__consumer_offsets``."""
+
+    epoch: Final = None
 
     def __init__(self, hosted: Hosted, disk: Disk, index: int) -> None:
         self._hosted = hosted

@@ -155,11 +155,6 @@ class Driver:
         """The mark of which `durable` will say that all is durable that was applied up to now."""
         return self._applied
 
-    @property
-    def is_durable(self) -> bool:
-        """Whether it is already."""
-        return self._durable == self._applied
-
     def has_stored(self, mark: int) -> bool:
         """Whether all is durable that was applied up to a mark."""
         return self._durable >= mark

@@ -3,11 +3,14 @@
 A record's key is the group's id, its value one `GroupEvent` in JSON; ``docs/group-events.md`` has
 the schema. A reader passes over fields that it does not know, and events too: what is added does
 not change `VERSION`, what is changed does.
+
+Of several brokers each writes to a partition of its own. A group's events carry the epoch in which
+its coordinator had it, and those of a higher epoch came later, whatever clocks say: `in_order`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -101,6 +104,13 @@ class GroupEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int = 1
     #: How many records each partition has that are not committed, by topic and partition.
     lag: dict[str, dict[int, int]] | None = None
+    # Of several brokers: who wrote it, and the epoch in which that broker had the group.
+    broker_id: int | None = None
+    epoch: int | None = None
+
+
+class _Epoch(msgspec.Struct):
+    epoch: int | None = None
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +124,7 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(GroupEvent)
+_epoch_decoder = msgspec.json.Decoder(_Epoch)
 
 
 def encode_event(event: GroupEvent) -> bytes:
@@ -131,6 +142,25 @@ def decode_event(value: bytes) -> GroupEvent:
         return _decoder.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"not an event of a group: {error}") from None
+
+
+def in_order(values: Iterable[bytes | None]) -> list[int]:
+    """The places of a group's records in the order in which what they tell of happened.
+
+    ``values`` come partition by partition, each in the order of its offsets. In one epoch one
+    broker has the group, and writes to one partition; a broker that has it again later does so in
+    a higher epoch. What has none comes first: a broker that is alone has one partition.
+    """
+    epochs = [_epoch_of(value or b"") for value in values]
+    return sorted(range(len(epochs)), key=epochs.__getitem__)
+
+
+def _epoch_of(value: bytes) -> int:
+    try:
+        epoch = _epoch_decoder.decode(value).epoch
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return -1
+    return -1 if epoch is None else epoch
 
 
 def lag_events(sample: Lag) -> Iterator[GroupEvent | None]:

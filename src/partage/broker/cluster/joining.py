@@ -9,6 +9,7 @@ import msgspec
 
 from partage.broker.cluster.address import StateAddress
 from partage.broker.coordinator import Coordinator
+from partage.broker.group_events import Place
 from partage.broker.hosted import Hosted
 from partage.broker.neighbours import Neighbours
 from partage.broker.node import Node
@@ -44,13 +45,11 @@ class CannotJoin(Exception):  # noqa: N818 - named after what is wrong
 
 
 def as_one_of_several(settings: BrokerSettings) -> BrokerSettings:
-    """The settings as they hold in a cluster: no events of groups, of which each broker would know
-    its own only, and groups that ZooKeeper can hold.
-    """
+    """The settings as they hold in a cluster: groups that ZooKeeper can hold."""
     groups = msgspec.structs.replace(
         settings.groups, group_bytes_max=min(settings.groups.group_bytes_max, _GROUP_BYTES_MAX)
     )
-    return msgspec.structs.replace(settings, group_events=False, groups=groups)
+    return msgspec.structs.replace(settings, groups=groups)
 
 
 async def join_cluster(
@@ -101,8 +100,9 @@ async def enter_cluster(
     return Seen(cluster), ProducerIds.counted_from(first_id)
 
 
-def changes_of(cluster: Cluster, hosted: Hosted) -> TopicChanges:
-    """How topics are changed for the whole cluster."""
-    from partage.broker.cluster.shared_changes import SharedChanges
+def changes_of(cluster: Cluster, hosted: Hosted) -> tuple[TopicChanges, Place]:
+    """How topics are changed for the whole cluster, and where this broker tells of its groups."""
+    from partage.broker.cluster.shared_changes import OwnPlace, SharedChanges
 
-    return SharedChanges(cluster, hosted)
+    changes = SharedChanges(cluster, hosted)
+    return changes, OwnPlace(changes)

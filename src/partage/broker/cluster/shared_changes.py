@@ -11,11 +11,14 @@ import msgspec
 
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.ids import fresh_topic_id
+from partage.broker.partition import Partition
 from partage.broker.topic_changes import Edit
 from partage.log.config import check_configs
 from partage.log.names import colliding
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
+from partage.store.group_events import TOPIC as EVENTS_TOPIC
+from partage.store.group_events import TOPIC_CONFIGS as EVENTS_CONFIGS
 from partage.store.placement import place_partitions
 from partage.store.shared_topics import SharedTopics
 from partage.store.tree import ForeignData, TopicDoc
@@ -30,6 +33,13 @@ _NO_SUCH_TOPIC: Final = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is 
 
 def _not_for_clients(name: str) -> Refusal:
     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+
+
+def _too_like(name: str, other: str) -> Refusal:
+    return Refusal(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"topic {name} is too like {other}: '.' and '_' count as the same",
+    )
 
 
 class Agreement(Protocol):
@@ -67,10 +77,7 @@ class SharedChanges:
             if name in topics:
                 return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
             if other := colliding(name, topics):
-                return Refusal(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"topic {name} is too like {other}: '.' and '_' count as the same",
-                )
+                return _too_like(name, other)
             counts = self._agreement.shared_topics().partition_counts()
             placed = tuple(brokers) or place_partitions(partition_count, up, counts)
             return TopicDoc(id=topic_id, brokers=placed, configs=dict(configs))
@@ -79,12 +86,48 @@ class SharedChanges:
 
     async def create_missing(self, name: str) -> HostedTopic | Refusal:
         """Create a topic that a client spoke of, with the broker's default of partitions."""
+        if name == EVENTS_TOPIC and self._hosted.settings.group_events:
+            own = await self.own_partition(name, EVENTS_CONFIGS)
+            return own if isinstance(own, Refusal) else self._hosted.topic(name) or _NO_SUCH_TOPIC
         count = self._hosted.settings.partitions_default
         created = await self.create(name, count, {}, [])
         if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
             await self._agreed(self._agreement.followed)
             return self._hosted.topic(name) or created  # somebody else was quicker
         return created
+
+    async def own_partition(self, name: str, configs: Mapping[str, str]) -> Partition | Refusal:
+        """This broker's partition of a topic of which each broker has one. It is made if it is
+        missing, and the topic with it; several brokers may do so at once.
+        """
+        own = self._own(name)
+        if own is not None:
+            return own
+        me, topic_id = self._hosted.settings.node_id, fresh_topic_id().hex()
+
+        def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
+            topic = topics.get(name)
+            if topic is not None and me in topic.brokers:  # it was agreed on in an earlier try
+                return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} has it")
+            if topic is not None:
+                return msgspec.structs.replace(topic, brokers=(*topic.brokers, me))
+            if other := colliding(name, topics):
+                return _too_like(name, other)
+            return TopicDoc(id=topic_id, brokers=(me,), configs=dict(configs))
+
+        put = await self._put(name, decide)
+        if isinstance(put, Refusal):
+            if put.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                return put
+            await self._agreed(self._agreement.followed)
+        missing = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"this broker's part of {name} is missing")
+        return self._own(name) or missing
+
+    def _own(self, name: str) -> Partition | None:
+        hosted = self._hosted.topic(name)
+        if hosted is None or not hosted.partitions:
+            return None
+        return hosted.partitions[min(hosted.partitions)]
 
     async def delete(self, name: str) -> HostedTopic | Refusal:
         """Delete a topic everywhere."""
@@ -186,6 +229,17 @@ class SharedChanges:
             return Refusal(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper does not answer")
         except (StoreFault, ForeignData) as error:
             return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper: {error}")
+
+
+class OwnPlace:
+    """Where one of several brokers tells what happens in groups."""
+
+    def __init__(self, changes: SharedChanges) -> None:
+        self._changes = changes
+
+    async def partition(self) -> Partition | Refusal:
+        """The partition, made if it is missing."""
+        return await self._changes.own_partition(EVENTS_TOPIC, EVENTS_CONFIGS)
 
 
 def _nonce() -> str:

@@ -41,6 +41,11 @@ class SharedStore:
         self._place = place
         self._shard = shard
 
+    @property
+    def epoch(self) -> int | None:
+        """That of the tenure under way; None while the shard is somebody else's."""
+        return None if self.log is None else self.log.epoch
+
     def append(self, records: list[Record], at_ms: int, stored: Stored) -> None:
         """Append the records; they are durable when their last batch is."""
         log = self.log

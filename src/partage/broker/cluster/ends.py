@@ -1,0 +1,117 @@
+"""Asking other brokers where the partitions that they hold end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from partage.broker.hosted import Hosted
+from partage.broker.lag import Place
+from partage.broker.neighbours import Neighbours
+from partage.broker.node import Node
+from partage.wire.apis.list_offsets import (
+    LATEST,
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from partage.wire.frames import LENGTH, request_frame, response_body
+from partage.wire.primitives import Malformed
+
+log = logging.getLogger(__name__)
+
+#: A broker that has not said all by then is dead, or stands still: it is asked in the next round.
+PATIENCE_S: Final = 5.0
+_ASKED_AT_ONCE: Final = 500  # to read and to answer it takes either side a millisecond or two
+_VERSION: Final = 5  # every version of Partage speaks it: brokers are upgraded one after the other
+_ANSWER_BYTES_MAX: Final = 1024 * 1024  # of so many partitions, names of the largest among them
+
+
+class NeighbourEnds:
+    """See `partage.broker.lag.Elsewhere`. All brokers are asked at once, each over a connection
+    that is closed again.
+    """
+
+    def __init__(
+        self, hosted: Hosted, neighbours: Neighbours, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._hosted = hosted
+        self._neighbours = neighbours
+        self._patience_s = patience_s
+
+    async def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """Where these end, as far as those who hold them say so in time."""
+        found: dict[Place, int] = {}
+        nodes = {node.node_id: node for node in self._neighbours.brokers()}
+        asked = self._by_holder(places)
+        await asyncio.gather(
+            *(
+                self._ask(nodes[holder], of, found)
+                for holder, of in asked.items()
+                if holder in nodes
+            )
+        )
+        return found
+
+    def _by_holder(self, places: Collection[Place]) -> Mapping[int, Sequence[Place]]:
+        holders: dict[int, list[Place]] = {}
+        for name, index in places:
+            hosted = self._hosted.topic(name)
+            if hosted is not None and index < hosted.partition_count:
+                holder = self._neighbours.holder(hosted.topic, index)
+                holders.setdefault(holder, []).append((name, index))
+        return holders
+
+    async def _ask(self, node: Node, places: Sequence[Place], found: dict[Place, int]) -> None:
+        """What is heard of before something fails counts."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                reader, writer = await asyncio.open_connection(node.host, node.port)
+                try:
+                    for begin in range(0, len(places), _ASKED_AT_ONCE):
+                        some = places[begin : begin + _ASKED_AT_ONCE]
+                        writer.writelines(self._request(begin, some))
+                        found.update(_answered(await _response(reader, begin), set(some)))
+                finally:
+                    writer.close()
+        except (OSError, EOFError, Malformed) as error:  # a timeout is an OSError
+            log.debug("broker %d does not say where its partitions end: %r", node.node_id, error)
+
+    def _request(self, correlation_id: int, places: Sequence[Place]) -> list[bytes]:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for name, index in places:
+            asked = ListOffsetsPartition(partition_index=index, timestamp_ms=LATEST)
+            topics.setdefault(name, []).append(asked)
+        request = ListOffsetsRequest(
+            topics=[ListOffsetsTopic(name=name, partitions=of) for name, of in topics.items()]
+        )
+        body = LIST_OFFSETS.encode_request(_VERSION, request)
+        name = f"partage-broker-{self._neighbours.node.node_id}"
+        return [
+            bytes(part)
+            for part in request_frame(LIST_OFFSETS, _VERSION, correlation_id, name, body)
+        ]
+
+
+async def _response(reader: asyncio.StreamReader, correlation_id: int) -> ListOffsetsResponse:
+    (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    if not 0 < size <= _ANSWER_BYTES_MAX:
+        raise Malformed(f"an answer of {size} bytes")
+    frame = await reader.readexactly(size)
+    answers, pos = response_body(LIST_OFFSETS, _VERSION, frame)
+    if answers != correlation_id:
+        raise Malformed(f"an answer to {answers}, asked was {correlation_id}")
+    return LIST_OFFSETS.decode_response(_VERSION, frame, pos)
+
+
+def _answered(response: ListOffsetsResponse, asked: Collection[Place]) -> dict[Place, int]:
+    return {
+        (topic.name, of.partition_index): of.offset
+        for topic in response.topics
+        for of in topic.partitions
+        if not of.error_code and of.offset >= 0 and (topic.name, of.partition_index) in asked
+    }

@@ -1,0 +1,136 @@
+"""The lag of groups on partitions that other brokers hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from broker.kept import Told
+from broker.test_ends import knowing
+from partage.broker.lag import LagSampling, Place
+from partage.broker.shard_host import ShardHost
+from partage.coordinator.records import OffsetCommitted
+from partage.store.group_events import TOPIC, Lag
+from store.zoo import play
+
+from .test_shared_store import SETTINGS, Holder
+
+
+class Elsewhere:
+    """Where partitions end of which this broker has nothing; each may be asked for."""
+
+    def __init__(self, ends: Mapping[Place, int]) -> None:
+        self.known = dict(ends)
+        self.asked: list[set[Place]] = []
+
+    async def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
+        self.asked.append(set(places))
+        return {place: end for place, end in self.known.items() if place in places}
+
+
+class Sampled(Holder):
+    """A group that has committed, and whoever hears of its lag."""
+
+    async def come(self, elsewhere: Elsewhere) -> Sampled:
+        await self.open()
+        self.heard = Told()
+        self.host = ShardHost(
+            "the shard", self.store, SETTINGS, self.clock, lambda notice: None, None, self.heard
+        )
+        self.host.resign()
+        self.one = await knowing(("here", (1,)), ("there", (2, 2, 3)), (TOPIC, (1, 2)))
+        self.sampling = LagSampling([self.host], self.one.hosted, self.clock, 0, elsewhere)
+        return self
+
+    async def commits(self, places: Collection[Place], offset: int) -> None:
+        log = await self.other.take()
+        records = [
+            OffsetCommitted(group_id="g", topic=topic, partition=number, offset=offset, commit_ms=0)
+            for topic, number in places
+        ]
+        assert await self.other.store(log, *records) == [None] * len(records)
+        await self.take()
+
+    @property
+    def lags(self) -> list[dict[str, dict[int, int]]]:
+        return [each.lag for each in self.heard.told if isinstance(each, Lag)]
+
+
+ALL = [("here", 0), ("there", 0), ("there", 1), ("there", 2), (TOPIC, 1), ("gone", 0), ("there", 9)]
+
+
+def test_the_lag_of_partitions_elsewhere_is_told_as_far_as_it_can_be_had() -> None:
+    async def scenario() -> None:
+        elsewhere = Elsewhere({("there", 0): 15, ("there", 1): 3})
+        sampled = await Sampled().come(elsewhere)
+        await sampled.commits(ALL, 5)
+        await sampled.sampling.go_round()
+        assert elsewhere.asked == [{("there", 0), ("there", 1), ("there", 2)}]
+        assert sampled.lags == [{"here": {0: 0}, "there": {0: 10, 1: 0}}]
+        await sampled.sampling.go_round()
+        assert len(sampled.lags) == 1
+        elsewhere.known["there", 2] = 6  # its broker is back
+        await sampled.sampling.go_round()
+        assert sampled.lags[1:] == [{"here": {0: 0}, "there": {0: 10, 1: 0, 2: 1}}]
+        sampled.host.close()
+
+    play(scenario())
+
+
+def test_who_may_have_lost_the_shard_tells_of_no_lag() -> None:
+    """And tells it once it is known to have it still."""
+
+    async def scenario() -> None:
+        sampled = await Sampled().come(Elsewhere({("there", 0): 15}))
+        await sampled.commits(ALL, 5)
+        sampled.has_lease = False
+        await sampled.sampling.go_round()
+        sampled.has_lease = True
+        sampled.host.settle()
+        assert sampled.lags == []
+        await sampled.sampling.go_round()
+        assert len(sampled.lags) == 1
+        sampled.host.resign()
+        await sampled.sampling.go_round()
+        assert len(sampled.lags) == 1
+        sampled.host.close()
+
+    play(scenario())
+
+
+def test_of_many_partitions_elsewhere_no_more_are_asked_for_than_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("partage.broker.lag.ELSEWHERE_MAX", 2)
+
+    async def scenario() -> None:
+        elsewhere = Elsewhere({("there", n): 15 for n in range(3)})
+        sampled = await Sampled().come(elsewhere)
+        await sampled.commits(ALL, 5)
+        await sampled.sampling.go_round()
+        assert [len(asked) for asked in elsewhere.asked] == [2]
+        assert sampled.lags == [{"here": {0: 0}, "there": {0: 10, 1: 10}}]
+        sampled.host.close()
+
+    play(scenario())
+
+
+def test_who_loses_the_shard_while_others_are_asked_tells_nothing() -> None:
+    class Slow(Elsewhere):
+        async def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
+            sampled.host.resign()
+            await asyncio.sleep(0)
+            return await super().ends(places)
+
+    sampled = Sampled()
+
+    async def scenario() -> None:
+        await sampled.come(Slow({("there", 0): 15}))
+        await sampled.commits(ALL, 5)
+        await sampled.sampling.go_round()
+        assert sampled.lags == []
+        sampled.host.close()
+
+    play(scenario())

@@ -141,6 +141,31 @@ def test_refused_commits_are_counted_together(told: ThreadedBroker, raw: Raw) ->
 
 
 @on
+def test_one_of_several_brokers_says_who_it_is_and_in_which_epoch(told: ThreadedBroker) -> None:
+    """What is counted together is of one epoch."""
+
+    async def write() -> None:
+        events = GroupEvents(told.broker.hosted, None, 7)
+        for epoch in (4, 4, 6, 4, 6):
+            refused = Notice(
+                at_ms=1, group_id="g", happening=Happening.COMMIT_REFUSED, generation=1, reason="R"
+            )
+            events.publish(refused, epoch)
+        events.publish(Lag(at_ms=1, group_id="g", generation=1, lag={"t": {0: 1}}), 6)
+        events.lose(2)
+        await events.close()
+
+    told.run(write())
+    events = read(told.bootstrap_servers, until("lag"))
+    assert [(e.event, e.broker_id, e.epoch, e.count) for e in events] == [
+        ("dropped", 7, None, 2),
+        ("commit refused", 7, 4, 3),
+        ("commit refused", 7, 6, 2),
+        ("lag", 7, 6, 1),
+    ]
+
+
+@on
 def test_who_reads_the_events_makes_none_by_it(told: ThreadedBroker, raw: Raw) -> None:
     """Neither with commits that are refused, nor by being behind."""
     metadata(raw, TOPIC, may_create=True)

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
+import msgspec
 import pytest
 
 from broker.grouping import committing, joining
 from broker.kept import Told
 from partage.broker import shard_host
+from partage.broker.cluster import writing
 from partage.broker.shard_host import ShardHost
+from partage.coordinator.outcome import Notice
+from partage.store.group_events import (
+    GroupEvent,
+    decode_event,
+    encode_event,
+    events_of,
+    in_order,
+)
 from partage.store.memory import MemoryZooKeeper
-from partage.wire.apis.join_group import JOIN_GROUP
+from partage.store.shared_log import SharedLog
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 
 from .asking import error_of
@@ -41,6 +53,10 @@ class Telling(Holder):
     async def turns(self) -> None:
         for _ in range(20):
             await asyncio.sleep(0)
+
+    def deposed(self, log: SharedLog) -> None:
+        if self.store.log is log:  # else it is of an earlier tenure
+            super().deposed(log)
 
     def refuse(self) -> None:
         """A commit of somebody unknown: it writes nothing, and is told of at once."""
@@ -98,7 +114,9 @@ def test_who_lost_the_shard_in_silence_tells_nothing_of_what_it_saw_since() -> N
         holder.refuse()
         await holder.turns()
         assert len(holder.host._unpublished) == len(FORMED) + 1
-        holder.deposed(await holder.other.take())
+        assert holder.store.log is not None
+        await holder.other.take()
+        holder.deposed(holder.store.log)
         holder.has_lease = True
         holder.host.settle()
         holder.refuse()
@@ -140,5 +158,112 @@ def test_what_waits_for_long_has_bounds_and_the_rest_is_counted(
         holder.host.settle()
         assert holder.heard.happened == [*FORMED, *["commit refused"] * 10]
         holder.host.close()
+
+    asyncio.run(scenario())
+
+
+# Brokers that come and go.
+
+STEPS = ("joins", "joins", "joins", "refuse", "take", "lapse", "renew", "learn", "turns", "turns")
+
+
+class Brokers:
+    """Three brokers, a group of one member that joins again and again, and what they tell.
+
+    As with a real ZooKeeper nobody has a lease by the time that another takes the shard; who has
+    lost it may not know for as long as it likes.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.member_id = ""
+        self.joins = 0
+        self.owner: Telling
+
+    async def open(self) -> Brokers:
+        first = await Telling().open()
+        self.brokers = [first] + [await Telling().open(first.zoo, n) for n in (11, 21)]
+        await self.take(first)
+        joined = await asyncio.wait_for(first.ask(JOIN_GROUP, 3, joining("g")), WITHIN_S)
+        self.member_id = joined.member_id
+        return self
+
+    async def take(self, taker: Telling) -> None:
+        for broker in self.brokers:
+            broker.has_lease = False
+        if taker.store.log is not None:
+            taker.host.resign()
+        self.owner = taker
+        taker.has_lease = True
+        await taker.take()
+
+    async def step(self) -> None:
+        broker = self.chance.choice(self.brokers)
+        match self.chance.choice(STEPS):
+            case "joins":  # with something new to say, so that there is a new generation
+                self.joins += 1
+                said = [JoinGroupProtocol(name="p", metadata=b"%d" % self.joins)]
+                broker.ask(JOIN_GROUP, 3, joining("g", self.member_id, protocols=said))
+            case "refuse":
+                broker.refuse()
+            case "take":
+                await self.take(broker)
+            case "lapse":
+                broker.has_lease = False
+            case "renew":
+                self.owner.has_lease = True
+                self.owner.host.settle()
+            case "learn" if broker is not self.owner and broker.store.log is not None:
+                broker.deposed(broker.store.log)
+            case _:
+                await broker.turns()
+
+    def told(self) -> list[tuple[int, GroupEvent]]:
+        """What each has told, in the order in which a reader puts it, with who told it."""
+        values, tellers = list[bytes](), list[int]()
+        for number, broker in enumerate(self.brokers):
+            for told, epoch in zip(broker.heard.told, broker.heard.epochs, strict=True):
+                assert isinstance(told, Notice)
+                for event in filter(None, events_of(told)):
+                    values.append(encode_event(msgspec.structs.replace(event, epoch=epoch)))
+                    tellers.append(number)
+        return [(tellers[place], decode_event(values[place])) for place in in_order(values)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_brokers_believe_what_they_tell_is_one_history(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Generations go up by one, or not at all; and each epoch has one teller, who begins with what
+    it found.
+    """
+    monkeypatch.setattr(writing, "_TICK_S", 0)
+
+    async def scenario() -> None:
+        several = await Brokers(seed).open()
+        for _ in range(60):
+            await several.step()
+        several.owner.has_lease = True
+        several.owner.host.settle()
+        await several.owner.turns()
+        told = several.told()
+        tellers: dict[int | None, int] = {}
+        generation = 0
+        for number, event in told:
+            is_first = event.epoch not in tellers
+            assert tellers.setdefault(event.epoch, number) == number
+            if is_first and generation:
+                assert event.event == "loaded"
+            if event.event == "generation started":
+                assert event.generation == generation + 1
+            if event.event == "loaded":  # what the owner of before stored last, and could not tell
+                assert event.generation >= generation
+            else:
+                assert event.generation in (generation, generation + 1)
+            generation = event.generation
+        stored = await several.owner.other.read()
+        assert generation == stored.groups["g"].generation
+        for broker in several.brokers:
+            broker.host.close()
 
     asyncio.run(scenario())

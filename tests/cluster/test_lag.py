@@ -94,6 +94,7 @@ def test_who_may_have_lost_the_shard_tells_of_no_lag() -> None:
         assert len(sampled.lags) == 1
         sampled.host.resign()
         await sampled.sampling.go_round()
+        sampled.host.publish(Lag(at_ms=1, group_id="g", generation=0, lag={"here": {0: 7}}))
         assert len(sampled.lags) == 1
         sampled.host.close()
 
@@ -131,6 +132,32 @@ def test_who_loses_the_shard_while_others_are_asked_tells_nothing() -> None:
         await sampled.commits(ALL, 5)
         await sampled.sampling.go_round()
         assert sampled.lags == []
+        sampled.host.close()
+
+    play(scenario())
+
+
+def test_who_takes_the_shard_anew_while_it_is_looked_at_tells_of_it_the_next_time() -> None:
+    """What was looked at are the offsets of an earlier tenure."""
+
+    class Retaken(LagSampling):
+        async def _pause_now_and_then(self) -> None:
+            if not sampled.retaken:
+                sampled.retaken += 1
+                sampled.host.resign()
+                await sampled.take()
+
+    sampled = Sampled()
+
+    async def scenario() -> None:
+        await sampled.come(Elsewhere({}))
+        await sampled.commits([("here", 0)], 5)
+        sampling = Retaken([sampled.host], sampled.one.hosted, sampled.clock, 0)
+        await sampling.go_round()
+        assert sampled.retaken
+        assert sampled.lags == []
+        await sampling.go_round()
+        assert sampled.lags == [{"here": {0: 0}}]
         sampled.host.close()
 
     play(scenario())

@@ -9,7 +9,8 @@ topic ``t``. After the times the words are ``NAME[OWNED]`` for who joined when i
     3.0  generation 1 a@0.0[]
     3.1  assigned 1 a[0-3]
 
-``a@-`` is a member that did not join, ``a?[0]`` one that has not asked for its assignment.
+``a@-`` is a member that did not join, ``a?[0]`` one that has not asked for its assignment. What
+comes after ``broker 2 epoch 5`` is told by that one of several brokers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+
+import msgspec
 
 from partage.pipelines.rebalances.history import History
 from partage.store.group_events import VERSION, EventMember, GroupEvent
@@ -112,9 +115,13 @@ def event(line: str, generation: int = 0, group_id: str = "g") -> GroupEvent:
 
 def events(script: str, group_id: str = "g") -> Iterator[GroupEvent]:
     generation = 0
-    for line in script.strip().splitlines():
-        if line.strip():
-            one = event(line, generation, group_id)
+    origin: dict[str, int] = {}
+    for line in map(str.strip, script.strip().splitlines()):
+        if line.startswith("broker"):
+            _, broker, _, epoch = line.split()
+            origin = {"broker_id": int(broker), "epoch": int(epoch)}
+        elif line:
+            one = msgspec.structs.replace(event(line, generation, group_id), **origin)
             generation = one.generation
             yield one
 

@@ -36,7 +36,7 @@ from partage.store.group_events import dropped_event, encode_event
 from partage.testing import BrokerProcess, ThreadedBroker
 
 from .telling import events
-from .test_rebalance_history import COOPERATIVE, EAGER, FIRST
+from .test_rebalance_history import COOPERATIVE, EAGER, FIRST, MOVED
 
 DEADLINE_S = 120
 PNG = b"\x89PNG\r\n"
@@ -169,21 +169,46 @@ def test_groups_never_share_a_file() -> None:
     assert all(re.fullmatch(r"[\w.-]{1,100}", file_name(name)) for name in names)
 
 
+def test_a_group_that_changed_hands_is_drawn(tmp_path: Path) -> None:
+    analysis = Analysis()
+    for event in events(MOVED, "moved"):
+        analysis.take(event.group_id, encode_event(event))
+    paths = draw(LocalResults(analysis.tables()), tmp_path, 4)
+    assert all(path.read_bytes().startswith(PNG) for path in paths)
+
+
 # On Spark.
+
+
+def fill_in_parts(servers: str, topic: str) -> None:
+    """A group that changed hands, each broker's events in a partition of its own; the broker that
+    had it in between comes first.
+    """
+    producer = Producer({"bootstrap.servers": servers})
+    for event in events(MOVED, "moved"):
+        partition = 2 - (event.broker_id or 0)
+        producer.produce(topic, key=b"moved", value=encode_event(event), partition=partition)
+    assert producer.flush(60) == 0
 
 
 def fill(servers: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": servers})
     for group_id, value in records():
-        producer.produce(topic, key=group_id.encode() or None, value=value)
+        producer.produce(topic, key=group_id.encode() or None, value=value, partition=0)
     assert producer.flush(60) == 0
+
+
+def here_table(output: Path, name: str) -> list[dict[str, Any]]:
+    table = parquet.read_table(output / "tables" / name)
+    return sorted(table.to_pylist(), key=lambda row: (row["group_id"], row["epoch"] or 0))
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_spark_comes_to_the_same(kafka: Any, spark: Any, tmp_path: Path) -> None:
-    topic = kafka.topic()
+    topic = kafka.topic(2)
     fill(kafka.servers, topic)
+    fill_in_parts(kafka.servers, topic)
 
     def options(name: str) -> RebalancesOptions:
         return RebalancesOptions(
@@ -194,8 +219,10 @@ def test_spark_comes_to_the_same(kafka: Any, spark: Any, tmp_path: Path) -> None
     there = rebalances(options("there"), spark)
     assert (there.tables, there.causes) == (here.tables, here.causes)
     assert there.most_still_groups == here.most_still_groups
-    assert (there.events, there.groups) == (20, 2)
+    assert (there.events, there.groups, there.incomplete_groups) == (31, 3, 0)
     assert (there.lost_events, there.unreadable_records) == (3, 5)
+    had = here_table(tmp_path / "there", "coordinators")
+    assert [row["broker_id"] for row in had if row["group_id"] == "moved"] == [1, 2, 1]
     for name in TABLES:
         read = parquet.read_table(tmp_path / "there" / "tables" / name)
         assert rows(read.cast(SCHEMAS[name])) == rows(

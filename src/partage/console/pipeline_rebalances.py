@@ -179,6 +179,11 @@ def tell(report: RebalancesReport, *, drawn: bool) -> None:
         note("no pictures: matplotlib is not installed (pip install matplotlib)")
     if report.lost_events:
         note(f"the broker had to drop {count(report.lost_events, 'event')}: figures are too small")
+    if report.unread_partitions:
+        note(
+            f"{count(report.unread_partitions, 'partition')} not read, of brokers that are down: "
+            "what these told is missing until they are back"
+        )
     if report.unreadable_records:
         note(f"{count(report.unreadable_records, 'record')} passed over that are no events")
     if report.incomplete_groups:

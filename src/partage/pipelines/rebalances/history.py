@@ -11,6 +11,8 @@ rows of `rows`. What stands still is seen from the coordinator, with these rules
   dead since its last sign of life, a session before.
 - A partition is read again from when its new owner was given its assignment.
 - While a group has no members nothing stands still: nobody wants it read.
+- A coordinator that takes the group over tells what it found: who is not among its members joined
+  and was forgotten, with a generation that nobody stored.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from collections import Counter
 from typing import Final
 
 from partage.coordinator.outcome import Cause, Happening
+from partage.pipelines.rebalances.commits import Commits
 from partage.pipelines.rebalances.places import Places, Stop
 from partage.pipelines.rebalances.rows import (
     CauseRow,
+    CoordinatorRow,
     GroupRow,
     LagRow,
     MemberRow,
@@ -31,28 +35,12 @@ from partage.pipelines.rebalances.rows import (
     RefusedRow,
     StandstillRow,
 )
+from partage.pipelines.rebalances.standing import Standing
+from partage.pipelines.rebalances.tenures import Tenures
 from partage.store.group_events import LAG, EventMember, GroupEvent
 
 #: The cause of a rebalance whose beginning is not in the history.
 UNKNOWN: Final = "unknown"
-
-
-class Standing:
-    """A member, as of the last event."""
-
-    def __init__(self, row: MemberRow) -> None:
-        self.row = row
-        self.has_partitions = False  # by its last assignment
-        self.waiting_since: int | None = None
-        self.still_since: int | None = None
-
-    def gets(self, at: int) -> None:
-        """It has its assignment, or is gone: it waits no longer."""
-        if self.waiting_since is not None:
-            self.row.waited_ms += at - self.waiting_since
-        if self.still_since is not None:
-            self.row.stood_still_ms += at - self.still_since
-        self.waiting_since = self.still_since = None
 
 
 class History:
@@ -62,10 +50,9 @@ class History:
         self.group_id = group_id
         self.rebalances: list[RebalanceRow] = []
         self.members: list[MemberRow] = []
-        self.lag: list[LagRow] = []
-        self.refused: list[RefusedRow] = []
         self._group = GroupRow(group_id=group_id, first_at=0, last_at=0)
         self._places = Places(group_id)
+        self._tenures = Tenures()
         self._standing: dict[str, Standing] = {}  # those who are in the group, by name
         self._names: dict[str, str] = {}  # by member id
         self._rows: dict[str, MemberRow] = {}  # of all there ever were, by name
@@ -73,13 +60,28 @@ class History:
         self._changes: Counter[str] = Counter()  # joined, left, expired since the last rebalance
         self._not_rejoined: list[MemberRow] = []
         self._parts: list[EventMember] = []
-        self._last_lag: dict[tuple[str, int], int] = {}
+        self._commits = Commits(group_id)
         self._began_empty = True
 
     @property
     def group(self) -> GroupRow:
         """The history as a whole."""
         return self._group
+
+    @property
+    def lag(self) -> list[LagRow]:
+        """How far it was behind."""
+        return self._commits.lags
+
+    @property
+    def refused(self) -> list[RefusedRow]:
+        """Commits that were refused."""
+        return self._commits.refusals
+
+    @property
+    def coordinators(self) -> list[CoordinatorRow]:
+        """Who had the group."""
+        return self._tenures.rows
 
     @property
     def standstills(self) -> list[StandstillRow]:
@@ -105,6 +107,10 @@ class History:
         group.events += 1
         group.last_at = max(group.last_at, event.at_ms)
         group.generation = max(group.generation, event.generation)
+        if self._tenures.take(event) and self._standing:
+            group.is_complete = False  # that they went is not among the events
+            self._forget(list(self._standing), event.at_ms)
+            self._emptied(event)
         match event.event:
             case Happening.JOINED:
                 self._joined(event)
@@ -123,7 +129,7 @@ class History:
             case Happening.COMMIT_REFUSED:
                 self._commit_refused(event)
             case kind if kind == LAG:
-                self._lagged(event)
+                self._commits.lagged(event)
 
     # Members.
 
@@ -165,11 +171,16 @@ class History:
         if event.cause == Cause.SESSION_EXPIRED and event.session_timeout_ms is not None:
             at -= event.session_timeout_ms
         if standing is not None:
-            standing.gets(event.at_ms)
-            standing.row.gone_at, standing.row.gone_by = event.at_ms, event.event
+            standing.goes(event.at_ms, event.event)
             if event.cause == Cause.NOT_REJOINED:
                 self._not_rejoined.append(standing.row)
         self._places.leave(name, at, self._open)
+
+    def _forget(self, names: list[str], at: int) -> None:
+        for name in names:
+            self._standing.pop(name).goes(at, "forgotten")
+            self._places.leave(name, at, self._open)
+        self._group.members = len(self._standing)
 
     def _fenced(self, event: GroupEvent) -> None:
         """A static member is there under another id; it is still the same."""
@@ -220,7 +231,8 @@ class History:
     def _end(self, at: int, outcome: str) -> None:
         row, self._open = self._open, None
         if row is not None:
-            row.ended_at, row.outcome, row.took_ms = at, outcome, at - row.started_at
+            row.ended_at, row.outcome = max(at, row.started_at), outcome
+            row.took_ms = row.ended_at - row.started_at
         self._not_rejoined.clear()
 
     def _gathered(self, event: GroupEvent) -> None:
@@ -247,7 +259,7 @@ class History:
             self._group.is_complete = False
             row = self._begin(event.at_ms, UNKNOWN)
         row.generation, row.joined_at = event.generation, event.at_ms
-        row.join_ms = event.at_ms - row.started_at
+        row.join_ms = max(event.at_ms - row.started_at, 0)
         row.protocol, row.members = event.protocol, len(members)
         arrived: list[tuple[int, str]] = []
         for member in members:
@@ -287,7 +299,7 @@ class History:
         row.generation, row.protocol = event.generation, event.protocol
         row.members = len(members)
         if row.joined_at is not None:
-            row.sync_ms = event.at_ms - row.joined_at
+            row.sync_ms = max(event.at_ms - row.joined_at, 0)
         self._end(event.at_ms, "assigned")
         self._began_empty = False
         self._give(event, members, row)
@@ -315,6 +327,8 @@ class History:
     def _loaded(self, event: GroupEvent, members: list[EventMember]) -> None:
         """A coordinator has taken the group over; usually nothing has changed."""
         self._group.loads += 1
+        known = {member.instance_id or member.member_id for member in members}
+        self._forget([name for name in self._standing if name not in known], event.at_ms)
         if event.reason != "Stable":
             return
         is_known = self._places.generation == event.generation
@@ -343,34 +357,7 @@ class History:
         row = self._rows.get(self._name(event))
         if row is not None:
             row.refused_commits += event.count
-        self.refused.append(
-            RefusedRow(
-                group_id=self.group_id,
-                refused_at=event.at_ms,
-                generation=event.generation,
-                member_id=event.member_id or "",
-                error=event.reason,
-                topics=",".join(event.topics or []),
-                commits=event.count,
-            )
-        )
-
-    def _lagged(self, event: GroupEvent) -> None:
-        """A row for each partition whose lag is another than before."""
-        for topic, partitions in (event.lag or {}).items():
-            for partition, lag in partitions.items():
-                if self._last_lag.get((topic, partition)) == lag:
-                    continue
-                self._last_lag[topic, partition] = lag
-                self.lag.append(
-                    LagRow(
-                        group_id=self.group_id,
-                        seen_at=event.at_ms,
-                        topic=topic,
-                        partition=partition,
-                        lag=lag,
-                    )
-                )
+        self._commits.refused(event)
 
     # Sums.
 

@@ -67,9 +67,9 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def analysed(records: DataFrame) -> DataFrame:
-    """One row a group, with a list for each table, of records with key, value and offset.
+    """One row a group, with a list for each table.
 
-    The topic has one partition, or at least one for each group: offsets are an order.
+    ``records`` have key, value, partition and offset.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.functions import arrow_udf
@@ -77,9 +77,9 @@ def analysed(records: DataFrame) -> DataFrame:
 
     as_udf: Any = arrow_udf  # its stub knows no structs
     history = as_udf(nested, from_arrow_type(NESTED))
-    in_order = f.sort_array(f.collect_list(f.struct("offset", "value")))
+    by_offset = f.sort_array(f.collect_list(f.struct("partition", "offset", "value")))
     key = f.coalesce("key", f.lit("").cast("binary")).alias("key")
-    grouped = records.groupBy(key).agg(in_order.alias("records"))
+    grouped = records.groupBy(key).agg(by_offset.alias("records"))
     return grouped.select(history("key", "records").alias("history")).select("history.*")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -67,6 +68,7 @@ def _one_group(results: Results, group_id: str, path: Path) -> None:
     stills: Rows = results.table("standstills", only).to_pylist()
     rebalances: Rows = results.table("rebalances", only).to_pylist()
     lag: Rows = results.table("lag", only).to_pylist()
+    coordinators: Rows = results.table("coordinators", only).to_pylist()
     (group,) = results.table("groups", only).to_pylist()
     ends: datetime = group["last_at"]
     places = sorted({(row["topic"], row["partition"]) for row in owned})
@@ -85,6 +87,7 @@ def _one_group(results: Results, group_id: str, path: Path) -> None:
         _readers(upper, owned, stills, shown, ends)
         _show_what_happened(upper, [*owned, *rebalances], ends)
         _causes_over(upper, rebalances)
+        _takeovers_over(upper, coordinators)
         lower.xaxis.set_major_formatter(_clock())
         lower.set_xlabel("time, UTC")
         took = group["stood_still_ms"] / 1000
@@ -190,6 +193,25 @@ def _causes_over(axes: Any, rebalances: Rows) -> None:
         )
         words.set_in_layout(False)
         free_from = at + (last - first) * 0.011 * len(row["cause"])
+
+
+def _takeovers_over(axes: Any, coordinators: Rows) -> None:
+    """A line where another of several brokers took the group over, with its id below."""
+    for before, row in itertools.pairwise(coordinators):
+        if row["broker_id"] is None or row["broker_id"] == before["broker_id"]:
+            continue
+        axes.axvline(row["from_at"], color=_INK, linewidth=1.1, linestyle=":")
+        words = axes.annotate(
+            f"broker {row['broker_id']}",
+            (row["from_at"], axes.get_ylim()[0]),
+            xytext=(3, 2),
+            textcoords="offset points",
+            fontsize=7,
+            color=_INK,
+            bbox={"facecolor": "white", "linewidth": 0, "pad": 1},
+            annotation_clip=True,
+        )
+        words.set_in_layout(False)
 
 
 def _lag_of_topics(axes: Any, lag: Rows) -> None:

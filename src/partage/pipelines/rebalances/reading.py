@@ -15,6 +15,7 @@ from partage.spark.bounds import BadOption
 from partage.spark.connecting import Connected, connect
 from partage.spark.options import ReadOptions, parse_options
 from partage.spark.planning import OffsetRange, plan_batch
+from partage.store.group_events import in_order
 
 
 def analyse_here(
@@ -36,13 +37,23 @@ def analyse_here(
         parsed = parse_options(options)
         connected = connect(parsed.kafka, is_known_to_answer=False)
         ranges = connected.loop.call(plan_batch(connected.cluster, parsed))
+        # Of several brokers each has written to a partition of its own.
+        gathered: dict[str, list[bytes | None]] | None = None
+        if len({of.partition for of in ranges}) > 1:
+            gathered = {}
         for of in ranges:
             for key, value in _records(connected, of, parsed):
                 group_id = group_of(key)
                 if not wanted or not group_id or group_id in wanted:
-                    analysis.take(group_id, value)
+                    if gathered is None:
+                        analysis.take(group_id, value)
+                    else:
+                        gathered.setdefault(group_id, []).append(value)
                 count += 1
             progress(count)
+        for group_id, values in (gathered or {}).items():
+            for place in in_order(values):
+                analysis.take(group_id, values[place])
     except (BadOption, ClientError) as error:
         raise QueryFailed(str(error)) from None
     return LocalResults(analysis.tables())

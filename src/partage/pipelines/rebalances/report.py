@@ -55,8 +55,9 @@ class MemberTotal(msgspec.Struct, frozen=True, kw_only=True):
 class RebalancesReport(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a run.
 
-    ``lost_events`` were dropped by the broker, ``incomplete_groups`` have a history of which a
-    part is missing; ``first`` and ``last`` are the times of the first event and the last.
+    ``lost_events`` were dropped by the broker, ``unread_partitions`` are those of brokers that are
+    down, ``incomplete_groups`` have a history of which a part is missing; ``first`` and ``last``
+    are the times of the first event and the last.
     """
 
     events: int
@@ -69,6 +70,7 @@ class RebalancesReport(msgspec.Struct, frozen=True, kw_only=True):
     most_still_members: list[MemberTotal]
     refused_commits: int
     lost_events: int
+    unread_partitions: int
     unreadable_records: int
     incomplete_groups: int
     output: str
@@ -77,7 +79,12 @@ class RebalancesReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report_of(
-    results: Results, *, output: str, tables: Mapping[str, int], pictures: Sequence[str]
+    results: Results,
+    *,
+    output: str,
+    tables: Mapping[str, int],
+    pictures: Sequence[str],
+    unread_partitions: int = 0,
 ) -> RebalancesReport:
     """Add up."""
     groups = _rows(results.table("groups"))
@@ -120,6 +127,7 @@ def report_of(
         ],
         refused_commits=sum(row["refused_commits"] for row in real),
         lost_events=sum(row["lost_events"] for row in groups),
+        unread_partitions=unread_partitions,
         unreadable_records=sum(row["unreadable"] for row in groups),
         incomplete_groups=sum(not row["is_complete"] for row in real),
         output=output,

@@ -19,6 +19,7 @@ _Moment = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]
 _Count = Annotated[int, Meta(ge=0, lt=2**31)]
 _Generation = Annotated[int, Meta(ge=-1, lt=2**31)]
 _Records = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Epoch = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Partitions = dict[str, list[_Count]]
 
 
@@ -39,6 +40,8 @@ class _Event(GroupEvent, frozen=True, kw_only=True):
     parts: _Count = 1
     count: _Count = 1
     lag: dict[str, dict[_Count, _Records]] | None = None
+    broker_id: _Count | None = None
+    epoch: _Epoch | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(_Event)

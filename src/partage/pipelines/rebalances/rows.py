@@ -41,6 +41,25 @@ class GroupRow(Row, kw_only=True, gc=False):
     lost_events: int = 0  # those that the broker had to drop; it knows no more whose they were
 
 
+class CoordinatorRow(Row, kw_only=True, gc=False):
+    """A time in which one coordinator had the group: from when it loaded it, or first told of it,
+    to the last that it told.
+
+    Broker and epoch are of one of several brokers, whose epochs say in which order they had the
+    group. ``found`` is the group's state when it was loaded, with its generation and how many
+    members it had; None where it had none.
+    """
+
+    broker_id: int | None = None
+    epoch: int | None = None
+    from_at: int
+    last_at: int
+    events: int = 0
+    found: str | None = None
+    found_generation: int | None = None
+    found_members: int | None = None
+
+
 class RebalanceRow(Row, kw_only=True, gc=False):
     """A rebalance, from its cause to the assignment that ended it.
 
@@ -103,7 +122,7 @@ class MemberRow(Row, kw_only=True, gc=False):
     client_host: str = ""
     first_at: int
     gone_at: int | None = None
-    gone_by: str | None = None  # left, expired, fenced
+    gone_by: str | None = None  # left, expired, fenced; forgotten, by who took the group over
     generations: int = 0
     waited_ms: int = 0
     stood_still_ms: int = 0

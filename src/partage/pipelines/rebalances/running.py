@@ -41,7 +41,7 @@ class RebalancesOptions(msgspec.Struct, frozen=True, kw_only=True):
             **self.source,
             "kafka.bootstrap.servers": self.servers,
             "subscribe": self.topic,
-            "columns": "key,value,offset",
+            "columns": "key,value,partition,offset",
         }
         if self.since_ms is not None:
             options["startingTimestamp"] = str(self.since_ms)
@@ -66,26 +66,34 @@ def rebalances(
     """
     check_output(options.output, may_overwrite=options.may_overwrite)
     step(f"reading {options.topic}")
-    results = _analyse(options, spark)
+    results, unread = _analyse(options, spark)
     _check_found(results, options)
     step("writing tables")
     tables = write(results, options.output, options.kind)
     step("drawing pictures")
     pictures = _draw(results, options)
     return report_of(
-        results, output=str(options.output), tables=tables, pictures=[str(one) for one in pictures]
+        results,
+        output=str(options.output),
+        tables=tables,
+        pictures=[str(one) for one in pictures],
+        unread_partitions=unread,
     )
 
 
-def _analyse(options: RebalancesOptions, spark: SparkSession | None) -> Results:
+def _analyse(options: RebalancesOptions, spark: SparkSession | None) -> tuple[Results, int]:
+    """The results, and how many partitions are not among what was read."""
+    from partage.pipelines.rebalances.reachable import reachable
+
     try:
+        source, unread = reachable(options.source_options(), options.topic)
         if spark is None:
             from partage.pipelines.rebalances.reading import analyse_here
 
-            return analyse_here(options.source_options(), options.groups)
+            return analyse_here(source, options.groups), unread
         from partage.pipelines.rebalances.on_spark import analyse_on_spark
 
-        return analyse_on_spark(spark, options.source_options(), options.groups)
+        return analyse_on_spark(spark, source, options.groups), unread
     except QueryFailed as failed:
         if "there is no topic" not in str(failed):
             raise

@@ -13,6 +13,7 @@ from partage.pipelines.rebalances.history import History
 from partage.pipelines.rebalances.reported import event_of
 from partage.pipelines.rebalances.rows import (
     CauseRow,
+    CoordinatorRow,
     GroupRow,
     LagRow,
     MemberRow,
@@ -23,12 +24,13 @@ from partage.pipelines.rebalances.rows import (
     Row,
     StandstillRow,
 )
-from partage.store.group_events import DROPPED
+from partage.store.group_events import DROPPED, in_order
 from partage.wire.primitives import Malformed
 
 #: Every table, and what its rows are.
 TABLES: Final[Mapping[str, type[Row]]] = {
     "groups": GroupRow,
+    "coordinators": CoordinatorRow,
     "rebalances": RebalanceRow,
     "causes": CauseRow,
     "members": MemberRow,
@@ -86,7 +88,7 @@ def group_of(key: bytes | None) -> str:
 
 
 class Analysis:
-    """The histories of groups, from records in the order of their offsets."""
+    """The histories of groups, from the records of each in order."""
 
     def __init__(self) -> None:
         self._histories: dict[str, History] = {}  # that of "" is of what belongs to no group
@@ -112,6 +114,7 @@ class Analysis:
         for history in self._histories.values():
             rows["causes"] += history.finish()
             rows["groups"].append(history.group)
+            rows["coordinators"] += history.coordinators
             rows["rebalances"] += history.rebalances
             rows["members"] += history.members
             rows["standstills"] += history.standstills
@@ -123,13 +126,16 @@ class Analysis:
 
 
 def nested(keys: pa.Array, records: pa.Array) -> pa.Array:
-    """All tables of each group, from its key and its records in order: ``value`` of each."""
+    """All tables of each group, from its key and its records: ``value`` of each, by partition and
+    offset.
+    """
     tables: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
     for key, of_group in zip(keys, records, strict=True):
         analysis = Analysis()
         group_id = group_of(key.as_py())
-        for value in of_group.values.field("value"):
-            analysis.take(group_id, value.as_py())
+        values = of_group.values.field("value")
+        for place in in_order(value.as_py() for value in values):
+            analysis.take(group_id, values[place].as_py())
         for name, rows in analysis.tables().items():
             tables[name].append(table_of(name, rows))
     return pa.StructArray.from_arrays(

@@ -1,0 +1,168 @@
+"""What happens in groups, told by several brokers in one topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from console.commands import Commands
+from partage.pipelines.rebalances.running import RebalancesOptions, rebalances
+from partage.store.group_events import TOPIC, GroupEvent, decode_event, in_order
+from waiting import eventually
+
+from .asking import GroupClient, group_of
+from .brokers import PATIENCE_S, ClusterBroker, bootstrap, brokers
+from .ensemble import Ensemble
+from .members import SOON
+
+pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
+
+Cluster = dict[int, ClusterBroker]
+
+
+@pytest.fixture
+def cluster(zookeeper: Ensemble, path: str, tmp_path: Path) -> Iterator[Cluster]:
+    overrides = {"partage.group.events.lag.interval.ms": "100"}
+    with brokers(tmp_path / "data", zookeeper.servers_at, path, overrides=overrides) as running:
+        yield running
+
+
+def placed(running: Cluster) -> dict[int, int]:
+    """Who leads each partition of the events; -1 for one whose broker is down."""
+    client = AdminClient({"bootstrap.servers": bootstrap(running), "log_level": 0})
+    shown = client.list_topics(TOPIC, timeout=PATIENCE_S).topics[TOPIC]
+    return {n: partition.leader for n, partition in shown.partitions.items()}
+
+
+def read(running: Cluster) -> dict[int, list[bytes]]:
+    """All events by partition, as a client has them that is not ours; of brokers that are up."""
+    led = [n for n, leader in placed(running).items() if leader >= 0]
+    values: dict[int, list[bytes]] = {n: [] for n in led}
+    options = {"group.id": "unused", "enable.auto.commit": False, "enable.partition.eof": True}
+    reader = Consumer({"bootstrap.servers": bootstrap(running), **options, **SOON})
+    reader.assign([TopicPartition(TOPIC, n, 0) for n in led])
+    at_end: set[int] = set()
+
+    def is_read() -> bool:
+        for message in reader.consume(1000, 0.1):
+            error = message.error()
+            if error is None:
+                values[message.partition()].append(message.value())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end.add(message.partition())
+        return at_end == set(led)
+
+    eventually(is_read)
+    reader.close()
+    return values
+
+
+def of_group(values: Mapping[int, list[bytes]], group: str) -> list[GroupEvent]:
+    """The events of a group in order."""
+    read = [value for n in sorted(values) for value in values[n]]
+    mine = [value for value in read if decode_event(value).group_id == group]
+    return [decode_event(mine[place]) for place in in_order(mine)]
+
+
+class Member:
+    """A consumer that is not ours, polled when somebody waits."""
+
+    def __init__(self, servers: str, group: str, topic: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "heartbeat.interval.ms": 200,
+                "socket.timeout.ms": 3000,
+                **SOON,
+            }
+        )
+        self._consumer.subscribe([topic])
+
+    def wait(self, what: Callable[[], object]) -> None:
+        def is_so() -> object:
+            self._consumer.consume(100, 0.02)
+            return what()
+
+        eventually(is_so)
+
+    @property
+    def count(self) -> int:
+        return len(self._consumer.assignment())
+
+    def commit(self, topic: str, offsets: Mapping[int, int]) -> bool:
+        places = [TopicPartition(topic, n, offset) for n, offset in offsets.items()]
+        try:
+            self._consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def test_after_a_failover_the_events_of_all_brokers_are_one_history(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    servers = bootstrap(cluster)
+    client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    topic = NewTopic("flights", 2, replica_assignment=[[1], [2]])
+    client.create_topics([topic], request_timeout=30)["flights"].result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": servers, **SOON})
+    for partition in (0, 1):
+        for _ in range(10):
+            producer.produce("flights", b"x", partition=partition)
+    assert producer.flush(PATIENCE_S) == 0
+    eventually(lambda: sorted(placed(cluster).values()) == [1, 2])
+
+    group = group_of(cluster, 1, "tower{}".format).group
+    member = Member(servers, group, "flights")
+    member.wait(lambda: member.count == 2)
+    assert member.commit("flights", {0: 3, 1: 4})
+
+    def lags() -> list[Any]:
+        return [event.lag for event in of_group(read(cluster), group) if event.lag]
+
+    member.wait(lambda: {"flights": {0: 7, 1: 6}} in lags())
+
+    cluster[1].kill()
+    member.wait(lambda: GroupClient([cluster[2]], group).find()[0] == 2)
+    member.wait(lambda: member.commit("flights", {1: 9}))
+    member.wait(lambda: {"flights": {1: 1}} in lags())
+    told_now = Commands(cluster[2].address)(
+        "pipeline", "rebalances", "--local", "-g", group, "-o", tmp_path / "part"
+    )
+    assert "1 partition not read, of brokers that are down" in told_now.err
+    assert f"{group} (incomplete)" in told_now.out
+
+    cluster[1].start()
+    member.wait(lambda: sorted(placed(cluster).values()) == [1, 2])
+    told = of_group(read(cluster), group)
+    epochs = [event.epoch for event in told]
+    assert epochs == sorted(epochs, key=lambda epoch: epoch or 0)
+    assert None not in epochs
+    assert len({(event.broker_id, event.epoch) for event in told}) == len(set(epochs))
+    formed = [event for event in told if event.epoch == epochs[0] and event.event != "lag"]
+    assert {event.broker_id for event in formed} == {1}
+    assert [event.event for event in formed][-1] == "assigned"
+    second = next(event for event in told if event.epoch != epochs[0])
+    assert (second.event, second.broker_id, second.reason) == ("loaded", 2, "Stable")
+    assert second.generation == formed[-1].generation
+    given = [[of.assigned for of in event.members or []] for event in (formed[-1], second)]
+    assert given == [[{"flights": [0, 1]}]] * 2
+    member.close()
+
+    report = rebalances(
+        RebalancesOptions(servers=servers, output=tmp_path / "whole", groups=(group,))
+    )
+    assert report.unread_partitions == report.incomplete_groups == 0
+    assert report.lost_events == report.unreadable_records == 0
+    assert report.tables["coordinators"] >= 2

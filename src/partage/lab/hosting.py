@@ -105,7 +105,7 @@ class Host:
     def settle(self) -> None:
         """Send what may be sent, store what is to be stored, see to the next timer."""
         driver = self.driver
-        if driver.shard is not None:
+        if driver.shard is not None and self._world.is_judged:
             invariants.check(driver.shard, driver.timers.armed)
         while driver.ready:
             for ticket, reply in driver.take_ready(128):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from partage.assignors import Assignor, CooperativeSticky, Range, RoundRobin, Sticky
 from partage.bridge.embedding import Embedding
@@ -35,6 +35,9 @@ SUBSCRIPTIONS: Final = (frozenset({"t"}), frozenset({"u"}), frozenset({"t", "u"}
 
 class World:
     """Everything there is, and the time."""
+
+    #: Whether cores are asked after each event if they are in order.
+    is_judged: ClassVar[bool] = True
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario

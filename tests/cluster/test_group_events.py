@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from console.commands import Commands
+from partage.pipelines.rebalances import reachable
 from partage.pipelines.rebalances.running import RebalancesOptions, rebalances
 from partage.store.group_events import TOPIC, GroupEvent, decode_event, in_order
 from waiting import eventually
@@ -109,8 +110,19 @@ class Member:
         self._consumer.close()
 
 
+def find_out_late(patch: pytest.MonkeyPatch) -> None:
+    """An analysis finds out while it reads that a broker is down."""
+    reach, looks = reachable.reach, list[int]()
+
+    def late(options: Mapping[str, str], topic: str) -> reachable.Reach:
+        looks.append(1)
+        return reach(options, topic) if looks[1:] else reachable.Reach(source=options, unread=0)
+
+    patch.setattr(reachable, "reach", late)
+
+
 def test_after_a_failover_the_events_of_all_brokers_are_one_history(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = bootstrap(cluster)
     client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
@@ -142,6 +154,15 @@ def test_after_a_failover_the_events_of_all_brokers_are_one_history(
     )
     assert "1 partition not read, of brokers that are down" in told_now.err
     assert f"{group} (incomplete)" in told_now.out
+    with monkeypatch.context() as patch:
+        find_out_late(patch)
+        options = RebalancesOptions(
+            servers=servers,
+            output=tmp_path / "late",
+            groups=(group,),
+            source={"fetchOffset.numRetries": "1"},
+        )
+        assert rebalances(options).unread_partitions == 1
 
     cluster[1].start()
     member.wait(lambda: sorted(placed(cluster).values()) == [1, 2])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+import msgspec
+
 from partage.client.errors import ClientError
 from partage.pipelines.queries import QueryFailed
 from partage.spark.bounds import BadOption
@@ -12,9 +14,16 @@ from partage.spark.connecting import connect
 from partage.spark.options import parse_options
 
 
-def reachable(options: Mapping[str, str], topic: str) -> tuple[dict[str, str], int]:
-    """The options of a read of ``topic`` without the partitions that have no leader, and how many
-    these are: of several brokers each holds one, and some may be down.
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a read of what can be read, and how many partitions are ``unread``."""
+
+    source: Mapping[str, str]
+    unread: int
+
+
+def reach(options: Mapping[str, str], topic: str) -> Reach:
+    """The options of a read of ``topic``, without the partitions that have no leader: of several
+    brokers each holds one, and some may be down.
 
     Raises:
         QueryFailed: an option is wrong, the cluster does not answer, or no partition can be read.
@@ -27,8 +36,9 @@ def reachable(options: Mapping[str, str], topic: str) -> tuple[dict[str, str], i
         raise QueryFailed(str(error)) from None
     led = sorted(index for index, leadership in partitions.items() if leadership.leader_id >= 0)
     if len(led) == len(partitions):
-        return dict(options), 0
+        return Reach(source=options, unread=0)
     if not led:
         raise QueryFailed(f"all brokers that hold partitions of {topic} are down")
     left = {name: value for name, value in options.items() if name != "subscribe"}
-    return left | {"assign": json.dumps({topic: led})}, len(partitions) - len(led)
+    left["assign"] = json.dumps({topic: led})
+    return Reach(source=left, unread=len(partitions) - len(led))

@@ -67,7 +67,7 @@ def rebalances(
     check_output(options.output, may_overwrite=options.may_overwrite)
     step(f"reading {options.topic}")
     results, unread = _analyse(options, spark)
-    _check_found(results, options)
+    _check_found(results, options, unread)
     step("writing tables")
     tables = write(results, options.output, options.kind)
     step("drawing pictures")
@@ -83,17 +83,18 @@ def rebalances(
 
 def _analyse(options: RebalancesOptions, spark: SparkSession | None) -> tuple[Results, int]:
     """The results, and how many partitions are not among what was read."""
-    from partage.pipelines.rebalances.reachable import reachable
+    from partage.pipelines.rebalances import reachable
 
     try:
-        source, unread = reachable(options.source_options(), options.topic)
-        if spark is None:
-            from partage.pipelines.rebalances.reading import analyse_here
-
-            return analyse_here(source, options.groups), unread
-        from partage.pipelines.rebalances.on_spark import analyse_on_spark
-
-        return analyse_on_spark(spark, source, options.groups), unread
+        reach = reachable.reach(options.source_options(), options.topic)
+        while True:
+            try:
+                return _analyse_what_is_led(reach.source, options, spark), reach.unread
+            except QueryFailed:
+                before = reach
+                reach = reachable.reach(options.source_options(), options.topic)
+                if reach.unread <= before.unread:
+                    raise  # else a broker has died meanwhile: do without it
     except QueryFailed as failed:
         if "there is no topic" not in str(failed):
             raise
@@ -103,7 +104,19 @@ def _analyse(options: RebalancesOptions, spark: SparkSession | None) -> tuple[Re
         ) from None
 
 
-def _check_found(results: Results, options: RebalancesOptions) -> None:
+def _analyse_what_is_led(
+    source: Mapping[str, str], options: RebalancesOptions, spark: SparkSession | None
+) -> Results:
+    if spark is None:
+        from partage.pipelines.rebalances.reading import analyse_here
+
+        return analyse_here(source, options.groups)
+    from partage.pipelines.rebalances.on_spark import analyse_on_spark
+
+    return analyse_on_spark(spark, source, options.groups)
+
+
+def _check_found(results: Results, options: RebalancesOptions, unread: int) -> None:
     groups = results.table("groups").to_pylist()
     if any(row["events"] for row in groups):
         return
@@ -117,6 +130,7 @@ def _check_found(results: Results, options: RebalancesOptions) -> None:
     raise QueryFailed(
         f"there are no events{of} in {options.topic}: either nothing has happened in the time that "
         "is asked for, or the broker has partage.group.events.enable=false"
+        + (f", or it is in the {unread} partitions of brokers that are down" if unread else "")
     )
 
 

@@ -120,8 +120,8 @@ def test_who_is_down_gone_or_mute_is_left_out_and_nobody_waits_for_long(
     partage_broker: ThreadedBroker, raw: Raw, mute: str, nobody: str
 ) -> None:
     create(raw, "t", partitions=5)
-    street = {2: partage_broker.bootstrap_servers, 3: mute, 4: nobody}
-    assert asked(street, (2, 3, 4, 5, 1), 1.0) == {("t", 0): 0}
+    street = {2: partage_broker.bootstrap_servers, 3: mute, 4: nobody, 6: f"{'x' * 70}.test:1"}
+    assert asked(street, (2, 3, 4, 5, 1, 6), 1.0) == {("t", 0): 0}
 
 
 def test_who_does_not_hold_it_after_all_is_left_out(

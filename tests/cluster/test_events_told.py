@@ -162,6 +162,22 @@ def test_what_waits_for_long_has_bounds_and_the_rest_is_counted(
     asyncio.run(scenario())
 
 
+def test_whoever_hears_of_it_and_fails_fails_no_group() -> None:
+    def fail(told: object) -> None:
+        raise RuntimeError(told)
+
+    async def scenario() -> None:
+        holder = await Telling().open()
+        holder.heard._on_told = fail
+        await holder.take()
+        await holder.form()
+        assert await holder.answer(1) == 25, "the group has members"
+        assert holder.heard.told == []
+        holder.host.close()
+
+    asyncio.run(scenario())
+
+
 # Brokers that come and go.
 
 STEPS = ("joins", "joins", "joins", "refuse", "take", "lapse", "renew", "learn", "turns", "turns")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,9 +122,13 @@ def find_out_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reachable, "reach", late)
 
 
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.interop)]
+)
 def test_after_a_failover_the_events_of_all_brokers_are_one_history(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
+    left = {2: cluster[2]}
     servers = bootstrap(cluster)
     client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     topic = NewTopic("flights", 2, replica_assignment=[[1], [2]])
@@ -140,15 +145,17 @@ def test_after_a_failover_the_events_of_all_brokers_are_one_history(
     member.wait(lambda: member.count == 2)
     assert member.commit("flights", {0: 3, 1: 4})
 
-    def lags() -> list[Any]:
-        return [event.lag for event in of_group(read(cluster), group) if event.lag]
+    def lags(of: Cluster) -> list[Any]:
+        return [event.lag for event in of_group(read(of), group) if event.lag]
 
-    member.wait(lambda: {"flights": {0: 7, 1: 6}} in lags())
+    member.wait(lambda: {"flights": {0: 7, 1: 6}} in lags(cluster))
 
-    cluster[1].kill()
+    cluster[1].send(number)
+    if number is signal.SIGKILL:
+        cluster[1].wait()
     member.wait(lambda: GroupClient([cluster[2]], group).find()[0] == 2)
     member.wait(lambda: member.commit("flights", {1: 9}))
-    member.wait(lambda: {"flights": {1: 1}} in lags())
+    member.wait(lambda: {"flights": {1: 1}} in lags(left))
     told_now = Commands(cluster[2].address)(
         "pipeline", "rebalances", "--local", "-g", group, "-o", tmp_path / "part"
     )
@@ -157,14 +164,17 @@ def test_after_a_failover_the_events_of_all_brokers_are_one_history(
     with monkeypatch.context() as patch:
         find_out_late(patch)
         options = RebalancesOptions(
-            servers=servers,
+            servers=cluster[2].address,
             output=tmp_path / "late",
             groups=(group,),
             source={"fetchOffset.numRetries": "1"},
         )
         assert rebalances(options).unread_partitions == 1
 
-    cluster[1].start()
+    if number is signal.SIGKILL:
+        cluster[1].start()
+    else:
+        cluster[1].send(signal.SIGCONT)
     member.wait(lambda: sorted(placed(cluster).values()) == [1, 2])
     told = of_group(read(cluster), group)
     epochs = [event.epoch for event in told]
@@ -173,6 +183,7 @@ def test_after_a_failover_the_events_of_all_brokers_are_one_history(
     assert len({(event.broker_id, event.epoch) for event in told}) == len(set(epochs))
     formed = [event for event in told if event.epoch == epochs[0] and event.event != "lag"]
     assert {event.broker_id for event in formed} == {1}
+    assert "expired" not in [event.event for event in told], "as one that wakes up may believe"
     assert [event.event for event in formed][-1] == "assigned"
     second = next(event for event in told if event.epoch != epochs[0])
     assert (second.event, second.broker_id, second.reason) == ("loaded", 2, "Stable")

@@ -283,7 +283,10 @@ class ShardHost:
             if not self._store.may_answer():
                 return
             _, told, epoch = self._unpublished.popleft()
-            self._publisher.publish(told, epoch)
+            try:
+                self._publisher.publish(told, epoch)
+            except Exception:  # a fault of ours; groups go on without their events
+                log.exception("telling what happened in %s failed", self._name)
 
     def _tell_loaded(self, shard: Shard, at_ms: int) -> None:
         """Who reads the events learns what there is, should some of them be missing."""

@@ -78,7 +78,7 @@ class NeighbourEnds:
                         found.update(_answered(await _response(reader, begin), set(some)))
                 finally:
                     writer.close()
-        except (OSError, EOFError, Malformed) as error:  # a timeout is an OSError
+        except (OSError, EOFError, ValueError) as error:  # a timeout, nonsense, a bad host name
             log.debug("broker %d does not say where its partitions end: %r", node.node_id, error)
 
     def _request(self, correlation_id: int, places: Sequence[Place]) -> list[bytes]:

@@ -30,6 +30,8 @@ from partage.wire.frames import client_id_and_body, request_start, response_fram
 SILENCE = object()
 #: Close the connection.
 CLOSE = object()
+#: Let what was sent so far be received.
+TURN = object()
 
 
 class Asked(NamedTuple):
@@ -112,7 +114,10 @@ class ScriptedBroker:
                     if part is CLOSE:
                         writer.close()
                         return
-                    if part is not SILENCE:
+                    if part is TURN:
+                        for _ in range(3):
+                            await asyncio.sleep(0)
+                    elif part is not SILENCE:
                         writer.write(part if isinstance(part, bytes) else asked.reply(part))
                         await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):

@@ -25,6 +25,7 @@ from partage.client.errors import (
 )
 from partage.client.frame_reader import FrameReader, FrameTooLarge
 from partage.client.options import ClientOptions
+from partage.client.readiness import Readiness
 from partage.client.security.credentials import Credentials
 from partage.client.security.errors import AuthenticationRequired, SecurityError
 from partage.client.security.handshake import authenticate, mechanisms_asked_for
@@ -307,6 +308,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by behaviour only
+        self._readiness = Readiness(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
@@ -322,6 +324,7 @@ class Connection(asyncio.BufferedProtocol):
             nonsense = BadResponse(self.address, str(error))
             self._end(tls_expected(self.address) if is_tls else nonsense)
             return
+        self._readiness.expect(self._frames.missing)
         for frame in frames:
             self._deliver(frame)
 

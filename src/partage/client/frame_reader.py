@@ -42,6 +42,11 @@ class FrameReader:
             return self._scratch
         return self._frame[self._filled :]
 
+    @property
+    def missing(self) -> int:
+        """How many bytes the frame under way lacks; 0 between two frames."""
+        return 0 if self._frame is None else self._size - self._filled
+
     def received(self, count: int) -> list[Buffer]:
         """The frames that are whole now that ``count`` bytes more are in `room`.
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
 
-from partage.coordinator.records import GroupSaved, OffsetCommitted, OffsetRemoved, SavedMember
+from partage.coordinator.records import OffsetRemoved
 from partage.lab import history as told
-from partage.lab.checkers import Ledger, watch
+from partage.lab.checkers import Ledger
 from partage.lab.checkers.instances import Instances
-from partage.lab.history import History, Violation
-from partage.model.settings import GroupSettings
-from partage.store.formats import encode_record
+from partage.lab.history import Violation
 from partage.wire.apis.fetch import (
     FETCH,
     FetchPartition,
@@ -25,159 +22,13 @@ from partage.wire.apis.fetch import (
     FetchTopicResult,
 )
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
-from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupResponse
-from partage.wire.apis.offset_commit import (
-    OFFSET_COMMIT,
-    OffsetCommitPartition,
-    OffsetCommitPartitionResult,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitTopic,
-    OffsetCommitTopicResult,
-)
+from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
 from partage.wire.apis.sync_group import (
     SYNC_GROUP,
-    SyncGroupAssignment,
-    SyncGroupRequest,
     SyncGroupResponse,
 )
-from partage.wire.consumer_protocol import (
-    Assignment,
-    Subscription,
-    TopicPartitions,
-    encode_assignment,
-    encode_subscription,
-)
 
-
-def share(*indexes: int) -> bytes:
-    partitions = [TopicPartitions(topic="t", partitions=list(indexes))]
-    return encode_assignment(Assignment(assigned_partitions=partitions))
-
-
-def claim(*indexes: int, generation: int = -1) -> bytes:
-    owned = [TopicPartitions(topic="t", partitions=list(indexes))] if indexes else []
-    said = Subscription(topics=["t"], owned_partitions=owned, generation_id=generation)
-    return encode_subscription(said)
-
-
-def member(name: str, assignment: bytes = b"", said: bytes | None = None) -> SavedMember:
-    return SavedMember(
-        member_id=name,
-        instance_id=None,
-        client_id=name,
-        client_host="/",
-        rebalance_timeout_ms=6_000,
-        session_timeout_ms=6_000,
-        subscription=claim() if said is None else said,
-        assignment=assignment,
-    )
-
-
-def group(generation: int, *members: SavedMember, awaiting: bool = False) -> GroupSaved:
-    return GroupSaved(
-        group_id="g",
-        protocol_type="consumer",
-        generation=generation,
-        protocol="cooperative-sticky" if members else None,
-        leader=members[0].member_id if members else None,
-        since_ms=0,
-        awaiting_sync=awaiting,
-        members=members,
-    )
-
-
-class Story:
-    """Tells a history, an entry a millisecond."""
-
-    def __init__(self, watching: Callable[[History, GroupSettings], Any] = watch) -> None:
-        self.history = History()
-        watching(self.history, GroupSettings(members_max=2))
-        self.at_ms = 0
-
-    def tell(self, kind: type[told.Entry], **fields: Any) -> Any:
-        self.at_ms += 1
-        entry = kind(at_ms=self.at_ms, **fields)
-        self.history.note(entry)
-        return entry
-
-    def write(self, *records: Any, durable: bool = True) -> None:
-        pairs = tuple(map(encode_record, records))
-        self.tell(told.Written, records=records, pairs=pairs)
-        if durable:
-            self.tell(told.Durable, count=len(records))
-
-    def ask(self, api: Any, message: Any, **fields: Any) -> told.Asked:
-        known = {"arrived_ms": self.at_ms, "is_loaded": True, "serial": self.at_ms, "client": "c"}
-        known |= fields
-        return self.tell(
-            told.Asked,
-            connection=1,
-            api_key=api.key,
-            version=api.version_max,
-            message=message,
-            **known,
-        )
-
-    def answer(self, asked: told.Asked, message: Any) -> None:
-        self.tell(told.Answered, asked=asked, message=message)
-
-    def generation(self, number: int, *members: SavedMember) -> None:
-        """Members join, and their leader assigns what they have in the end."""
-        for one in members:
-            self.ask(JOIN_GROUP, join(one.member_id))
-        self.write(group(number, *members, awaiting=True))
-        self.ask(SYNC_GROUP, sync(number, members[0].member_id, list(members)))
-        self.write(group(number, *members))
-
-
-def join(member_id: str) -> JoinGroupRequest:
-    return JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=6_000,
-        member_id=member_id,
-        protocol_type="consumer",
-        protocols=[],
-    )
-
-
-def sync(generation: int, member_id: str, members: list[SavedMember]) -> SyncGroupRequest:
-    return SyncGroupRequest(
-        group_id="g",
-        generation_id=generation,
-        member_id=member_id,
-        assignments=[
-            SyncGroupAssignment(member_id=one.member_id, assignment=one.assignment)
-            for one in members
-        ],
-    )
-
-
-def heartbeat(story: Story, member_id: str, generation: int) -> None:
-    asked = story.ask(
-        HEARTBEAT, HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
-    )
-    story.answer(asked, HeartbeatResponse(error_code=0))
-
-
-def commit(story: Story, *, writes: bool = True, code: int = 0, generation: int = 1) -> None:
-    at_ms = story.at_ms + 1
-    partition = OffsetCommitPartition(partition_index=0, committed_offset=5, committed_metadata="")
-    message = OffsetCommitRequest(
-        group_id="g",
-        generation_id_or_member_epoch=generation,
-        member_id="a",
-        topics=[OffsetCommitTopic(name="t", partitions=[partition])],
-    )
-    asked = story.ask(OFFSET_COMMIT, message)
-    if writes:
-        story.write(
-            OffsetCommitted(group_id="g", topic="t", partition=0, offset=5, commit_ms=at_ms)
-        )
-    result = OffsetCommitPartitionResult(partition_index=0, error_code=code)
-    topics = [OffsetCommitTopicResult(name="t", partitions=[result])]
-    story.answer(asked, OffsetCommitResponse(topics=topics))
-
+from .stories import Story, claim, commit, group, heartbeat, join, member, share, sync
 
 A, B = member("a", share(0)), member("b", share(1))
 

@@ -10,12 +10,20 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from partage.store.memory import MemoryZooKeeper
 from partage.store.shared_log import SharedLog
-from partage.store.zookeeper import InDoubt, Operation, Refused, StoreFault
+from partage.store.zookeeper import (
+    ANY_VERSION,
+    Check,
+    InDoubt,
+    Operation,
+    Refused,
+    StoreFault,
+)
 
 from .zoo import Player, at_once, committed, offsets, play
 
@@ -85,8 +93,7 @@ class World:
             await self.write(*self.believes[broker_id], step)
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_two_believers(seed: int) -> None:
+def live(seed: int) -> None:
     async def scenario() -> None:
         world = World(seed)
         players = {broker_id: await world.come(broker_id) for broker_id in (1, 2)}
@@ -98,3 +105,25 @@ def test_two_believers(seed: int) -> None:
                 assert found.get(partition) in possible, (step, partition, found, possible)
 
     play(scenario())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_two_believers(seed: int) -> None:
+    live(seed)
+
+
+def test_without_a_fence_they_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = SharedLog.__init__
+
+    def unfenced(log: SharedLog, *made_of: Any) -> None:
+        begin(log, *made_of)
+        log.fence = Check(log.fence.path, ANY_VERSION)
+
+    monkeypatch.setattr(SharedLog, "__init__", unfenced)
+
+    def live_all() -> None:
+        for seed in range(10):
+            live(seed)
+
+    with pytest.raises(AssertionError, match="deposed one was acknowledged"):
+        live_all()

@@ -212,7 +212,7 @@ def _print_end(scenario: Scenario) -> None:
     shown = msgspec.structs.asdict(scenario.options)
     print(
         f"\nseed {scenario.seed}: "
-        + ", ".join(f"{k}={v}" for k, v in shown.items() if k != "kinds")
+        + ", ".join(f"{k}={v}" for k, v in shown.items() if not k.endswith("kinds"))
     )
     for line in list(tell(world.history.entries))[-_END_LINES:]:
         print(line)
@@ -226,7 +226,7 @@ def _said(verdict: Verdict) -> str:
 
 def _print_options(scenario: Scenario) -> None:
     for name, value in msgspec.structs.asdict(scenario.options).items():
-        if name != "kinds":
+        if not name.endswith("kinds"):
             print(f"# {name} = {value}")
     for at, step in enumerate(scenario.plan):
         mark = "" if scenario.kept is None or at in scenario.kept else " (left out)"

@@ -16,7 +16,7 @@ Heard = Callable[[Any], None]
 
 
 class Link:
-    """One connection of a client; after ``lost`` it is of no more use.
+    """One connection of a client to a broker; after ``lost`` it is of no more use.
 
     ``version_cap`` says how many versions below its newest the client speaks of each API.
     """
@@ -25,10 +25,12 @@ class Link:
         self,
         network: Network,
         client: str,
+        broker_id: int,
         version_cap: int,
         on_lost: Callable[[], None],
         when_awake: Callable[[Callable[[], None]], None] = lambda call: call(),
     ) -> None:
+        self.broker_id = broker_id
         self.is_open = False
         self.is_over = False
         self._network = network
@@ -57,7 +59,10 @@ class Link:
             done(self.is_open)
 
         self._network.connect(
-            self._client, self, lambda found: self._when_awake(lambda: connected(found))
+            self._client,
+            self.broker_id,
+            self,
+            lambda found: self._when_awake(lambda: connected(found)),
         )
 
     def version(self, api: AnyApi) -> int:

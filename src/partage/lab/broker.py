@@ -6,21 +6,26 @@ It is what `partage.broker` is on asyncio: frames to events by the bridge, event
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from partage.bridge import EXCHANGES
 from partage.bridge.exchange import Surroundings
+from partage.coordinator.events import ListGroups
 from partage.coordinator.shard import Shard
 from partage.lab import history
 from partage.lab.disk import Crash, CrashDisk
 from partage.lab.hosting import Host
 from partage.lab.local_store import LocalStore
 from partage.lab.network import Connection
+from partage.lab.place import Place
 from partage.lab.serving import Inbound, ServerEnd
+from partage.lab.shared_store import SharedStore
 from partage.lab.storage import Storage, Writer
 from partage.lab.topics import fetch, find_coordinator, produce
 from partage.lab.upkeep import Upkeep
+from partage.lab.zookeeper import ZooKeeper
 from partage.log.damage import DamagedLog
 from partage.wire.apis.fetch import FETCH
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR
@@ -31,21 +36,26 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """One broker process after the other, on one disk."""
+    """One broker process after the other, on one disk; the first one has the topics."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, broker_id: int) -> None:
         self.world = world
+        self.broker_id = broker_id
         self.disk = CrashDisk()
         self.disk_slow: tuple[int, int] = (0, 0)  # until when, and how slow
         self.is_up = False
         self.is_paused = False
         self.storage: Storage | None = None
-        self.host = Host(self, LocalStore(self))
+        self.hosts = [Host(self, LocalStore(self))]
+        self._place: Place | None = None
+        self._stores: list[SharedStore] = []
         self.connections: list[ServerEnd] = []
         self._life = 0  # counts processes
         self.upkeep = Upkeep(self)
-        self._awaiting: list[Callable[[], None]] = []  # while the process stands still
-        self._surroundings = Surroundings(shard_count=1, has_partition=world.has_partition)
+        self._awaiting: list[tuple[bool, Callable[[], None]]] = []  # while it stands still
+        self._surroundings = Surroundings(
+            shard_count=world.options.shard_count, has_partition=world.has_partition
+        )
 
     # The process.
 
@@ -56,13 +66,12 @@ class Broker:
         self.is_paused = False
         self._awaiting.clear()
         self.upkeep = Upkeep(self)
-        self.host = Host(self, LocalStore(self))
         self.writer = Writer(self.disk, world.clock, self._disk_delay_ms, self.lose_power)
         try:
             self.storage = Storage(
                 self.disk,
                 self.writer,
-                world.stored_topics,
+                world.stored_topics if self.broker_id == 1 else {},
                 world.options.segment_bytes,
                 world.now_ms,
             )
@@ -74,24 +83,60 @@ class Broker:
             world.happened("the broker refuses to start", f"{error}")
             self.storage = None
             self.writer.is_over = True
-            world.start_refused(error)
+            world.start_refused(self, error)
             return
         self.is_up = True
-        self.host.load_later(is_restart=True)
+        if world.zookeeper is None:
+            self.hosts = [Host(self, LocalStore(self))]
+            self.hosts[0].load_later(is_restart=True)
+        else:
+            self._join(world.zookeeper)
+
+    def _join(self, servers: ZooKeeper) -> None:
+        """Take a place among the others; the disk has nothing of groups, and is found right."""
+        life, timeout_ms = self._life, self.world.options.zookeeper_timeout_ms
+
+        def when_awake(call: Callable[[], None]) -> None:
+            self.when_awake(lambda: call() if life == self._life else None)
+
+        shards = range(self.world.options.shard_count)
+        self._stores = stores = [SharedStore(self, shard) for shard in shards]
+        self.hosts = [Host(self, store, shard) for shard, store in enumerate(stores)]
+        for host in self.hosts:
+            host.resign()
+        self._place = Place(servers, self.broker_id, stores, timeout_ms, when_awake)
+        for store, host in zip(stores, self.hosts, strict=True):
+            store.serve(self._place, host)
+        if self.broker_id == 1:
+            self.world.damage = None
 
     def die(self, how: str) -> None:
         """The process is gone; what it wrote is not."""
         world = self.world
         if self.storage is not None:
-            world.note(history.Died(at_ms=world.now_ms, how=how))
+            world.note(history.Died(at_ms=world.now_ms, broker=self.broker_id, how=how))
         self._life += 1
         self.is_up = False
         self.storage = None
-        self.host.is_over = self.writer.is_over = True
+        self.writer.is_over = True
+        for host in self.hosts:
+            host.is_over = True
         for connection in self.connections:
             connection.abandon()
         self.connections.clear()
-        world.restart_later()
+        if self._place is not None:
+            self._place.end()
+            self._place = None
+        world.restart_later(self)
+
+    def dies_of(self, seen: Sequence[object]) -> bool:
+        """Whether it has: of what it has just read, or stored, as was planned."""
+        trap = self.world.trap
+        if trap is None or not any(map(trap.springs, seen)):
+            return False
+        self.world.trap = None
+        self.die(trap.how)
+        return True
 
     def lose_power(self) -> None:
         """The whole machine is gone, and of what was not synced any part."""
@@ -110,17 +155,19 @@ class Broker:
             return
         self.is_paused = False
         awaiting, self._awaiting = self._awaiting, []
-        for call in awaiting:
+        if len(self.world.brokers) > 1 and self.world.broker_rng.random() < 0.5:
+            awaiting.sort(key=itemgetter(0), reverse=True)  # timers before what has come meanwhile
+        for _, call in awaiting:
             call()
 
     def resume(self) -> None:
         """Go on now."""
         self._resume(self._life)
 
-    def when_awake(self, call: Callable[[], None]) -> None:
+    def when_awake(self, call: Callable[[], None], *, is_timer: bool = False) -> None:
         """Do something once the process goes on; at once, mostly."""
         if self.is_paused:
-            self._awaiting.append(call)
+            self._awaiting.append((is_timer, call))
         else:
             call()
 
@@ -130,7 +177,7 @@ class Broker:
 
         def due() -> None:
             if life == self._life:
-                self.when_awake(lambda: call() if life == self._life else None)
+                self.when_awake(lambda: call() if life == self._life else None, is_timer=True)
 
         self.world.clock.later(delay_ms, due)
 
@@ -143,8 +190,35 @@ class Broker:
 
     @property
     def shard(self) -> Shard | None:
-        """The core, if it is loaded."""
-        return self.host.shard if self.is_up else None
+        """The core of a broker that is alone, if it is loaded."""
+        return self.hosts[0].shard if self.is_up else None
+
+    def host_of(self, group_id: str) -> Host:
+        """The host of a group's shard."""
+        return self.hosts[self.world.shard_of(group_id)]
+
+    def core_of(self, group_id: str) -> Shard | None:
+        """The core that has a group, if it is loaded here."""
+        return self.host_of(group_id).shard if self.is_up else None
+
+    @property
+    def may_answer(self) -> bool:
+        """Whether nobody else can have the groups by now."""
+        return self._place is None or self._place.may_answer()
+
+    def coordinator(self, group_id: str) -> int | None:
+        """The id of the broker that has a group, as far as this one knows."""
+        if self._place is None:
+            return self.broker_id
+        return self._place.owner(self.world.shard_of(group_id))
+
+    def merge(self, group_id: str) -> bool:
+        """Merge the log that a group's shard has in ZooKeeper; whether this broker may."""
+        log = None if self._place is None else self._stores[self.world.shard_of(group_id)].log
+        if self._place is None or log is None or self.is_paused:
+            return False
+        self._place.merge(log)
+        return True
 
     # Requests.
 
@@ -162,13 +236,17 @@ class Broker:
         if key in EXCHANGES:
             fresh_id = f"{self.world.broker_rng.getrandbits(64):016x}"
             asked = inbound.begin(EXCHANGES[key], self._surroundings, fresh_id)
-            for event in asked:
-                self.host.handle(event)
+            for position, event in enumerate(asked):
+                if isinstance(event, ListGroups):
+                    self.hosts[position].handle(event)
+                else:
+                    self.host_of(event.group_id).handle(event)
             if not asked:
                 inbound.connection.respond(inbound, inbound.response())
-            self.host.settle()
+            for host in self.hosts:
+                host.settle()
         elif key == FIND_COORDINATOR.key:
-            inbound.answer(find_coordinator(inbound.message))
+            inbound.answer(find_coordinator(self, inbound.message))
         elif key == FETCH.key:
             inbound.answer(fetch(self, inbound.message))
         elif key == PRODUCE.key:

@@ -60,6 +60,7 @@ class Process:
         self.failure: str | None = None
         self.has_left = False
         self.link: Link | None = None
+        self.coordinator_id = 1  # the broker that was found last
         self.due: outcome.Tell | None = None  # the call that the listener is due
         self.topics = topics
         self.embedded = EmbeddedProtocol(self, embedding)
@@ -228,10 +229,12 @@ class Process:
             self.link.close()
             self.link = None
 
-    def connect(self, on_lost: Callable[[], None], done: Callable[[Link | None], None]) -> Link:
-        """A new connection to the broker."""
-        world = self.world
-        link = Link(world.network, self.name, self.version_cap, on_lost, self.when_awake)
+    def connect(
+        self, broker_id: int, on_lost: Callable[[], None], done: Callable[[Link | None], None]
+    ) -> Link:
+        """A new connection to a broker."""
+        network = self.world.network
+        link = Link(network, self.name, broker_id, self.version_cap, on_lost, self.when_awake)
         link.open(lambda is_open: done(link if is_open else None))
         return link
 
@@ -245,7 +248,12 @@ class Process:
             else:
                 self.hear(events.CoordinatorNotFound(at_ms=now_ms, serial=serial))
 
-        def connected(link: Link | None) -> None:
+        brokers = self.world.brokers_to_ask(self.rng)
+
+        def ask_next(link: Link | None) -> None:
+            if link is None and brokers:
+                self.link = self.connect(brokers.pop(0), lost, ask_next)
+                return
             if link is None:
                 self.hear(events.CoordinatorNotFound(at_ms=self.world.now_ms, serial=serial))
                 return
@@ -258,11 +266,22 @@ class Process:
             if coordinator.error_code:
                 error = error_of(coordinator.error_code)
                 self.hear(events.CoordinatorNotFound(at_ms=at_ms, serial=serial, error=error))
+                return
+            self.coordinator_id = coordinator.node_id
+            if self.link is not None and self.link.broker_id == coordinator.node_id:
+                arrived(self.link)
             else:
-                self._found = serial
-                self.hear(events.CoordinatorFound(at_ms=at_ms, serial=serial))
+                self._disconnect()
+                self.link = self.connect(coordinator.node_id, lost, arrived)
 
-        self.link = self.connect(lost, connected)
+        def arrived(link: Link | None) -> None:
+            if link is None:
+                self.hear(events.CoordinatorNotFound(at_ms=self.world.now_ms, serial=serial))
+                return
+            self._found = serial
+            self.hear(events.CoordinatorFound(at_ms=self.world.now_ms, serial=serial))
+
+        ask_next(None)
 
     def _send(self, action: Sending) -> None:
         assert self.link is not None, "a core sends only to a coordinator that was found"
@@ -290,7 +309,7 @@ class Process:
                 api, message = request(action, self.group_id)
                 link.send(api, message, self._hears(action), REQUEST_TIMEOUT_MS)
 
-        self.link = self.connect(lambda: None, connected)
+        self.link = self.connect(self.coordinator_id, lambda: None, connected)
 
     # What happens to it.
 
@@ -301,7 +320,7 @@ class Process:
 
     def crash(self, *, silently: bool) -> None:
         """The process dies; its system tells the broker, or dies with it."""
-        for link in (self.link, self.reading.link):
+        for link in (self.link, *self.reading.links):
             if link is not None:
                 if silently:
                     link.vanish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
@@ -65,6 +66,8 @@ class Task:
         failed: Callable[[Exception], None] | None = None,
     ) -> None:
         self.is_over = False
+        self._is_running = False
+        self._is_cancelled = False
         self._work = work
         self._when_awake = when_awake
         self._failed = failed
@@ -73,14 +76,15 @@ class Task:
     def cancel(self) -> None:
         """It does nothing any more."""
         if not self.is_over:
-            self.is_over = True
-            self._work.close()
+            self.is_over = self._is_cancelled = True
+            if not self._is_running:  # else it ends what it is in the middle of, and no more
+                self._work.close()
 
     def _go_on(self) -> None:
         if self.is_over:
             return
         try:
-            moment = self._work.send(None)
+            moment = self._run()
         except StopIteration:
             self.is_over = True
         except Exception as error:
@@ -89,4 +93,35 @@ class Task:
                 raise
             self._failed(error)
         else:
-            moment.then(lambda: self._when_awake(self._go_on))
+            if self._is_cancelled:
+                self._work.close()
+            else:
+                moment.then(lambda: self._when_awake(self._go_on))
+
+    def _run(self) -> Moment[Any]:
+        self._is_running = True
+        try:
+            return self._work.send(None)
+        finally:
+            self._is_running = False
+
+
+class Lock:
+    """Lets one coroutine after the other in."""
+
+    def __init__(self) -> None:
+        self._is_held = False
+        self._waiting: deque[Moment[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if self._is_held:
+            moment: Moment[None] = Moment()
+            self._waiting.append(moment)
+            await moment
+        self._is_held = True
+
+    async def __aexit__(self, *raised: object) -> None:
+        if self._waiting:
+            self._waiting.popleft().come(None)
+        else:
+            self._is_held = False

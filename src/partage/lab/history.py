@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,10 +29,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Asked(Entry, frozen=True, gc=False, kw_only=True):
-    """A request was read by the broker, which its bytes had reached at ``arrived_ms``."""
+    """A request was read by a broker, which its bytes had reached at ``arrived_ms``."""
 
     arrived_ms: int
-    is_loaded: bool  # whether the broker has loaded its groups, by what it has read from its disk
+    broker: int = 1
+    is_loaded: bool  # whether the broker has loaded the group, by what it has read of its store
     serial: int
     connection: int
     client: str
@@ -51,29 +52,46 @@ class Answered(Entry, frozen=True, gc=False, kw_only=True):
 class Written(Entry, frozen=True, gc=False, kw_only=True):
     """Records were handed to the coordinator's log; whose keys and values they are."""
 
+    broker: int = 1
+    shard: int = 0
     records: tuple[Record, ...]
     pairs: tuple[tuple[bytes, bytes | None], ...]
 
 
 class Durable(Entry, frozen=True, gc=False, kw_only=True):
-    """The first ``count`` of the records in doubt are durable."""
+    """The first ``count`` of a broker's records in doubt are durable."""
 
+    broker: int = 1
+    shard: int = 0
     count: int
 
 
 class LogFailed(Entry, frozen=True, gc=False, kw_only=True):
     """Writing the coordinator's log failed; what was in doubt stays so until it is loaded."""
 
+    broker: int = 1
+    shard: int = 0
+
+
+class Resigned(Entry, frozen=True, gc=False, kw_only=True):
+    """A broker has dropped a shard's groups: they are another's, or may be."""
+
+    broker: int
+    shard: int
+
 
 class Died(Entry, frozen=True, gc=False, kw_only=True):
-    """The broker is gone."""
+    """A broker is gone."""
 
+    broker: int = 1
     how: str
 
 
 class Loaded(Entry, frozen=True, gc=False, kw_only=True):
-    """The broker has loaded its groups; ``state`` is the last value of each key on its disk."""
+    """A broker has loaded a shard; ``state`` is the last value of each key in its store."""
 
+    broker: int = 1
+    shard: int = 0
     state: dict[bytes, bytes | None]
     is_restart: bool
 
@@ -116,6 +134,7 @@ class Produced(Entry, frozen=True, gc=False, kw_only=True):
 class Expired(Entry, frozen=True, gc=False, kw_only=True):
     """The coordinator says, to operators, that a member was not heard of in time."""
 
+    broker: int = 1
     group_id: str
     member_id: str
     reason: str
@@ -130,6 +149,15 @@ class Happened(Entry, frozen=True, gc=False, kw_only=True):
 
 class Calmed(Entry, frozen=True, gc=False, kw_only=True):
     """From here on nothing goes wrong any more."""
+
+
+class Trap(NamedTuple):
+    """What a broker is to die of, and ``how``: of a request that it reads, or of a record that has
+    become durable, of which ``springs`` says so.
+    """
+
+    how: str
+    springs: Callable[[object], bool]
 
 
 class Violation(AssertionError):  # noqa: N818 - it names what it is

@@ -24,6 +24,7 @@ from partage.runtime.resting import Rest
 from partage.store.formats import decode_record
 from partage.store.shard_log import encode_records, replay
 from partage.wire.records.decode import decode_pairs
+from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
     from partage.lab.broker import Broker
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class StateStore(Protocol):
     """Where a shard's state lives, as its host sees it."""
 
-    def load(self, loaded: Callable[[Sequence[bytes]], None]) -> None:
+    def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         """Read all record batches, again until it succeeds or the process dies."""
 
     def append(self, batches: Sequence[bytes], done: Callable[[ErrorCode], None]) -> bool:
@@ -41,18 +42,23 @@ class StateStore(Protocol):
     def open_again(self, opened: Callable[[], None]) -> None:
         """Begin anew after a failure."""
 
+    def may_answer(self) -> bool:
+        """Whether no other broker can have the shard by now."""
+
 
 class Host:
     """The shard of one process."""
 
-    def __init__(self, broker: Broker, store: StateStore) -> None:
+    def __init__(self, broker: Broker, store: StateStore, shard: int = 0) -> None:
         self.driver = Driver()
         self.is_over = False  # its process is dead
-        self._broker = broker
+        self.broker = broker
         self._world = broker.world
         self._store = store
+        self._place = {"broker": broker.broker_id, "shard": shard}  # of the notes
         self._failures = 0
         self._is_flushing = False
+        self._is_resigned = False
         self._rest = Rest()
         self._wake_ms: int | None = None
         self._wake_serial = 0
@@ -62,30 +68,63 @@ class Host:
     def load_later(self, *, is_restart: bool) -> None:
         """Load after a while, in which requests are told so."""
 
-        def loaded(content: Sequence[bytes]) -> None:
-            self._loaded(content, is_restart)
+        failures = self._failures
 
-        delay_ms = self._world.broker_rng.choice((0, 5, 300))
-        self._broker.later(delay_ms, lambda: self._store.load(loaded))
+        def load() -> None:
+            if failures == self._failures:
+                self._store.load(loaded)
 
-    def _loaded(self, content: Sequence[bytes], is_restart: bool) -> None:
+        def loaded(content: Sequence[Buffer]) -> None:
+            if failures == self._failures:
+                self._loaded(content, is_restart)
+
+        self.broker.later(self._world.broker_rng.choice((0, 5, 300)), load)
+
+    def _loaded(self, content: Sequence[Buffer], is_restart: bool) -> None:
         world = self._world
         shard = replay(content, world.settings)
         state = {key: value for key, value in decode_pairs(content) if key is not None}
-        world.note(history.Loaded(at_ms=world.now_ms, state=state, is_restart=is_restart))
+        world.note(
+            history.Loaded(at_ms=world.now_ms, **self._place, state=state, is_restart=is_restart)
+        )
         self.driver.activate(shard, world.now_ms)
         self.settle()
 
     def _fail(self) -> None:
         """The log failed: drop the core, and load it again."""
-        self._world.note(history.LogFailed(at_ms=self._world.now_ms))
+        world = self._world
+        world.note(history.LogFailed(at_ms=world.now_ms, **self._place))
+        self._drop()
+        self.driver.failed()
+        self.settle()
+        failures = self._failures
+
+        def opened() -> None:
+            if failures == self._failures:
+                self.load_later(is_restart=False)
+
+        self._store.open_again(opened)
+
+    def resign(self) -> None:
+        """The shard is somebody else's, until it is expected again: drop it, and say so."""
+        world = self._world
+        world.note(history.Resigned(at_ms=world.now_ms, **self._place))
+        self._drop()
+        self.driver.resign()
+        self._is_resigned = True
+        self.settle()
+
+    def expect(self) -> None:
+        """The shard is going to be loaded."""
+        self._is_resigned = False
+        self.driver.expect()
+
+    def _drop(self) -> None:
+        """What is under way counts no more; the driver has to be told why."""
         self._failures += 1
         self._is_flushing = False
         self._wake_ms = None
         self._wake_serial += 1
-        self.driver.failed()
-        self.settle()
-        self._store.open_again(lambda: self.load_later(is_restart=False))
 
     @property
     def shard(self) -> Shard | None:
@@ -107,7 +146,7 @@ class Host:
         driver = self.driver
         if driver.shard is not None and self._world.is_judged:
             invariants.check(driver.shard, driver.timers.armed)
-        while driver.ready:
+        while driver.ready and (self._is_resigned or self._store.may_answer()):
             for ticket, reply in driver.take_ready(128):
                 call = deliver(ticket, reply)
                 if call is not None:
@@ -116,12 +155,14 @@ class Host:
         if driver.unsent and not self._is_flushing:
             self._is_flushing = True
             failures = self._failures
-            self._broker.later(0, lambda: self._flush(failures))
+            self.broker.later(0, lambda: self._flush(failures))
         for notice in driver.take_notices():
-            if notice.happening is Happening.EXPIRED:
+            # While somebody else may have the shard nobody can tell: what is due then waits.
+            if notice.happening is Happening.EXPIRED and self._store.may_answer():
                 self._world.note(
                     history.Expired(
                         at_ms=self._world.now_ms,
+                        broker=self.broker.broker_id,
                         group_id=notice.group_id,
                         member_id=notice.member_id or "",
                         reason=notice.reason,
@@ -149,7 +190,7 @@ class Host:
         written = tuple(
             record for key, value in pairs if (record := decode_record(key, value)) is not None
         )
-        world.note(history.Written(at_ms=world.now_ms, records=written, pairs=pairs))
+        world.note(history.Written(at_ms=world.now_ms, **self._place, records=written, pairs=pairs))
         failures = self._failures
 
         def done(error: ErrorCode) -> None:
@@ -158,12 +199,13 @@ class Host:
             if error:
                 self._fail()
                 return
-            world.note(history.Durable(at_ms=world.now_ms, count=len(pairs)))
-            self.driver.durable(mark)
-            self.settle()
+            world.note(history.Durable(at_ms=world.now_ms, **self._place, count=len(pairs)))
+            if not self.broker.dies_of(written):
+                self.driver.durable(mark)
+                self.settle()
 
         if not self._store.append(
-            batches, lambda error: self._broker.when_awake(lambda: done(error))
+            batches, lambda error: self.broker.when_awake(lambda: done(error))
         ):
             self._fail()
 
@@ -179,7 +221,7 @@ class Host:
             if serial == self._wake_serial:
                 self._fire()
 
-        self._broker.later(due_ms - now_ms, fire)
+        self.broker.later(due_ms - now_ms, fire)
 
     def _fire(self) -> None:
         self._wake_ms = None

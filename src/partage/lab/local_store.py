@@ -13,6 +13,7 @@ from partage.log.outcomes import Refusal
 from partage.log.scanning import first_fault
 from partage.model.errors import ErrorCode
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
     from partage.lab.broker import Broker
@@ -32,7 +33,7 @@ class LocalStore:
         assert storage is not None, "the process has no disk"
         return storage
 
-    def load(self, loaded: Callable[[Sequence[bytes]], None]) -> None:
+    def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         """Read the partition; damage ends the process, and is put right."""
         world = self._broker.world
         try:
@@ -74,6 +75,10 @@ class LocalStore:
             )
             if isinstance(outcome, Refusal):
                 return False
+        return True
+
+    def may_answer(self) -> bool:
+        """There is nobody else."""
         return True
 
     def open_again(self, opened: Callable[[], None]) -> None:

@@ -129,7 +129,7 @@ class Network:
 
     def __init__(self, clock: Clock, rng: Random, delay_max_ms: int, splits: float) -> None:
         self.clock = clock
-        self.broker: Listening | None = None
+        self.brokers: dict[int, Listening] = {}  # by the id that addresses it
         self.connections: list[Connection] = []
         self._rng = rng
         self._delay_max_ms = delay_max_ms
@@ -139,15 +139,17 @@ class Network:
         self._refused_until_ms = 0
         self._count = 0
 
-    def connect(self, client: str, end: End, done: Callable[[Connection | None], None]) -> None:
-        """Open a connection; ``done`` gets it, or None if nobody answers."""
+    def connect(
+        self, client: str, broker_id: int, end: End, done: Callable[[Connection | None], None]
+    ) -> None:
+        """Open a connection to a broker; ``done`` gets it, or None if nobody answers."""
 
         def arrive() -> None:
             self._count += 1
             connection = Connection(self, client, self._count)
             server = None
-            if self.clock.now_ms >= self._refused_until_ms and self.broker is not None:
-                server = self.broker.accepts(connection)
+            if self.clock.now_ms >= self._refused_until_ms:
+                server = self.brokers[broker_id].accepts(connection)
             if server is not None:
                 connection.up.end, connection.down.end = server, end
                 self.connections = [c for c in self.connections if c.is_open]

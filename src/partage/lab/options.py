@@ -7,7 +7,7 @@ of the plan out, or setting an option, with everything else as it was.
 from __future__ import annotations
 
 from random import Random
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -50,6 +50,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     safety_ms: _Timeout
     steps: _Count
     kinds: tuple[str, ...]
+    brokers: Annotated[int, msgspec.Meta(ge=1, le=9)] = 1  # above 1 they share a ZooKeeper
+    shards: Annotated[int, msgspec.Meta(ge=1, le=50)] = 1
+    zookeeper_timeout_ms: _Timeout = 6_000
+    zookeeper_delay_max_ms: _Delay = 0
+    cluster_steps: _Count = 0
+    cluster_kinds: tuple[str, ...] = ()
 
     def group_settings(self) -> GroupSettings:
         """What the broker is started with."""
@@ -77,12 +83,30 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             + PARKED_LAPSE_MS
             + 2 * REQUEST_TIMEOUT_MS
             + self.max_poll_interval_ms
+            + self.takeover_ms
         )
+
+    @property
+    def shard_count(self) -> int:
+        """A broker that is alone has one shard."""
+        return 1 if self.brokers == 1 else self.shards
+
+    @property
+    def takeover_ms(self) -> int:
+        """How long a group may be without a coordinator after its broker died; 0 where a broker is
+        alone. A session may begin to count again just before its broker dies.
+        """
+        if self.brokers == 1:
+            return 0
+        asked_ms = _ASKED_OF_ZOOKEEPER * 2 * self.zookeeper_delay_max_ms
+        return 2 * self.zookeeper_timeout_ms + TAKEN_WITHIN_MS + asked_ms
 
 
 REQUEST_TIMEOUT_MS: Final = 5_000
 PARKED_LAPSE_MS: Final = 2_000
 LATE_MS: Final = 8_000  # what is under way when everything heals may take as long
+TAKEN_WITHIN_MS: Final = 4_000  # from the end of a session until a successor has loaded
+_ASKED_OF_ZOOKEEPER: Final = 10  # questions, one after the other, on the way to that
 _DAY_MS: Final = 86_400_000
 
 
@@ -121,9 +145,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(words)
 
 
+class Kinds(NamedTuple):
+    """The faults there are: in any world, and in one with several brokers."""
+
+    common: tuple[str, ...]
+    cluster: tuple[str, ...]
+
+
 def scenario(
     seed: int,
-    kinds: tuple[str, ...],
+    kinds: Kinds,
     kept: tuple[int, ...] | None = None,
     changes: dict[str, Any] | None = None,
 ) -> Scenario:
@@ -134,10 +165,15 @@ def scenario(
         ValueError: it cannot have this value; or there is no such step.
     """
     rng = Random(f"options {seed}")
-    options = _draw(rng, kinds)
+    options = _draw(rng, kinds.common)
+    options = _draw_cluster(Random(f"cluster {seed}"), options, kinds.cluster)
     if changes:
         options = _changed(options, changes, kinds)
-    plan = _plan(Random(f"plan {seed}"), options)
+    plan = _plan(Random(f"plan {seed}"), options.kinds, options.steps, options.safety_ms)
+    if options.brokers > 1:
+        rng = Random(f"cluster plan {seed}")
+        plan += _plan(rng, options.cluster_kinds, options.cluster_steps, options.safety_ms)
+    plan = tuple(sorted(plan, key=lambda step: step.at_ms))
     if kept is not None:
         kept = tuple(sorted(set(kept)))
         if strange := [at for at in kept if not 0 <= at < len(plan)]:
@@ -187,25 +223,35 @@ def _draw(rng: Random, kinds: tuple[str, ...]) -> Options:
     )
 
 
-def _plan(rng: Random, options: Options) -> tuple[Step, ...]:
-    steps = [
-        Step(
-            at_ms=rng.randrange(500, options.safety_ms),
-            kind=rng.choice(options.kinds),
-            draw=rng.getrandbits(32),
-        )
-        for _ in range(options.steps)
-    ]
-    return tuple(sorted(steps, key=lambda step: step.at_ms))
+def _draw_cluster(rng: Random, options: Options, kinds: tuple[str, ...]) -> Options:
+    """A fifth of the worlds have several brokers. From dice of its own: what else is drawn of a
+    seed stays as it is.
+    """
+    return msgspec.structs.replace(
+        options,
+        brokers=rng.choice((1, 1, 1, 1, 1, 1, 1, 1, 2, 3)),
+        shards=rng.choice((1, 2, 3)),
+        zookeeper_timeout_ms=rng.choice((4_000, 6_000)),
+        zookeeper_delay_max_ms=rng.choice((1, 20, 200, 600)),
+        cluster_steps=options.safety_ms // rng.choice((2_000, 4_000, 8_000)),
+        cluster_kinds=tuple(kind for kind in kinds if rng.random() < 0.5) or kinds[:1],
+    )
 
 
-def _changed(options: Options, changes: dict[str, Any], kinds: tuple[str, ...]) -> Options:
+def _plan(rng: Random, kinds: tuple[str, ...], steps: int, until_ms: int) -> tuple[Step, ...]:
+    return tuple(
+        Step(at_ms=rng.randrange(500, until_ms), kind=rng.choice(kinds), draw=rng.getrandbits(32))
+        for _ in range(steps)
+    )
+
+
+def _changed(options: Options, changes: dict[str, Any], kinds: Kinds) -> Options:
     types = {field.name: field.type for field in msgspec.structs.fields(Options)}
     values = {}
     for name, value in changes.items():
         if name not in types:
             raise KeyError(f"there is no option {name!r}; there are {', '.join(types)}")
-        is_list = name == "kinds" and isinstance(value, str)
+        is_list = name.endswith("kinds") and isinstance(value, str)
         try:
             given = value.split(",") if is_list else value
             values[name] = msgspec.convert(given, types[name], strict=False)
@@ -216,11 +262,12 @@ def _changed(options: Options, changes: dict[str, Any], kinds: tuple[str, ...]) 
     return changed
 
 
-def _check(options: Options, kinds: tuple[str, ...]) -> None:
+def _check(options: Options, kinds: Kinds) -> None:
     """What a world takes for granted of several options together."""
-    for kind in options.kinds:
-        if kind not in kinds:
-            raise ValueError(f"there is no fault {kind!r}; there are {', '.join(kinds)}")
+    for given, known in ((options.kinds, kinds.common), (options.cluster_kinds, kinds.cluster)):
+        for kind in given:
+            if kind not in known:
+                raise ValueError(f"there is no fault {kind!r}; there are {', '.join(known)}")
     for name, limit in (
         ("heartbeat_interval_ms", "session_timeout_ms"),
         ("heartbeat_interval_ms", "rebalance_timeout_ms"),

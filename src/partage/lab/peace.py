@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer
 from partage.lab.consumer import Process
@@ -82,12 +83,13 @@ def _wait(world: World, rule: str, unrest: object, patience_ms: int) -> None:
 
 
 def _restart(world: World, before: dict[str, int]) -> None:
-    """A broker that comes back at once: no generation ends for it."""
-    if not before:
+    """A broker that comes back at once, or whose groups another takes over: no generation ends."""
+    coordinator = world.coordinator(next(iter(before), ""))
+    if not before or coordinator is None:
         return
-    world.broker.die("it is killed, in peace")
-    world.clock.run(_QUIET_MS)
-    _expect_quiet(world, "restart", before, "for a restart of the broker")
+    coordinator.die("it is killed, in peace")
+    world.clock.run(_QUIET_MS + world.options.takeover_ms)
+    _expect_quiet(world, "restart", before, "for a broker that was killed")
     _wait(world, "restart", _unrest, world.options.patience_ms)
 
 
@@ -101,50 +103,54 @@ def _leave(world: World) -> None:
     _wait(world, "leaving", _leftovers, world.options.patience_ms)
 
 
+def _absence(world: World) -> str | None:
+    return None if world.groups() is not None else "the groups are not loaded"
+
+
 def _expect_quiet(world: World, rule: str, before: dict[str, int], why: str) -> None:
+    _wait(world, rule, _absence, world.options.takeover_ms)
     after = _generations(world)
     if after != before:
         raise Violation(rule, f"generations went from {before} to {after}, {why}")
 
 
 def _generations(world: World) -> dict[str, int]:
-    shard = world.broker.shard
-    groups = {} if shard is None else shard.groups
+    groups = world.groups() or {}
     return {name: group.generation for name, group in groups.items() if group.members}
 
 
 def _leftovers(world: World) -> str | None:
-    broker = world.broker
-    shard = broker.shard
-    if shard is None:
-        return "the broker is not there"
-    members = [member for group in shard.groups.values() for member in group.members]
+    groups = world.groups()
+    if groups is None:
+        return "the groups are not loaded"
+    members = [member for group in groups.values() for member in group.members]
     if members:
         return f"{members} are still members"
-    if broker.host.open_tickets():
-        return f"{broker.host.open_tickets()} requests are not answered"
-    timers = [key for key in broker.host.driver.timers.armed if not isinstance(key, ExpiryTimer)]
+    hosts = [host for broker in world.brokers for host in broker.hosts]
+    if unanswered := sum(host.open_tickets() for host in hosts):
+        return f"{unanswered} requests are not answered"
+    armed = [key for host in hosts for key in host.driver.timers.armed]
+    timers = [key for key in armed if not isinstance(key, ExpiryTimer)]
     return f"timers are left: {timers}" if timers else None
 
 
 def _unrest(world: World) -> str | None:
     """What is not as it should be; None if everything is."""
-    if world.broker.shard is None:
-        return "the broker has not loaded its groups"
+    groups = world.groups()
+    if groups is None:
+        return "the groups are not loaded"
     for process in world.alive:
         if process.failure is not None and process.failure not in _FINAL:
             return f"{process.name} ended with {process.failure}"
-    for group_id in dict.fromkeys([*world.broker.shard.groups, *(p.group_id for p in world.alive)]):
-        problem = _unrest_of(world, group_id)
+    for group_id in dict.fromkeys([*groups, *(p.group_id for p in world.alive)]):
+        problem = _unrest_of(world, group_id, groups.get(group_id))
         if problem is not None:
             return f"group {group_id}: {problem}"
     return None
 
 
-def _unrest_of(world: World, group_id: str) -> str | None:
+def _unrest_of(world: World, group_id: str, group: Group | None) -> str | None:
     members = world.members(group_id)
-    assert world.broker.shard is not None
-    group = world.broker.shard.groups.get(group_id)
     known = set() if group is None else set(group.members)
     believed = {process.core.membership.member_id for process in members}
     if known != believed:

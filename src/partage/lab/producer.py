@@ -45,7 +45,7 @@ class Producer:
             return
         world, link = self._world, self._link
         if link is None or link.is_over:
-            self._link = Link(world.network, "producer", 0, lambda: None)
+            self._link = Link(world.network, "producer", 1, 0, lambda: None)
             self._link.open(lambda is_open: None)
         elif link.is_open:
             self._send(link)

@@ -43,10 +43,10 @@ _FENCED: Final = frozenset(
 
 
 class Reading:
-    """The user's loop, over a connection of its own: poll, work, commit, poll."""
+    """The user's loop, over connections of its own: poll, work, commit, poll."""
 
     def __init__(self, process: Process) -> None:
-        self.link: Link | None = None
+        self._links: dict[int, Link] = {}
         self.late_until_ms = 0  # until then the user does not poll
         self._is_late = False
         self._polls = 0
@@ -123,24 +123,32 @@ class Reading:
 
     # Asking.
 
-    def _ready(self) -> Link | None:
-        """The connection, or nothing until it is there."""
-        link = self.link
+    @property
+    def links(self) -> list[Link]:
+        """The connections that were opened last, one a broker."""
+        return list(self._links.values())
+
+    def _ready(self, broker_id: int) -> Link | None:
+        """The connection to a broker, or nothing until it is there."""
+        link = self._links.get(broker_id)
         if link is None or link.is_over:
-            self.link = self._process.connect(lambda: None, lambda link: None)
+            connect = self._process.connect
+            self._links[broker_id] = connect(broker_id, lambda: None, lambda link: None)
             return None
         return link if link.is_open else None
 
     def _ask(self) -> None:
-        link = self._ready()
-        if link is None:
-            return
-        missing = [p for p, at in self._positions.items() if at is None]
-        if missing:
-            self._look_up(link, missing)
-        deliverable = self._process.core.deliverable
-        wanted = {p: at for p, at in self._positions.items() if at is not None and p in deliverable}
-        if wanted:
+        process = self._process
+        link, missing = self._ready(1), [p for p, at in self._positions.items() if at is None]
+        coordinator = link if process.coordinator_id == 1 else self._ready(process.coordinator_id)
+        if missing and coordinator is not None:
+            self._look_up(coordinator, missing)
+        wanted = {
+            p: at
+            for p, at in self._positions.items()
+            if at is not None and p in process.core.deliverable
+        }
+        if wanted and link is not None:
             self._fetch(link, wanted)
 
     def _look_up(self, link: Link, missing: list[Partition]) -> None:
@@ -231,7 +239,7 @@ class Reading:
         """Commit how far these were read, in the member's name; one attempt."""
         process = self._process
         identity = process.core.commits_as
-        link = self._ready()
+        link = self._ready(process.coordinator_id)
         offsets = {
             p: at
             for p in partitions

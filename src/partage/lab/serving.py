@@ -119,8 +119,10 @@ class ServerEnd:
         inbound.connection = self
         inbound.correlation_id = start.correlation_id
         inbound.entry = world.asked(
-            self._connection, arrived_ms, api.key, start.api_version, message
+            self._broker, self._connection, arrived_ms, api.key, start.api_version, message
         )
+        if inbound.entry.is_loaded and self._broker.dies_of([message]):
+            return
         self._served = inbound
         self._broker.serve(inbound)
 

@@ -36,15 +36,17 @@ def _line(entry: Entry, everything: bool) -> str | None:
         case history.Calmed():
             return "! from here on nothing goes wrong"
         case history.Died(how=how):
-            return f"! the broker dies: {how}"
+            return f"! broker {entry.broker} dies: {how}"
         case history.Loaded(state=state):
-            return f"= loaded, with {len(state)} keys"
+            return f"= broker {entry.broker} has loaded, with {len(state)} keys"
+        case history.Resigned():
+            return f"= broker {entry.broker} gives the groups up"
         case history.LogFailed():
-            return "! writing the coordinator's log fails"
+            return f"! writing the coordinator's log fails, at broker {entry.broker}"
         case history.Written(records=records):
-            return "  > written: " + "; ".join(map(_record, records))
+            return f"  > written by {entry.broker}: " + "; ".join(map(_record, records))
         case history.Durable(count=count):
-            return f"  > durable: {count}"
+            return f"  > durable, by {entry.broker}: {count}"
         case history.Holds():
             held = " ".join(f"{topic}-{index}" for topic, index in entry.partitions) or "nothing"
             return f"{entry.process} holds {held} (generation {entry.generation})"
@@ -69,7 +71,7 @@ def _asked(entry: history.Asked, everything: bool) -> str | None:
     if not everything and name in (*_DULL, "HeartbeatRequest", "OffsetFetchRequest"):
         return None
     what = f"{name.removesuffix('Request')} v{entry.version}"
-    parts = [f"{entry.client} -> {what} #{entry.serial}"]
+    parts = [f"{entry.client} -> {entry.broker}: {what} #{entry.serial}"]
     if member_id := getattr(message, "member_id", ""):
         parts.append(f"as {member_id}")
     generation = getattr(message, "generation_id", None)

@@ -83,7 +83,8 @@ class Stranger:
         self._world = world
         self._rng = rng
         self._cap = rng.choice((0, 1, 4, 9))
-        self._link = Link(world.network, "stranger", self._cap, lambda: None)
+        broker_id = world.likely_coordinator(rng)
+        self._link = Link(world.network, "stranger", broker_id, self._cap, lambda: None)
 
     def _say(self, api: AnyApi, message: Any) -> None:
         def opened(is_open: bool) -> None:
@@ -192,7 +193,9 @@ class Stranger:
 
     def remove(self, group_id: str, instance_id: str) -> None:
         """A LeaveGroup for a static member, as administrators send it (KIP-345)."""
-        self._link = Link(self._world.network, "stranger", 0, lambda: None)
+        coordinator = self._world.coordinator(group_id)
+        broker_id = 1 if coordinator is None else coordinator.broker_id
+        self._link = Link(self._world.network, "stranger", broker_id, 0, lambda: None)
         member = LeaveGroupMember(member_id="", group_instance_id=instance_id, reason="removed")
         self._say(LEAVE_GROUP, LeaveGroupRequest(group_id=group_id, member_id="", members=[member]))
 

@@ -44,7 +44,7 @@ class Summary(msgspec.Struct, kw_only=True):
 
     def never(self) -> list[str]:
         """The faults that never happened."""
-        return [kind for kind in KINDS if not self.faults[kind]]
+        return [kind for kind in (*KINDS.common, *KINDS.cluster) if not self.faults[kind]]
 
 
 def settle_in() -> None:

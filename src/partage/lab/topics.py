@@ -21,13 +21,25 @@ if TYPE_CHECKING:
 _FETCHED_MAX = 4_000
 
 
-def find_coordinator(request: Any) -> FindCoordinatorResponse:
-    """There is one broker, so it coordinates every group."""
-    found = [
-        FindCoordinatorResult(key=key, node_id=1, host="lab", port=9092, error_code=0)
-        for key in request.coordinator_keys
-    ]
-    return FindCoordinatorResponse(node_id=1, host="lab", port=9092, coordinators=found)
+def find_coordinator(broker: Broker, request: Any) -> FindCoordinatorResponse:
+    """Who coordinates each group, as far as a broker knows; at the moment it may be nobody."""
+    found = [_coordinator(key, broker.coordinator(key)) for key in request.coordinator_keys]
+    first = found[0] if found else _coordinator(request.key, broker.coordinator(request.key))
+    return FindCoordinatorResponse(
+        node_id=first.node_id,
+        host=first.host,
+        port=first.port,
+        error_code=first.error_code,
+        coordinators=found,
+    )
+
+
+def _coordinator(key: str, broker_id: int | None) -> FindCoordinatorResult:
+    if broker_id is None:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return FindCoordinatorResult(key=key, node_id=-1, host="", port=-1, error_code=error)
+    port = 9091 + broker_id
+    return FindCoordinatorResult(key=key, node_id=broker_id, host="lab", port=port, error_code=0)
 
 
 def produce(broker: Broker, inbound: Inbound) -> None:

@@ -63,7 +63,9 @@ class Upkeep:
         """Compact the coordinator's log; whether there was something to do."""
         if self._broker.storage is None or self._broker.is_paused or self._broker.shard is None:
             return False
-        partition = self._broker.storage.partitions[OFFSETS_TOPIC, 0]
+        partition = self._broker.storage.partitions.get((OFFSETS_TOPIC, 0))
+        if partition is None:  # the state of groups is elsewhere
+            return False
         try:
             return self._broker.storage.compact(self._broker.world.now_ms)
         except Crash:

@@ -325,6 +325,7 @@ def _scenario(group: LiveGroup) -> Scenario:
             "disk_delay_ms": 2,
             "splits": 0.0,
             "kinds": (),
+            "brokers": 1,
         }
     )
     return Scenario(seed=1, options=options, plan=())

@@ -1,4 +1,7 @@
-"""A world: one broker, its network and disk, consumers, a producer, strangers, all from one seed.
+"""A world: brokers, their network and disks, consumers, a producer, strangers, all from one seed.
+
+Mostly there is one broker. Several share a ZooKeeper, which has the state of the groups; the topics
+are with the first of them.
 
 `World.run` lets the plan of the scenario happen, heals everything, and waits for peace. What
 happened is in ``history``; checkers listen to it all along.
@@ -12,18 +15,22 @@ from typing import Any, ClassVar, Final
 
 from partage.assignors import Assignor, CooperativeSticky, Range, RoundRobin, Sticky
 from partage.bridge.embedding import Embedding
+from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.lab import history
 from partage.lab.broker import Broker
 from partage.lab.clock import Clock
 from partage.lab.consumer import Process
+from partage.lab.hosting import Host
 from partage.lab.network import Connection, Network
 from partage.lab.options import Scenario
 from partage.lab.producer import Producer
 from partage.lab.strangers import Gossip
+from partage.lab.zookeeper import ZooKeeper
 from partage.log.damage import DamagedLog
 from partage.member.states import MemberState
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.store.shard_log import shard_of
 from partage.wire.apis.join_group import JoinGroupResponse
 from partage.wire.types import Message
 
@@ -69,8 +76,15 @@ class World:
         self._names = 0
         self._serial = 0
         self.gossip = Gossip(self)
-        self.broker = Broker(self)
-        self.network.broker = self.broker
+        #: What the broker that has the groups is to die of.
+        self.trap: history.Trap | None = None
+        self.zookeeper: ZooKeeper | None = None
+        if options.brokers > 1:
+            zookeeper_rng = Random(f"zookeeper {seed}")
+            self.zookeeper = ZooKeeper(self.clock, zookeeper_rng, options.zookeeper_delay_max_ms)
+        self.brokers = [Broker(self, broker_id) for broker_id in range(1, options.brokers + 1)]
+        self.broker = self.brokers[0]
+        self.network.brokers.update((broker.broker_id, broker) for broker in self.brokers)
 
     # Time and notes.
 
@@ -95,8 +109,9 @@ class World:
 
     @property
     def stored_topics(self) -> dict[str, int]:
-        """The partitions on the broker's disk."""
-        return {OFFSETS_TOPIC: 1, **self.partition_counts}
+        """The partitions on the first broker's disk."""
+        offsets = {OFFSETS_TOPIC: 1} if self.zookeeper is None else {}
+        return {**offsets, **self.partition_counts}
 
     def has_partition(self, topic: str, index: int) -> bool:
         """Whether offsets of a partition may be committed."""
@@ -104,18 +119,22 @@ class World:
 
     def asked(
         self,
+        broker: Broker,
         connection: Connection,
         arrived_ms: int,
         api_key: int,
         version: int,
         message: Message,
     ) -> history.Asked:
-        """A request reached the broker and was read."""
+        """A request reached a broker and was read."""
         self._serial += 1
+        group_id = getattr(message, "group_id", "g")
+        core = broker.core_of(group_id)
         entry = history.Asked(
             at_ms=self.now_ms,
             arrived_ms=arrived_ms,
-            is_loaded=self.broker.shard is not None,
+            broker=broker.broker_id,
+            is_loaded=core is not None,
             serial=self._serial,
             connection=connection.index,
             client=connection.client,
@@ -124,9 +143,8 @@ class World:
             message=message,
         )
         self.note(entry)
-        shard = self.broker.shard
-        if shard is not None:
-            group = shard.groups.get(getattr(message, "group_id", "g"))
+        if core is not None:
+            group = core.groups.get(group_id)
             state = "none" if group is None else str(group.state)
             self.states[state, type(message).__name__.removesuffix("Request")] += 1
         else:
@@ -134,25 +152,30 @@ class World:
         return entry
 
     def answered(self, asked: history.Asked, message: Message) -> None:
-        """A response left the broker."""
+        """A response left its broker."""
         if isinstance(message, JoinGroupResponse) and not message.error_code:
             asked_message: Any = asked.message
             self.generations.add((asked_message.group_id, message.generation_id))
         self.note(history.Answered(at_ms=self.now_ms, asked=asked, message=message))
 
-    def restart_later(self) -> None:
-        """The broker died: somebody starts it again after a while."""
-        delay_ms = self.broker_rng.choice((10, 500, 2_000, 8_000))
-        self.clock.later(0 if self.is_calm else delay_ms, self.broker.start)
+    def restart_later(self, broker: Broker) -> None:
+        """A broker died: somebody starts it again after a while."""
+        delays_ms = (10, 500, 2_000, 8_000)
+        delay_ms = self.broker_rng.choice(delays_ms)
+        if self.is_calm:
+            delay_ms = 0
+        if self.is_calm and len(self.brokers) > 1:  # it is back at once, or another takes over
+            delay_ms = self.broker_rng.choice((0, self.options.takeover_ms))
+        self.clock.later(delay_ms, broker.start)
 
-    def start_refused(self, error: OSError | DamagedLog) -> None:
-        """The broker cannot start: it is tried again, as soon as its disk is right."""
+    def start_refused(self, broker: Broker, error: OSError | DamagedLog) -> None:
+        """A broker cannot start: it is tried again, as soon as its disk is right."""
         if isinstance(error, DamagedLog):
             self.damaged(error)
-        self.clock.later(500, self.broker.start)
+        self.clock.later(500, broker.start)
 
     def damaged(self, error: DamagedLog) -> None:
-        """The broker found damage: what was damaged on purpose is put right, as from a copy."""
+        """A broker found damage: what was damaged on purpose is put right, as from a copy."""
         if self.damage is None:
             raise history.Violation("recovery", f"the disk was never damaged, and yet: {error}")
         path, position, value = self.damage
@@ -165,11 +188,12 @@ class World:
 
     def run(self) -> None:
         """Live through the plan; then heal, and wait for peace."""
-        self.broker.start()
+        for broker in self.brokers:
+            broker.start()
         self.producer = Producer(self)
         for _ in range(self.options.members):
             self.add_member()
-        if self.options.has_second_group:
+        if self.options.has_second_group or self.options.shard_count > 1:
             self.add_member("h")
         begin_ms = self.now_ms
         for step in self.scenario.steps:
@@ -190,12 +214,15 @@ class World:
         """From here on nothing goes wrong any more."""
         self.is_calm = True
         self.network.heal()
-        broker = self.broker
-        broker.disk.refuses.clear()
-        broker.disk.failing = None
-        broker.disk.fail_after = None
-        broker.disk_slow = (0, 0)
-        broker.resume()
+        if self.zookeeper is not None:
+            self.zookeeper.heal()
+        self.trap = None
+        for broker in self.brokers:
+            broker.disk.refuses.clear()
+            broker.disk.failing = None
+            broker.disk.fail_after = None
+            broker.disk_slow = (0, 0)
+            broker.resume()
         for process in self.processes:
             process.is_slow = process.is_wedged = False
             process.fails_to_assign = 0
@@ -263,8 +290,53 @@ class World:
         storage = self.broker.storage
         return 0 if storage is None else storage.partitions[partition].log.high_watermark
 
+    # The coordinators.
+
+    def shard_of(self, group_id: str) -> int:
+        """The shard of a group."""
+        return shard_of(group_id, self.options.shard_count)
+
+    def answering(self, shard: int) -> Host | None:
+        """The host that answers for a shard; None while nobody can."""
+        for broker in self.brokers:
+            if broker.is_up and broker.hosts[shard].shard is not None and broker.may_answer:
+                return broker.hosts[shard]
+        return None
+
+    def coordinator(self, group_id: str = "g") -> Broker | None:
+        """The broker that answers for a group; None while nobody can."""
+        host = self.answering(self.shard_of(group_id))
+        return None if host is None else host.broker
+
+    def groups(self) -> dict[str, Group] | None:
+        """All groups, as their coordinators have them; None while one of the shards has none."""
+        found: dict[str, Group] = {}
+        for shard in range(self.options.shard_count):
+            host = self.answering(shard)
+            if host is None or host.shard is None:
+                return None
+            found |= host.shard.groups
+        return found
+
     def state_of(self, group_id: str) -> GroupState | None:
         """The state of a group, for the report."""
-        shard = self.broker.shard
-        group = None if shard is None else shard.groups.get(group_id)
+        coordinator = self.coordinator(group_id)
+        core = None if coordinator is None else coordinator.core_of(group_id)
+        group = None if core is None else core.groups.get(group_id)
         return None if group is None else group.state
+
+    # Where clients turn to.
+
+    def brokers_to_ask(self, rng: Random) -> list[int]:
+        """All brokers, in the order in which a client asks them, until one answers."""
+        order = [broker.broker_id for broker in self.brokers]
+        if len(order) > 1:
+            rng.shuffle(order)
+        return order
+
+    def likely_coordinator(self, rng: Random) -> int:
+        """A broker that a client takes for the coordinator; mostly it is."""
+        coordinator = self.coordinator()
+        if len(self.brokers) == 1 or coordinator is None or rng.random() < 0.2:
+            return self.brokers_to_ask(rng)[0]
+        return coordinator.broker_id

@@ -51,10 +51,10 @@ class Commits:
         self._asked: dict[int, list[OffsetCommitRequest]] = defaultdict(list)
         self._deleted_ms = -1
         history.listen(Asked, self._ask)
-        history.listen(Written, self._write)
         history.listen(Answered, self._answer)
         history.listen(Loaded, self._load)
         ledger.when_stored(self._store)
+        ledger.when_written(self._write)
 
     def _ask(self, entry: Asked) -> None:
         match entry.message:

@@ -1,7 +1,7 @@
 """``expiry``: nobody who is alive is taken for dead.
 
 A member whose heartbeat, commit, join or sync was accepted within its session timeout is not
-expired, and neither is one whose heartbeat had reached the broker's machine by then: that the
+expired, and neither is one whose heartbeat had reached that broker's machine by then: that the
 broker itself stood still counts against nobody.
 """
 
@@ -27,7 +27,7 @@ class Expiry:
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._sessions: dict[_Place, int] = {}
         self._alive_ms: dict[_Place, int] = {}
-        self._expired_ms: dict[_Place, int] = {}
+        self._expired: dict[_Place, Expired] = {}
         history.listen(Asked, self._ask)
         history.listen(Answered, self._answer)
         history.listen(Expired, self._expire)
@@ -39,7 +39,7 @@ class Expiry:
                 assert isinstance(asked, JoinGroupRequest)
                 place = (asked.group_id, message.member_id)
                 self._sessions[place] = asked.session_timeout_ms
-                self._expired_ms.pop(place, None)
+                self._expired.pop(place, None)
                 self._alive_ms[place] = entry.asked.at_ms
             case SyncGroupResponse(error_code=0):
                 self._alive_ms[asked.group_id, asked.member_id] = entry.asked.at_ms
@@ -52,7 +52,7 @@ class Expiry:
         session_ms = self._sessions.get(place)
         if entry.reason != _REASON or session_ms is None:
             return
-        self._expired_ms[place] = entry.at_ms
+        self._expired[place] = entry
         if entry.at_ms - self._alive_ms.get(place, 0) < session_ms:
             silent_ms = entry.at_ms - self._alive_ms[place]
             raise Violation("expiry", f"{place} is expired after {silent_ms} of {session_ms} ms")
@@ -62,8 +62,11 @@ class Expiry:
         if not isinstance(message, HeartbeatRequest):
             return
         place = (message.group_id, message.member_id)
-        expired_ms = self._expired_ms.get(place)
-        if expired_ms is None or entry.arrived_ms >= expired_ms:
+        expired = self._expired.get(place)
+        if expired is None or expired.broker != entry.broker:
+            return
+        expired_ms = expired.at_ms
+        if entry.arrived_ms >= expired_ms:
             return
         if expired_ms - entry.arrived_ms < self._sessions[place]:
             raise Violation(

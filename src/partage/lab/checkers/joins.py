@@ -22,8 +22,8 @@ class Joins:
         self._members: dict[str, set[str]] = {}
         history.listen(Answered, self._answer)
         history.listen(Asked, self._ask)
-        history.listen(Written, self._write)
         ledger.when_stored(self._store)
+        ledger.when_written(self._write)
 
     def _ask(self, entry: Asked) -> None:
         message = entry.message

@@ -1,5 +1,8 @@
 """``recovery``: what is loaded is what was durable, and of what was in doubt a beginning.
 
+With several brokers the last one that has loaded has the groups. What another writes after that may
+never become durable, and tells nobody anything.
+
 The ledger keeps what was written and what is known durable, for the other checkers, and judges
 each load: whatever was acknowledged is there, nothing else is, and records that nobody was told of
 are there up to some point and not beyond.
@@ -7,13 +10,102 @@ are there up to some point and not beyond.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 
 from partage.coordinator.records import GroupRemoved, GroupSaved, Record
-from partage.lab.history import Died, Durable, History, Loaded, LogFailed, Violation, Written
+from partage.lab.history import (
+    Died,
+    Durable,
+    History,
+    Loaded,
+    LogFailed,
+    Resigned,
+    Violation,
+    Written,
+)
 
-_Pair = tuple[bytes, bytes | None]
+_Written = tuple[tuple[bytes, bytes | None], Record]
+
+
+class _Log:
+    """What is known of one shard's log."""
+
+    def __init__(self) -> None:
+        self.owner: int | None = None
+        self._state: dict[bytes, bytes] = {}
+        self._doubted: list[_Written] = []  # what the owner wrote
+        self._decided: dict[int, deque[bool]] = defaultdict(deque)  # of others: whether it is there
+        self._limbo: list[_Written] = []
+
+    def write(self, broker: int, written: list[_Written]) -> bool:
+        """Whether it may become durable."""
+        if self.owner is None:
+            self.owner = broker
+        if broker != self.owner:
+            self._decided[broker].extend(False for _ in written)
+            return False
+        self._doubted += written
+        return True
+
+    def confirm(self, broker: int, count: int) -> list[_Written]:
+        """A broker is told that so much of what it wrote is durable; what of it was in doubt."""
+        decided = self._decided[broker]
+        while count and decided:
+            count -= 1
+            if not decided.popleft():
+                story = f"broker {broker} is told that records are durable that are not there"
+                raise Violation("recovery", story)
+        confirmed, self._doubted = self._doubted[:count], self._doubted[count:]
+        self._apply(self._state, confirmed)
+        return confirmed
+
+    def lose(self, broker: int) -> None:
+        """A broker will not learn what became of what it wrote."""
+        self._decided.pop(broker, None)
+        if broker == self.owner:
+            self._limbo += self._doubted
+            self._doubted = []
+
+    def load(self, broker: int, found: dict[bytes, bytes]) -> tuple[list[_Written], int]:
+        """A broker has it from now on: what was in doubt until now, and how much of it is there."""
+        known = len(self._limbo)
+        limbo = self._limbo + self._doubted  # of an owner that does not know yet that it is none
+        kept = self._survivors(limbo, found)
+        if self._doubted and self.owner is not None:
+            self._decided[self.owner].extend(at < kept for at in range(known, len(limbo)))
+        self._limbo, self._doubted, self.owner = [], [], broker
+        self._apply(self._state, limbo[:kept])
+        return limbo, kept
+
+    def _survivors(self, limbo: list[_Written], found: dict[bytes, bytes]) -> int:
+        """How many of the records in doubt are there."""
+        state, fitting = dict(self._state), None
+        for count in range(len(limbo) + 1):
+            if state == found:
+                fitting = count
+            self._apply(state, limbo[count : count + 1])
+        if fitting is None:
+            raise Violation("recovery", self._difference(found, len(limbo)))
+        return fitting
+
+    @staticmethod
+    def _apply(state: dict[bytes, bytes], written: list[_Written]) -> None:
+        for (key, value), _ in written:
+            if value is None:
+                state.pop(key, None)
+            else:
+                state[key] = value
+
+    def _difference(self, found: dict[bytes, bytes], doubts: int) -> str:
+        missing = [key for key in self._state if key not in found]
+        strange = [key for key in found if key not in self._state]
+        other = [key for key in found if self._state.get(key, found[key]) != found[key]]
+        return (
+            f"loaded is not what was durable: missing {missing[:3]}, "
+            f"never durable {strange[:3]}, of another value {other[:3]}, "
+            f"with {doubts} records in doubt"
+        )
 
 
 class Ledger:
@@ -23,15 +115,19 @@ class Ledger:
         #: Each group's records in the order of their writing; None where it was removed.
         self.groups: dict[str, list[GroupSaved | None]] = defaultdict(list)
         self.durable_groups: dict[str, GroupSaved | None] = {}
-        self._state: dict[bytes, bytes] = {}
-        self._doubted: list[tuple[_Pair, Record]] = []
-        self._limbo: list[tuple[_Pair, Record]] = []
+        self._logs: dict[int, _Log] = defaultdict(_Log)
+        self._written: list[Callable[[Written], None]] = []
         self._stored: list[Callable[[Record], None]] = []
         history.listen(Written, self._write)
         history.listen(Durable, self._confirm)
         history.listen(LogFailed, self._lose)
-        history.listen(Died, self._lose)
+        history.listen(Resigned, self._lose)
+        history.listen(Died, self._die)
         history.listen(Loaded, self._load)
+
+    def when_written(self, listener: Callable[[Written], None]) -> None:
+        """Have ``listener`` called with what is written, if it may become durable."""
+        self._written.append(listener)
 
     def when_stored(self, listener: Callable[[Record], None]) -> None:
         """Have ``listener`` called with each record once it is durable."""
@@ -53,9 +149,12 @@ class Ledger:
     def _write(self, entry: Written) -> None:
         if len(entry.records) != len(entry.pairs):
             raise Violation("recovery", "a record was written that cannot be read back")
-        for record in entry.records:
-            self._note_group(record)
-        self._doubted += zip(entry.pairs, entry.records, strict=True)
+        written = list(zip(entry.pairs, entry.records, strict=True))
+        if self._logs[entry.shard].write(entry.broker, written):
+            for record in entry.records:
+                self._note_group(record)
+            for listener in self._written:
+                listener(entry)
 
     def _note_group(self, record: Record) -> None:
         if isinstance(record, GroupSaved):
@@ -64,16 +163,10 @@ class Ledger:
             self.groups[record.group_id].append(None)
 
     def _confirm(self, entry: Durable) -> None:
-        confirmed = self._doubted[: entry.count]
-        del self._doubted[: entry.count]
-        self._keep(confirmed)
+        self._keep(self._logs[entry.shard].confirm(entry.broker, entry.count))
 
-    def _keep(self, confirmed: list[tuple[_Pair, Record]]) -> None:
-        for (key, value), record in confirmed:
-            if value is None:
-                self._state.pop(key, None)
-            else:
-                self._state[key] = value
+    def _keep(self, confirmed: list[_Written]) -> None:
+        for _, record in confirmed:
             if isinstance(record, GroupSaved):
                 self.durable_groups[record.group_id] = record
             elif isinstance(record, GroupRemoved):
@@ -81,42 +174,20 @@ class Ledger:
             for listener in self._stored:
                 listener(record)
 
-    def _lose(self, entry: LogFailed | Died) -> None:
-        self._limbo += self._doubted
-        self._doubted = []
+    def _lose(self, entry: LogFailed | Resigned) -> None:
+        self._logs[entry.shard].lose(entry.broker)
+
+    def _die(self, entry: Died) -> None:
+        for log in self._logs.values():
+            log.lose(entry.broker)
 
     def _load(self, entry: Loaded) -> None:
         found = {key: value for key, value in entry.state.items() if value is not None}
-        kept = self._survivors(found)
-        limbo, self._limbo = self._limbo, []
-        if kept is None:
-            raise Violation("recovery", self._difference(found))
+        limbo, kept = self._logs[entry.shard].load(entry.broker, found)
         self._keep(limbo[:kept])
-        if kept < len(limbo):  # what was written of groups and is gone
-            for group_id in list(self.groups):
-                if self.latest(group_id) != self.durable_groups.get(group_id):
-                    self.groups[group_id].append(self.durable_groups.get(group_id))
-
-    def _survivors(self, found: dict[bytes, bytes]) -> int | None:
-        """How many of the records in doubt are there; None if that cannot be."""
-        state, fitting = dict(self._state), None
-        for count in range(len(self._limbo) + 1):
-            if state == found:
-                fitting = count
-            if count < len(self._limbo):
-                (key, value), _ = self._limbo[count]
-                if value is None:
-                    state.pop(key, None)
-                else:
-                    state[key] = value
-        return fitting
-
-    def _difference(self, found: dict[bytes, bytes]) -> str:
-        missing = [key for key in self._state if key not in found]
-        strange = [key for key in found if key not in self._state]
-        other = [key for key in found if self._state.get(key, found[key]) != found[key]]
-        return (
-            f"loaded is not what was durable: missing {missing[:3]}, "
-            f"never durable {strange[:3]}, of another value {other[:3]}, "
-            f"with {len(self._limbo)} records in doubt"
-        )
+        lost = [record for _, record in limbo[kept:]]
+        for group_id in {
+            r.group_id: None for r in lost if isinstance(r, GroupSaved | GroupRemoved)
+        }:
+            if self.latest(group_id) != self.durable_groups.get(group_id):
+                self.groups[group_id].append(self.durable_groups.get(group_id))

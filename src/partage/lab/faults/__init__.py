@@ -1,0 +1,93 @@
+"""Everything that can happen to a world, by name. Each function says whether it did.
+
+``members``, ``network`` and ``brokers`` have what happens in any world, ``cluster`` what happens
+where several brokers share a ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from partage.lab.faults import brokers, cluster, members, network
+from partage.lab.options import Kinds
+from partage.lab.strangers import Stranger
+
+if TYPE_CHECKING:
+    from partage.lab.world import World
+
+Fault = Callable[["World", Random], bool]
+
+
+def _stranger(name: str) -> Fault:
+    def speaks(world: World, rng: Random) -> bool:
+        return bool(getattr(Stranger(world, rng), name)())
+
+    return speaks
+
+
+def many_join_at_once(world: World, rng: Random) -> bool:
+    for _ in range(min(12, 2 * world.options.members_max)):
+        Stranger(world, rng).join()
+    return True
+
+
+_COMMON: Final[dict[str, Fault]] = {
+    fault.__name__: fault
+    for fault in (
+        members.member_joins,
+        members.member_crashes,
+        members.member_restarts,
+        members.member_leaves,
+        members.member_pauses,
+        members.member_polls_late,
+        members.listener_dawdles,
+        members.leader_never_assigns,
+        members.assignor_fails,
+        members.member_rejoins,
+        members.subscription_changes,
+        members.instance_id_is_used_twice,
+        members.partitions_are_added,
+        network.connection_resets,
+        network.answer_is_lost,
+        network.broker_end_vanishes,
+        network.requests_are_cut_off,
+        network.answers_are_cut_off,
+        network.member_is_cut_off,
+        network.network_slows_down,
+        network.connections_are_refused,
+        brokers.broker_is_killed,
+        brokers.power_fails,
+        brokers.power_fails_in_a_write,
+        brokers.broker_pauses,
+        brokers.disk_slows_down,
+        brokers.writes_fail,
+        brokers.disk_is_full,
+        brokers.syncs_fail,
+        brokers.reads_fail,
+        brokers.bit_flips,
+        brokers.markers_are_damaged,
+        brokers.log_is_compacted,
+        many_join_at_once,
+    )
+} | {
+    f"stranger_{sentence}": _stranger(name)
+    for sentence, name in {
+        "heartbeats": "heartbeat",
+        "commits": "commit",
+        "syncs": "sync",
+        "removes_a_member": "leave",
+        "joins": "join",
+        "reads_offsets": "read_offsets",
+        "looks": "look",
+        "deletes_the_group": "delete_group",
+        "deletes_offsets": "delete_offsets",
+        "repeats_a_request": "repeat",
+        "babbles": "babble",
+    }.items()
+}
+_CLUSTER: Final[dict[str, Fault]] = {fault.__name__: fault for fault in cluster.FAULTS}
+
+FAULTS: Final = _COMMON | _CLUSTER
+KINDS: Final = Kinds(common=tuple(_COMMON), cluster=tuple(_CLUSTER))

@@ -1,0 +1,133 @@
+"""What happens to a broker and its disk."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+from typing import TYPE_CHECKING
+
+from partage.lab.storage import Storage
+from partage.log.layout import MARKERS
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from partage.lab.broker import Broker
+    from partage.lab.world import World
+
+
+def _one(world: World, rng: Random) -> Broker:
+    return world.broker if len(world.brokers) == 1 else rng.choice(world.brokers)
+
+
+def broker_is_killed(world: World, rng: Random) -> bool:
+    broker = _one(world, rng)
+    if broker.is_up:
+        broker.die("it is killed")
+        return True
+    return False
+
+
+def power_fails(world: World, rng: Random) -> bool:
+    broker = _one(world, rng)
+    if broker.is_up:
+        broker.lose_power()
+        return True
+    return False
+
+
+def power_fails_in_a_write(world: World, rng: Random) -> bool:
+    """Before one of the operations that come next: of a group of writes, of a recovery."""
+    world.broker.disk.fail_after = rng.randrange(12)
+    if rng.random() < 0.3 and world.broker.is_up:
+        world.broker.die("it is killed")
+    return True
+
+
+def broker_pauses(world: World, rng: Random) -> bool:
+    session_ms = world.options.session_timeout_ms
+    broker = _one(world, rng)
+    if not broker.is_up:
+        return False
+    broker.pause(rng.choice((300, session_ms // 2, session_ms + 500, 2 * session_ms)))
+    return True
+
+
+def disk_slows_down(world: World, rng: Random) -> bool:
+    slow_ms = rng.choice((200, 1_000, 4_000))
+    world.broker.disk_slow = (world.now_ms + rng.choice((2_000, 8_000)), slow_ms)
+    return True
+
+
+def writes_fail(world: World, rng: Random) -> bool:
+    return _refuse(world, rng, "write", errno.EIO)
+
+
+def disk_is_full(world: World, rng: Random) -> bool:
+    return _refuse(world, rng, "write", errno.ENOSPC)
+
+
+def syncs_fail(world: World, rng: Random) -> bool:
+    return _refuse(world, rng, "sync", errno.EIO)
+
+
+def reads_fail(world: World, rng: Random) -> bool:
+    return _refuse(world, rng, "read", errno.EIO)
+
+
+def _refuse(world: World, rng: Random, operation: str, code: int) -> bool:
+    disk = world.broker.disk
+    disk.refuses[operation] = code
+
+    def heal() -> None:
+        disk.refuses.pop(operation, None)
+
+    world.clock.later(rng.choice((50, 1_000, 5_000)), heal)
+    return True
+
+
+def bit_flips(world: World, rng: Random) -> bool:
+    """While the broker is down a bit of the coordinator's log changes, until that is noticed.
+
+    It is one of those that the markers know to be acknowledged: behind them a changed bit looks
+    like a write that was torn, and the log is cut there.
+    """
+    disk = world.broker.disk
+    if world.damage is not None or len(world.brokers) > 1:  # who keep it elsewhere
+        return False
+    if world.broker.is_up:
+        world.broker.die("it is killed")
+    sizes = Storage.acknowledged(disk, OFFSETS_TOPIC)
+    paths = [path for path, size in sizes.items() if size]
+    if not paths:
+        return False
+    path = rng.choice(paths)
+    return _damage(world, path, rng.randrange(sizes[path]))
+
+
+def _damage(world: World, path: str, position: int) -> bool:
+    disk = world.broker.disk
+    disk.damage(path, position)
+    value = disk.peek(path, position)
+    assert value is not None
+    world.damage = (path, position, value)
+    world.has_scars = True
+    return True
+
+
+def markers_are_damaged(world: World, rng: Random) -> bool:
+    """While the broker is down a bit of the file of markers changes, until that is noticed."""
+    disk = world.broker.disk
+    if world.damage is not None or MARKERS not in disk.names(""):
+        return False
+    if world.broker.is_up:
+        world.broker.die("it is killed")
+    if not disk.size(MARKERS):
+        return False
+    return _damage(world, MARKERS, rng.randrange(disk.size(MARKERS)))
+
+
+def log_is_compacted(world: World, rng: Random) -> bool:
+    """Compaction runs; sometimes the power fails in the middle of it."""
+    if rng.random() < 0.3:
+        world.broker.disk.fail_after = rng.randrange(30)
+    return world.broker.upkeep.compact()

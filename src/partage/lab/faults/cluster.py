@@ -1,0 +1,100 @@
+"""What happens where several brokers share a ZooKeeper.
+
+The four points at which a coordinator may fail are those of the proposal of Kafka's group protocol
+("Handling Coordinator Failures"): before a generation is stored and after, before its assignment is
+stored and after, each before anybody is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from partage.coordinator.records import GroupSaved
+from partage.lab.history import Trap
+from partage.lab.place import name_of
+from partage.wire.apis.join_group import JoinGroupRequest
+from partage.wire.apis.sync_group import SyncGroupRequest
+
+if TYPE_CHECKING:
+    from partage.lab.world import World
+
+
+def broker_is_cut_off_from_zookeeper(world: World, rng: Random) -> bool:
+    assert world.zookeeper is not None
+    timeout_ms = world.options.zookeeper_timeout_ms
+    for_ms = rng.choice((500, timeout_ms // 2, timeout_ms + 500, 3 * timeout_ms))
+    world.zookeeper.cut(name_of(rng.choice(world.brokers).broker_id), for_ms)
+    return True
+
+
+def coordinator_is_cut_off_from_zookeeper(world: World, rng: Random) -> bool:
+    coordinator = world.coordinator()
+    if coordinator is None or world.zookeeper is None:
+        return False
+    timeout_ms = world.options.zookeeper_timeout_ms
+    for_ms = rng.choice((timeout_ms // 2, timeout_ms + 500, 3 * timeout_ms))
+    world.zookeeper.cut(name_of(coordinator.broker_id), for_ms)
+    return True
+
+
+def coordinator_is_killed(world: World, rng: Random) -> bool:
+    coordinator = world.coordinator()
+    if coordinator is not None:
+        coordinator.die("it is killed")
+    return coordinator is not None
+
+
+def coordinator_pauses(world: World, rng: Random) -> bool:
+    """About as long as its session: it may believe that it still has the groups."""
+    coordinator = world.coordinator()
+    if coordinator is None or coordinator.is_paused:
+        return False
+    timeout_ms = world.options.zookeeper_timeout_ms
+    coordinator.pause(timeout_ms * rng.choice((5, 9, 10, 11, 13, 20)) // 10)
+    return True
+
+
+def log_is_merged(world: World, rng: Random) -> bool:
+    coordinator = world.coordinator()
+    return coordinator is not None and coordinator.merge("g")
+
+
+def _trap(how: str, springs: Callable[[object], bool]) -> Callable[[World, Random], bool]:
+    def sets(world: World, rng: Random) -> bool:
+        is_free = world.trap is None
+        world.trap = Trap(how.replace("_", " "), springs)
+        return is_free
+
+    sets.__name__ = how
+    return sets
+
+
+def _is_generation(seen: object) -> bool:
+    return isinstance(seen, GroupSaved) and seen.awaiting_sync
+
+
+def _is_assignment(seen: object) -> bool:
+    return isinstance(seen, GroupSaved) and not seen.awaiting_sync and bool(seen.members)
+
+
+def _is_join(seen: object) -> bool:
+    return isinstance(seen, JoinGroupRequest) and bool(seen.member_id)
+
+
+def _is_leaders_sync(seen: object) -> bool:
+    return isinstance(seen, SyncGroupRequest) and bool(seen.assignments)
+
+
+FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
+    broker_is_cut_off_from_zookeeper,
+    coordinator_is_cut_off_from_zookeeper,
+    coordinator_is_killed,
+    coordinator_pauses,
+    log_is_merged,
+    _trap("dies_before_the_generation_is_stored", _is_join),
+    _trap("dies_once_the_generation_is_stored", _is_generation),
+    _trap("dies_before_the_assignment_is_stored", _is_leaders_sync),
+    _trap("dies_once_the_assignment_is_stored", _is_assignment),
+)

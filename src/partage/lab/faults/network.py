@@ -1,0 +1,77 @@
+"""What happens between members and brokers."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from partage.lab.clock import DAWN_MS
+from partage.lab.faults.members import one
+from partage.lab.options import LATE_MS
+
+if TYPE_CHECKING:
+    from partage.lab.world import World
+
+
+def connection_resets(world: World, rng: Random) -> bool:
+    connections = [c for c in world.network.connections if c.is_open]
+    if not connections:
+        return False
+    connection = rng.choice(connections)
+    for way in (connection.up, connection.down):
+        way.reset(rng.randrange(way.unread + 1))
+    return True
+
+
+def answer_is_lost(world: World, rng: Random) -> bool:
+    connections = [c for c in world.network.connections if c.is_open]
+    if not connections:
+        return False
+    connection = rng.choice(connections)
+    connection.up.reset(connection.up.unread)  # what was asked is done, and nobody hears of it
+    connection.down.reset(0)
+    return True
+
+
+def broker_end_vanishes(world: World, rng: Random) -> bool:
+    connections = [c for c in world.network.connections if c.is_open]
+    if not connections:
+        return False
+    connection = rng.choice(connections)
+    connection.up.reset(0)
+    connection.down.vanish()
+    return True
+
+
+def requests_are_cut_off(world: World, rng: Random) -> bool:
+    return _cut(world, rng, ("up",))
+
+
+def answers_are_cut_off(world: World, rng: Random) -> bool:
+    return _cut(world, rng, ("down",))
+
+
+def member_is_cut_off(world: World, rng: Random) -> bool:
+    return _cut(world, rng, ("up", "down"))
+
+
+def _cut(world: World, rng: Random, ways: tuple[str, ...]) -> bool:
+    member = one(world, rng)
+    if member is not None:
+        for_ms = rng.choice((1_000, 4_000, 12_000))
+        # What was held back arrives, when everything has healed, as soon as what was slow.
+        left_ms = DAWN_MS + world.options.safety_ms + LATE_MS - world.now_ms
+        for_ms = min(for_ms, left_ms - 1)
+        for way in ways:
+            world.network.cut(member.name, way, for_ms)
+    return member is not None
+
+
+def network_slows_down(world: World, rng: Random) -> bool:
+    world.network.slow_down(rng.choice((500, 3_000, 8_000)), rng.choice((2_000, 8_000)))
+    return True
+
+
+def connections_are_refused(world: World, rng: Random) -> bool:
+    world.network.refuse(rng.choice((500, 5_000)))
+    return True

@@ -1,0 +1,257 @@
+"""A broker's place among those that share a ZooKeeper, on the virtual clock.
+
+It is what `partage.broker.cluster` is on asyncio: one session after the other, each with a lease
+that is renewed; shards that are taken, given back and lost, as the roster says; entries that are
+written tick by tick, and merged when they have become many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from partage.lab.coroutines import Lock, Moment, Task, WhenAwake
+from partage.lab.zookeeper import LabSession, ZooKeeper
+from partage.store.founding import found_cluster
+from partage.store.gathering import Gatherer, Written
+from partage.store.lease import Lease
+from partage.store.roster import Roster
+from partage.store.shared_log import SharedLog
+from partage.store.tree import BrokerDoc, Tree
+from partage.store.zookeeper import InDoubt, Refused, SessionOver, StoreFault
+
+TREE: Final = Tree("/partage")
+#: As in `partage.broker.cluster`.
+_RENEWALS: Final = 4
+_LOOKED_EVERY_MS: Final = 2_000
+_TICK_MS: Final = 5
+
+
+class Holder(Protocol):
+    """Who answers for a shard as long as the broker has it."""
+
+    def take(self, log: SharedLog) -> None:
+        """The shard is this broker's: load it."""
+
+    def resign(self) -> None:
+        """It is somebody else's, or may be."""
+
+    def settle(self) -> None:
+        """What waited for the lease may leave."""
+
+
+class Place:
+    """The place of one process, which lasts as long as it lives; ``holders`` are its shards'.
+
+    ``when_awake`` is to do nothing any more once the process is dead.
+    """
+
+    def __init__(
+        self,
+        servers: ZooKeeper,
+        broker_id: int,
+        holders: Sequence[Holder],
+        timeout_ms: int,
+        when_awake: WhenAwake,
+    ) -> None:
+        self.held: dict[int, SharedLog] = {}
+        self._servers = servers
+        self._clock = servers.clock
+        self._broker_id = broker_id
+        self._holders = holders
+        self._timeout_ms = timeout_ms
+        self._when_awake = when_awake
+        self._deciding = Lock()
+        self._changed: Moment[None] = Moment()
+        self._tasks: list[Task] = []
+        self._begin()
+        self.spawn(self._live())
+
+    def _begin(self) -> None:
+        """What is known goes with the session that it was read in."""
+        self.session = session = self._servers.begin(
+            name_of(self._broker_id), self._timeout_ms, self._when_awake
+        )
+        self._lease = Lease(session.timeout_ms)
+        session.on_suspended, session.on_over = self._lease.suspend, self._over
+        self._roster = Roster(session, TREE, self._broker_id, len(self._holders))
+        self._gatherer = Gatherer(session)
+        self._is_flushing = False
+
+    def end(self) -> None:
+        """The process is dead; ZooKeeper finds out when the session is over."""
+        self.session.end()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+
+    def spawn(self, work: Coroutine[Moment[Any], None, None]) -> None:
+        """Have something done as long as the session lasts."""
+        self._tasks = [task for task in self._tasks if not task.is_over]
+        self._tasks.append(Task(work, self._when_awake, _expect_end))
+
+    # Life.
+
+    async def _live(self) -> None:
+        while True:
+            with contextlib.suppress(SessionOver):
+                await self._stay(self.session)
+            self._over()
+            self._begin()
+
+    async def _stay(self, session: LabSession) -> None:
+        await found_cluster(session, TREE, "the cluster", len(self._holders))
+        await self._register()
+        self.spawn(self._keep(self._lease, session))
+        while True:
+            changed: Moment[None] = Moment()
+            self._changed = changed
+            try:
+                await self._roster.refresh(self._look)
+                if self._broker_id not in self._roster.brokers:
+                    await self._register()
+                await self._see_to_shards()
+            except InDoubt:
+                await session.connected()
+                continue
+            self._clock.later(_LOOKED_EVERY_MS, partial(changed.come, None))
+            await changed
+
+    def _look(self) -> None:
+        self._changed.come(None)
+
+    async def _register(self) -> None:
+        me = BrokerDoc(
+            host="lab",
+            port=self._broker_id,
+            incarnation=f"{self._broker_id}.{self.session.session_id}",
+            directory=f"directory of {self._broker_id}",
+        )
+        await self._roster.register(me)
+
+    async def _keep(self, lease: Lease, session: LabSession) -> None:
+        """Renew the lease; see `partage.broker.cluster.leasing`."""
+        while True:
+            sent_ms = self._clock.now_ms
+            try:
+                await session.reach()
+            except InDoubt:
+                await session.connected()
+                continue
+            held = lease.holds(self._clock.now_ms)
+            lease.renew(sent_ms)
+            if not held and lease.holds(self._clock.now_ms):
+                for shard in self.held:
+                    self._holders[shard].settle()
+            await self._sleep(session.timeout_ms // _RENEWALS)
+
+    def _sleep(self, for_ms: int) -> Moment[None]:
+        moment: Moment[None] = Moment()
+        self._clock.later(for_ms, lambda: moment.come(None))
+        return moment
+
+    def _over(self) -> None:
+        """Somebody else may have the shards: forget them."""
+        self._lease.suspend()
+        for shard in list(self.held):
+            self._resign(shard)
+        self._look()
+
+    # The shards, as `partage.broker.cluster.holding` has them.
+
+    async def _see_to_shards(self) -> None:
+        async with self._deciding:
+            for shard in list(self.held):
+                if self._roster.owner(shard) != self._broker_id:
+                    self._resign(shard)
+            take, give = self._roster.wanted()
+            take += [s for s in self._roster.owned() if s not in self.held and s not in give]
+            for shard in give:
+                self._resign(shard)
+            if give:
+                await self._roster.give(give)
+            for tenure in await self._roster.take(take):
+                log = SharedLog(self.session, TREE, tenure.shard, tenure.version, tenure.epoch)
+                self.held[tenure.shard] = log
+                self._holders[tenure.shard].take(log)
+
+    def _resign(self, shard: int) -> None:
+        del self.held[shard]
+        self._holders[shard].resign()
+
+    def owner(self, shard: int) -> int | None:
+        """The broker that has a shard, as far as this one knows."""
+        return self._roster.owner(shard)
+
+    def may_answer(self) -> bool:
+        """Whether nobody can have taken over what this broker has."""
+        return self._lease.holds(self._clock.now_ms)
+
+    def retake(self, shard: int, taken: Callable[[SharedLog | None], None]) -> None:
+        """Take a shard of this broker's over anew; ``taken`` gets the new tenure's log, or None."""
+        self.spawn(self._retake(shard, taken))
+
+    async def _retake(self, shard: int, taken: Callable[[SharedLog | None], None]) -> None:
+        async with self._deciding:
+            if shard not in self.held:
+                return
+            tenures = await self._roster.take([shard])
+            for tenure in tenures:
+                log = SharedLog(self.session, TREE, shard, tenure.version, tenure.epoch)
+                self.held[shard] = log
+                taken(log)
+                return
+        self._look()
+        taken(None)
+
+    def deposed(self, lost: SharedLog) -> None:
+        """Another broker has the shard of this log."""
+        if self.held.get(lost.shard) is lost:
+            self._resign(lost.shard)
+            self._look()
+
+    # Writing, as `partage.broker.cluster.writing` does it.
+
+    def append(self, to: SharedLog, batch: bytes, written: Written) -> None:
+        """Have a batch appended, together with what else comes in these milliseconds."""
+
+        def appended(fault: StoreFault | None) -> None:
+            if fault is None and to.wants_merging:
+                self.merge(to)
+            written(fault)
+
+        self._gatherer.add(to, batch, appended)
+        if not self._is_flushing:
+            self._is_flushing = True
+            self.spawn(self._flush(self._gatherer))
+
+    async def _flush(self, gatherer: Gatherer) -> None:
+        await self._sleep(_TICK_MS)
+        await gatherer.flush()
+        if gatherer is self._gatherer:
+            self._is_flushing = False
+
+    def merge(self, log: SharedLog) -> None:
+        """Put what has come together into parts."""
+        self.spawn(self._merge(log))
+
+    async def _merge(self, log: SharedLog) -> None:
+        with contextlib.suppress(Refused, InDoubt):  # the next entry has it tried again
+            await log.merge(_at_once)
+
+
+def name_of(broker_id: int) -> str:
+    """The name under which ZooKeeper knows a broker's process."""
+    return f"broker {broker_id}"
+
+
+async def _at_once(work: Callable[[], list[bytes]]) -> list[bytes]:
+    return work()
+
+
+def _expect_end(error: Exception) -> None:
+    """With the session ends what was done in it; `Place` begins another."""
+    if not isinstance(error, SessionOver):
+        raise error

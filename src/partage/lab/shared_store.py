@@ -1,0 +1,105 @@
+"""A shard's state in ZooKeeper, as its host in a broker among several sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from partage.lab.upkeep import RELOAD_AFTER_MS
+from partage.model.errors import ErrorCode
+from partage.store.gathering import Deposed
+from partage.store.shared_log import SharedLog
+from partage.store.zookeeper import StoreFault
+from partage.wire.types import Buffer
+
+if TYPE_CHECKING:
+    from partage.lab.broker import Broker
+    from partage.lab.hosting import Host
+    from partage.lab.place import Place
+
+
+class SharedStore:
+    """The store of one shard; ``log`` is that of the tenure that is under way, if one is."""
+
+    host: Host
+    place: Place
+
+    def __init__(self, broker: Broker, shard: int) -> None:
+        self.log: SharedLog | None = None
+        self._broker = broker
+        self._shard = shard
+
+    def serve(self, place: Place, host: Host) -> None:
+        """Be the store of this host, in this place."""
+        self.place, self.host = place, host
+
+    # For the place: see `partage.lab.place.Holder`.
+
+    def take(self, log: SharedLog) -> None:
+        """The shard is this broker's: load it."""
+        self.log = log
+        self.host.expect()
+        self.host.load_later(is_restart=False)
+
+    def resign(self) -> None:
+        """It is somebody else's, or may be."""
+        self.log = None
+        self.host.resign()
+
+    def settle(self) -> None:
+        """What waited for the lease may leave."""
+        self.host.settle()
+
+    # For the host: see `partage.lab.hosting.StateStore`.
+
+    def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
+        """Read everything, again until it succeeds."""
+        if self.log is not None:
+            self.place.spawn(self._load(self.log, loaded))
+
+    async def _load(self, log: SharedLog, loaded: Callable[[Sequence[Buffer]], None]) -> None:
+        try:
+            content = await log.load()
+        except StoreFault:
+            self._broker.later(RELOAD_AFTER_MS, lambda: self.load(loaded))
+        else:
+            if log is self.log:
+                loaded(content)
+
+    def append(self, batches: Sequence[bytes], done: Callable[[ErrorCode], None]) -> bool:
+        """Append the batches; they are durable when the last one is."""
+        log = self.log
+        if log is None:
+            return False
+
+        def written(fault: StoreFault | None) -> None:
+            if fault is None:
+                done(ErrorCode.NONE)
+            elif isinstance(fault, Deposed):
+                self.place.deposed(log)
+            else:
+                done(ErrorCode.KAFKA_STORAGE_ERROR)
+
+        for batch in batches[:-1]:
+            self.place.append(log, batch, lambda fault: None)
+        self.place.append(log, batches[-1], written)
+        return True
+
+    def open_again(self, opened: Callable[[], None]) -> None:
+        """Begin a tenure anew: what is still under way of the old one is refused by ZooKeeper."""
+
+        def taken(log: SharedLog | None) -> None:
+            if self.log is None:
+                return
+            if log is None:
+                self._broker.later(RELOAD_AFTER_MS, lambda: self.open_again(opened))
+                return
+            self.log = log
+            opened()
+
+        if self.log is not None:
+            self.place.retake(self._shard, taken)
+
+    def may_answer(self) -> bool:
+        """Whether no other broker can have the shard by now."""
+        return self.place.may_answer()

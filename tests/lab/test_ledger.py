@@ -1,0 +1,96 @@
+"""What brokers that share a log may be told, and what they may find in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.coordinator.records import OffsetCommitted
+from partage.lab import history as told
+from partage.lab.checkers import Ledger
+from partage.lab.history import Violation
+from partage.store.formats import encode_record
+
+from .stories import Story
+
+
+def committed(offset: int) -> OffsetCommitted:
+    return OffsetCommitted(group_id="g", topic="t", partition=0, offset=offset, commit_ms=0)
+
+
+class Shared(Story):
+    """A story of two brokers with one shard; ``stored`` is what became durable."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda history, settings: None)
+        self.stored: list[int] = []
+        self.written: list[int] = []
+        ledger = Ledger(self.history)
+        ledger.when_stored(lambda record: self.stored.append(record.offset))
+        ledger.when_written(lambda entry: self.written.extend(r.offset for r in entry.records))
+        self.loads(1)
+
+    def writes(self, broker: int, *offsets: int) -> None:
+        records = tuple(map(committed, offsets))
+        pairs = tuple(map(encode_record, records))
+        self.tell(told.Written, broker=broker, records=records, pairs=pairs)
+
+    def is_told(self, broker: int, count: int = 1) -> None:
+        self.tell(told.Durable, broker=broker, count=count)
+
+    def loads(self, broker: int, *offsets: int) -> None:
+        state = dict(map(encode_record, map(committed, offsets)))
+        self.tell(told.Loaded, broker=broker, state=state, is_restart=False)
+
+
+def test_an_owner_may_learn_late_what_its_successor_has_found() -> None:
+    story = Shared()
+    story.writes(1, 1)
+    story.writes(1, 2)
+    story.loads(2, 1)
+    assert story.stored == [1]
+    story.is_told(1)
+    with pytest.raises(Violation, match="broker 1 is told that records are durable that are not"):
+        story.is_told(1)
+
+
+def test_what_a_former_owner_writes_counts_for_nothing() -> None:
+    story = Shared()
+    story.loads(2)
+    story.writes(1, 7)
+    assert story.written == []
+    with pytest.raises(Violation, match="broker 1 is told"):
+        story.is_told(1)
+
+
+def test_a_former_owner_writes_into_the_log() -> None:
+    story = Shared()
+    story.loads(2)
+    story.writes(1, 7)
+    with pytest.raises(Violation, match=r"loaded is not what was durable.*0 records in doubt"):
+        story.loads(2, 7)
+
+
+def test_who_gives_the_shard_up_leaves_its_writes_in_doubt() -> None:
+    story = Shared()
+    story.writes(1, 1)
+    story.tell(told.Resigned, broker=1, shard=0)
+    story.loads(1, 1)
+    story.writes(1, 2)
+    story.is_told(1)
+    assert story.stored == [1, 2]
+
+
+def test_a_successor_finds_what_nobody_wrote() -> None:
+    story = Shared()
+    story.writes(1, 1)
+    story.is_told(1)
+    with pytest.raises(Violation, match="recovery"):
+        story.loads(2, 3)
+
+
+def test_each_shard_has_its_owner() -> None:
+    story = Shared()
+    story.tell(told.Loaded, broker=2, shard=1, state={}, is_restart=False)
+    story.writes(1, 1)
+    story.is_told(1)
+    assert story.stored == [1]

@@ -2,7 +2,8 @@
 
 Twenty groups, each of one member that commits, on three brokers. The coordinator of one of them is
 killed, or stopped with commits waiting in its sockets; the time runs until another broker has
-acknowledged a commit. Groups must keep their generation, and an acknowledged offset its place.
+acknowledged a commit. Groups must keep their generation, and an acknowledged offset its place; and
+what all brokers told of them in the end is that, and who took them over.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from waiting import eventually
 from .asking import GroupClient, error_of
 from .brokers import PATIENCE_S, SESSION_MS, ClusterBroker, brokers, know_each_other
 from .ensemble import Ensemble, Server, ensemble
+from .telling import of_group, read
 
 pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(3600)]
 
@@ -93,8 +95,25 @@ def test_failovers(
                 each.commit()
         for each in groups:
             each.client.close()
+        told = sum(takeovers_told(cluster, each.client.group) for each in groups)
+        assert told >= FAILOVERS // 2
     with capsys.disabled():
         print(f"\n{figures(f'failovers by {number.name}', times_s)}")
+
+
+def takeovers_told(cluster: Cluster, group: str) -> int:
+    """How many of its coordinators have told that they loaded a group, in which nothing happened
+    since it was formed.
+    """
+    told = [event for event in of_group(read(cluster), group) if event.event != "lag"]
+    tellers: dict[int | None, int | None] = {}
+    assert [event.epoch or 0 for event in told] == sorted(event.epoch or 0 for event in told)
+    for event in told:
+        assert tellers.setdefault(event.epoch, event.broker_id) == event.broker_id
+    formed, after = told[:4], told[4:]
+    assert [event.event for event in formed][-2:] == ["generation started", "assigned"]
+    assert {(event.event, event.generation) for event in after} <= {("loaded", 1)}
+    return len(after)
 
 
 def failed_over(cluster: Cluster, group: Group, number: signal.Signals) -> float:

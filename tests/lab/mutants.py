@@ -6,17 +6,8 @@ void is noticed.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Mutant(NamedTuple):
-    """A bug: in ``module``, ``words`` are replaced by ``by``."""
-
-    name: str
-    module: str
-    words: str
-    by: str
-
+from .mutant import Mutant
+from .shared_mutants import SHARED
 
 _C, _M, _L = "partage.coordinator", "partage.member", "partage.log"
 
@@ -386,4 +377,5 @@ MUTANTS = (
         "leader=held.leader,",
         "leader=None,",
     ),
+    *SHARED,
 )

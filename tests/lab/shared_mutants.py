@@ -1,0 +1,47 @@
+"""Bugs that show only where brokers share their groups."""
+
+from __future__ import annotations
+
+from .mutant import Mutant
+
+_S = "partage.store"
+
+SHARED = (
+    Mutant(
+        "a lease holds until the connection is lost",
+        f"{_S}.lease",
+        "return self._until_ms is not None and now_ms < self._until_ms",
+        "return self._until_ms is not None",
+    ),
+    Mutant(
+        "a transaction in doubt counts as done",
+        f"{_S}.gathering",
+        "                    one.is_in_doubt = True\n"
+        "                await self._session.connected()\n",
+        "                    self._done(one)\n                return\n",
+    ),
+    Mutant(
+        "the last entry of a log is not read",
+        f"{_S}.shared_log",
+        "read_all([tree.entry(shard, n) for n in numbers])",
+        "read_all([tree.entry(shard, n) for n in (numbers := numbers[:-1])])",
+    ),
+    Mutant(
+        "what was decided before a shard was given up is answered after",
+        "partage.runtime.driver",
+        "[(ticket, instead_of(reply, error)) for ticket, reply in self.ready]",
+        "list(self.ready)",
+    ),
+    Mutant(
+        "merging several entries keeps the first of them",
+        f"{_S}.shared_log",
+        "blobs += [entry.batch for entry in entries]",
+        "blobs += [entry.batch for entry in entries[:1]]",
+    ),
+    Mutant(
+        "entries that were merged are read once more",
+        f"{_S}.shared_log",
+        "await self._swing(entries[-1].number + 1, [part",
+        "await self._swing(entries[0].number, [part",
+    ),
+)

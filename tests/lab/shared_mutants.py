@@ -23,8 +23,8 @@ SHARED = (
     Mutant(
         "the last entry of a log is not read",
         f"{_S}.shared_log",
-        "read_all([tree.entry(shard, n) for n in numbers])",
-        "read_all([tree.entry(shard, n) for n in (numbers := numbers[:-1])])",
+        "+ [entry.batch for entry in self._entries]",
+        "+ [entry.batch for entry in self._entries[:-1]]",
     ),
     Mutant(
         "what was decided before a shard was given up is answered after",

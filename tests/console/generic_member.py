@@ -1,4 +1,4 @@
-"""A member of a group that is not of consumers, such as a Connect worker."""
+"""A member that says of itself what it is told to, such as a Connect worker does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ VERSION = 2
 class GenericMember(closing[socket.socket]):
     """Joins alone, leads, and assigns bytes to itself; gone when it is left."""
 
-    def __init__(self, bootstrap_servers: str, group: str, metadata: bytes, mine: bytes) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group: str,
+        metadata: bytes,
+        mine: bytes,
+        *,
+        protocol_type: str = "connect",
+        protocol: str = "sessioned",
+    ) -> None:
         host, _, port = bootstrap_servers.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=30)
         super().__init__(self._socket)
@@ -28,8 +37,8 @@ class GenericMember(closing[socket.socket]):
                 session_timeout_ms=30_000,
                 rebalance_timeout_ms=30_000,
                 member_id="",
-                protocol_type="connect",
-                protocols=[JoinGroupProtocol(name="sessioned", metadata=metadata)],
+                protocol_type=protocol_type,
+                protocols=[JoinGroupProtocol(name=protocol, metadata=metadata)],
             ),
         )
         assert joined.error_code == 0

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 from msgspec.structs import replace
 
-from partage.console import lab_whatif
+from partage.console import lab_live
 from partage.console.failure import Failure
 from partage.console.group_states import GroupState, MemberState
+from partage.console.group_states import TopicPartitions as StateTopicPartitions
 from partage.lab.running import draw, live
+from partage.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    TopicPartitions,
+    encode_assignment,
+    encode_subscription,
+)
 
 from .commands import Commands, records
+from .generic_member import GenericMember
 
 #: Worlds take a tenth of a second each, on a machine that has nothing else to do.
 PATIENT = pytest.mark.timeout(300)
@@ -90,57 +104,162 @@ def test_a_command_tells_of_the_same_world() -> None:
     assert live(drawn)[0].history.digest() == live(drawn)[0].history.digest()
 
 
-@PATIENT
-def test_what_if(partage: Commands, topic: str, name: str, tmp_path: Path) -> None:
-    partage("produce", "-t", topic, stdin=records(["a", "b", "c"]))
-    group = f"{name}-group"
-    settings = {
-        "bootstrap.servers": partage.bootstrap_servers,
-        "group.id": group,
-        "auto.offset.reset": "earliest",
-        "partition.assignment.strategy": "range",
-    }
-    members = [Consumer(settings), Consumer(settings)]
-    try:
+class TestWhatIf:
+    @PATIENT
+    def test_it_begins_with_who_owns_what(
+        self, partage: Commands, topic: str, name: str, tmp_path: Path
+    ) -> None:
+        """Range, by librdkafka; one member is static, and one owns nothing."""
+        partage("produce", "-t", topic, stdin=records(["a", "b", "c"]))
+        partage("topics", "create", "--topic", f"{name}-other", "--partitions", 1)
+        group = f"{name}-group"
+        settings = {
+            "bootstrap.servers": partage.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": "range",
+            "session.timeout.ms": 20_000,
+            "max.poll.interval.ms": 30_000,
+        }
+        other = f"{name}-other"
+        wanted = [[topic], [topic, other], [other], [other]]
+        members = [Consumer(settings) for _ in wanted[1:]]
+        members.append(Consumer({**settings, "group.instance.id": "a"}))
+        with contextlib.ExitStack() as stack:
+            for member, topics in zip(members, wanted, strict=True):
+                stack.callback(member.close)
+                member.subscribe(topics)
+            owned = partial(_owned, members)
+            _wait(members, lambda: sorted(map(len, owned())) == [0, 1, 2, 2])
+            picture = tmp_path / "lags.png"
+            asked = ("lab", "whatif", "--group", group, "--more", 2, "--sample-s", 0.1)
+            found = partage(*asked, "--rate", 100, "--picture", picture, "--json").json
+            shown = partage(*asked, "--assignor", "sticky").out
+            assert sorted(map(len, owned())) == [0, 1, 2, 2], "it was only looked at"
+        assert (found["members"], found["idle_members"]) == (4, 1)
+        assert (found["partitions"], found["unowned_partitions"]) == (5, 0)
+        assert (found["session_timeout_ms"], found["max_poll_interval_ms"]) == (20_000, 30_000)
+        assert found["timeouts_of"] == "members"
+        assert found["generation"] >= 1
+        assert found["records_per_second"] == pytest.approx(100)
+        outcomes = {(each["event"], each["assignor"]): each for each in found["outcomes"]}
+        assert len(outcomes) == 8
+        again, kept = (outcomes["a rebalance", a] for a in ("range", "cooperative-sticky"))
+        assert again["handed_over"] == 0, "range gives what it has given"
+        assert again["stood_still_s"] > 0
+        assert kept["stood_still_s"] < again["stood_still_s"]
+        lost = outcomes["a member is lost", "range"]
+        assert lost["longest_still_s"] == pytest.approx(20, abs=4), "until the session is over"
+        assert lost["lag_added"] > 0
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert "5 partitions, assigned by range to 4 members, of whom 1 owns none" in shown
+        assert "session timeout 20 s, max.poll.interval 30 s, as its members joined" in shown
+        assert "partitions stood still, all together" in shown
+        assert "nothing is written, so no lag grows" in shown
+
+    def test_there_is_no_such_group(self, partage: Commands) -> None:
+        assert "nobody" in partage.fails("lab", "whatif", "--group", "nobody")
+
+    def test_there_is_no_such_assignor(self, partage: Commands) -> None:
+        asked = ("lab", "whatif", "--group", "nobody", "--assignor", "mine")
+        assert "there is no assignor 'mine' here; there are range" in partage.fails(*asked, code=2)
+
+    def test_a_group_without_members(self, partage: Commands, topic: str, name: str) -> None:
+        partage("produce", "-t", topic, stdin=records(["a"]))
+        partage("consume", "-t", topic, "--group", name, "--from-beginning", "-c", 1)
+        said = partage.fails("lab", "whatif", "--group", name)
+        assert said == f"group {name} has no members (Empty): start its consumers, then try again"
+
+    def test_a_group_of_another_type(self, partage: Commands, name: str) -> None:
+        with GenericMember(partage.bootstrap_servers, name, b"", b""):
+            said = partage.fails("lab", "whatif", "--group", name)
+        assert said == f"group {name} is of type connect; what if is for groups of consumers"
+
+    def test_an_assignor_that_is_not_known(self, partage: Commands, topic: str, name: str) -> None:
+        mine = Assignment(assigned_partitions=[TopicPartitions(topic=topic, partitions=[1, 3])])
+        with GenericMember(
+            partage.bootstrap_servers,
+            name,
+            encode_subscription(Subscription(topics=[topic, f"{topic}-gone"])),
+            encode_assignment(mine),
+            protocol_type="consumer",
+            protocol="of-our-own",
+        ):
+            asked = ("lab", "whatif", "--group", name, "--sample-s", 0.1)
+            said = partage.fails(*asked)
+            found = partage(*asked, "--assignor", "sticky", "--json").json
+        assert "is assigned by of-our-own, which is not known here: say with --assignor" in said
+        assert found["assignor"] == "of-our-own"
+        assert found["unowned_partitions"] == 2
+        assert f"nobody's now: 2 partitions, {topic}(0,2)" in found["remarks"]
+        assert f"subscribed to, and not there: {topic}-gone" in found["remarks"]
+        (again,) = (each for each in found["outcomes"] if each["event"] == "a rebalance")
+        assert (again["handed_over"], again["unread"]) == (0, 0)
+
+    def test_a_subscription_that_is_none(self, partage: Commands, name: str) -> None:
+        nothing = encode_assignment(Assignment(assigned_partitions=[]))
+        member = GenericMember(
+            partage.bootstrap_servers,
+            name,
+            b"\x00\x01\xff",
+            nothing,
+            protocol_type="consumer",
+            protocol="range",
+        )
+        with member:
+            said = partage.fails("lab", "whatif", "--group", name)
+        assert said.startswith(f"what member {member.member_id} of group {name} (client worker-1,")
+        assert "says of itself is no consumer's subscription" in said
+
+    def test_all_members_leave_while_it_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        there = STABLE
+        said = _looked(monkeypatch, there, replace(there, state="Empty", members=[]))
+        assert said == "group g has no members (Empty): start its consumers, then try again"
+
+    def test_a_rebalance_begins_while_it_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        said = _looked(monkeypatch, STABLE, replace(STABLE, state="PreparingRebalance"))
+        assert "group g is rebalancing (PreparingRebalance): try again when it is Stable" in said
+
+    def test_a_rebalance_comes_and_goes_while_it_looks(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        moved = replace(STABLE.members[0], partitions=[StateTopicPartitions("t", [0])])
+        said = _looked(monkeypatch, STABLE, replace(STABLE, members=[moved]))
+        assert said == "group g rebalanced while it was looked at: try again"
+
+
+STABLE = GroupState(
+    "g",
+    "consumer",
+    "Classic",
+    "range",
+    "Stable",
+    None,
+    [MemberState("m", None, "c", "h", [], ["t"], 10, 10)],
+    [],
+    0,
+)
+
+
+def _looked(monkeypatch: pytest.MonkeyPatch, *states: GroupState) -> str:
+    """Why a group cannot be tried that is in these states when it is looked at."""
+    looks = iter(states)
+    monkeypatch.setattr(lab_live, "described", lambda cluster, groups: [next(looks)])
+    monkeypatch.setattr(lab_live, "offsets", lambda cluster, places, spec: {})
+    monkeypatch.setattr(lab_live, "last_saved", lambda cluster, name: None)
+    cluster: Any = SimpleNamespace(metadata=lambda: SimpleNamespace(topics={}))
+    with pytest.raises(Failure) as failed:
+        lab_live.look(cluster, "g", 0.0)
+    return failed.value.message
+
+
+def _owned(members: list[Consumer]) -> list[list[object]]:
+    return [member.assignment() for member in members]
+
+
+def _wait(members: list[Consumer], come: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 45
+    while not come():
+        assert time.monotonic() < deadline_s, f"the members have {_owned(members)}"
         for member in members:
-            member.subscribe([topic])
-        deadline_s = time.monotonic() + 45
-        while any(len(member.assignment()) != 2 for member in members):
-            assert time.monotonic() < deadline_s, "the members do not share the topic"
-            for member in members:
-                member.poll(0.05)
-        picture = tmp_path / "lags.png"
-        asked = ("lab", "whatif", "--group", group, "--more", 2, "--sample-s", 0.1)
-        asked += ("--max-poll-interval-ms", 30_000)
-        found = partage(*asked, "--picture", picture, "--json").json
-        shown = partage(*asked, "--assignor", "sticky").out
-    finally:
-        for member in members:
-            member.close()
-    assert (found["members"], found["partitions"]) == (2, 4)
-    assert [each["assignor"] for each in found["changes"]] == ["range", "cooperative-sticky"]
-    outcomes = {(each["event"], each["assignor"]): each for each in found["outcomes"]}
-    assert len(outcomes) == 6
-    lost = outcomes["a member is lost", "range"]
-    assert lost["stood_still_s"] > 2 * 40, "its two partitions wait for the session to end"
-    assert lost["moved"] == 2
-    eager, kept = (outcomes["2 more members", a] for a in ("range", "cooperative-sticky"))
-    assert kept["moved"] == 2
-    assert eager["stood_still_s"] > 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "STOOD-STILL-S" in shown
-    assert "sticky" in shown
-
-
-def test_what_if_there_is_no_such_group(partage: Commands, topic: str) -> None:
-    said = partage.fails("lab", "whatif", "--group", "nobody")
-    assert "nobody" in said
-
-
-def test_what_if_all_members_leave_while_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    member = MemberState("m", None, "c", "h", [], ["t"], None, None)
-    there = GroupState("g", "consumer", "Classic", "range", "Stable", None, [member], [], 0)
-    looks = iter([there, replace(there, state="Empty", members=[])])
-    monkeypatch.setattr(lab_whatif, "described", lambda cluster, groups: [next(looks)])
-    with pytest.raises(Failure, match="group g is Empty, of type consumer"):
-        lab_whatif._live(None, "g", 0.0, None)  # type: ignore[arg-type]  # nobody is asked
+            member.poll(0.05)

@@ -2,49 +2,54 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+import math
+import os
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import typer
 
 from partage.console.cluster import Cluster
 from partage.console.failure import Failure, misused
-from partage.console.group_states import CONSUMER, GroupState, OffsetState, described
+from partage.console.lab_live import HEARTBEAT_INTERVAL_MS, SPEED_LEAST, look
+from partage.console.lab_picture import draw
 from partage.console.options import Json, with_cluster
-from partage.console.show import note, print_json, print_table
-from partage.lab.whatif import (
-    ASSIGNORS,
-    LiveGroup,
-    LiveMember,
-    LivePartition,
-    Outcome,
-    events,
-    moved_by_assignor,
-    try_out,
-)
-
-_SPEED_LEAST: Final = 1_000.0
+from partage.console.show import Progress, count, print_json, print_table
+from partage.lab.live_group import LiveGroup
+from partage.lab.rehearsal import ASSIGNORS
+from partage.lab.trials import try_all
+from partage.lab.whatif import Outcome, Trial, events
 
 
-class Moves(msgspec.Struct, frozen=True):
-    """How many partitions would have another owner than now under an assignor."""
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """``partage lab whatif --json``: the group as it was found, and what came of each event.
 
-    assignor: str
-    moved: int
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """``partage lab whatif --json``."""
+    ``generation`` is null where it could not be read. ``idle_members`` own nothing,
+    ``unowned_partitions`` are nobody's; ``lag`` is in records and leaves out
+    ``uncommitted_partitions``, in which the group has committed nothing. What is written a second
+    was seen for ``seen_s``, or said by ``--rate``. The timeouts are those that its ``members``
+    joined with, or the defaults of ``kafka`` where that could not be read; whatever is tried.
+    """
 
     group: str
+    generation: int | None
+    assignor: str
     members: int
+    idle_members: int
     partitions: int
+    unowned_partitions: int
+    uncommitted_partitions: int
     lag: int
     records_per_second: float
-    changes: list[Moves]
+    seen_s: float
+    member_records_per_second: float
+    session_timeout_ms: int
+    max_poll_interval_ms: int
+    timeouts_of: str
+    remarks: list[str]
     outcomes: list[Outcome]
 
 
@@ -64,30 +69,56 @@ def whatif(
     more: Annotated[
         int, typer.Option("--more", min=1, help="How many more members would join.")
     ] = 10,
+    away_s: Annotated[
+        float,
+        typer.Option(
+            "--away-s", min=0, help="How long a member is away that is restarted, in seconds."
+        ),
+    ] = 5.0,
     session_timeout_ms: Annotated[
         list[int] | None,
-        typer.Option("--session-timeout-ms", min=1_000, help="The members', one or several."),
+        typer.Option(
+            "--session-timeout-ms",
+            min=1_000,
+            max=1_800_000,
+            help="The members', one or several; else what they joined with.",
+        ),
     ] = None,
     max_poll_interval_ms: Annotated[
-        int, typer.Option("--max-poll-interval-ms", min=1_000, help="The members'.")
-    ] = 300_000,
+        int | None,
+        typer.Option(
+            "--max-poll-interval-ms", min=1_000, help="The members'; else what they joined with."
+        ),
+    ] = None,
     speed: Annotated[
         float | None,
         typer.Option("--speed", min=0.001, help="Records a second that one member can read."),
     ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            "--rate",
+            min=0,
+            help="Records a second that are written to its topics; else what --sample-s sees.",
+        ),
+    ] = None,
     sample_s: Annotated[
         float, typer.Option("--sample-s", min=0.1, help="How long to look how fast topics grow.")
     ] = 2.0,
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, help="How many processes try things on a large group.")
+    ] = os.cpu_count() or 1,
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE", help="Draw the lags, as PNG or SVG.")
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Draw lags and standstills, as PNG or SVG."),
     ] = None,
     json: Json = False,
 ) -> None:
     """Read a live group, and try things on it in a simulated world instead of the real one.
 
-    A member is lost, all are restarted one after the other, more members join; under each assignor
-    and session timeout. The group itself is only read. A member's speed is taken to be twice what
-    it has to read now, 1,000 records a second at least, unless --speed says otherwise.
+    It begins with who owns what now. Then the group is assigned anew, or a member is lost, or all
+    are restarted one after the other, or more members join; under each assignor and session
+    timeout. The group itself is only read.
 
     \b
     Examples:
@@ -95,185 +126,186 @@ def whatif(
       partage lab whatif --group readers --assignor range --assignor sticky --picture readers.png
       partage lab whatif --group readers --session-timeout-ms 10000 --session-timeout-ms 45000
     """
-    live = _live(cluster, group, sample_s, speed)
-    names = list(dict.fromkeys(assignor or _default(live)))
-    for name in names:
+    for name in assignor or []:
         if name not in ASSIGNORS:
             raise misused(f"there is no assignor {name!r} here; there are {', '.join(ASSIGNORS)}")
-    outcomes = [
-        _try(live, timeout_ms, max_poll_interval_ms, name, more, event)
-        for timeout_ms in session_timeout_ms or [45_000]
-        for event in events(more)
+    with Progress(f"reading group {group}", hidden=json):
+        sight = look(cluster, group, sample_s)
+    names = list(dict.fromkeys(assignor or _default(sight.group)))
+    live = _timed(_loaded(sight.group, rate, speed), max_poll_interval_ms)
+    trials = [
+        Trial(
+            group=_with_session(live, timeout_ms),
+            event=event,
+            assignor=name,
+            more=more,
+            away_ms=round(1000 * away_s),
+        )
+        for event in events(more, 0)
+        for timeout_ms in session_timeout_ms or [live.session_timeout_ms]
         for name in names
     ]
+    owned = Counter(live.owners.values())
     answer = Answer(
         group=group,
+        generation=live.generation,
+        assignor=live.assignor,
         members=len(live.members),
+        idle_members=sum(not owned[member.member_id] for member in live.members),
         partitions=len(live.partitions),
+        unowned_partitions=len(live.partitions) - owned.total(),
+        uncommitted_partitions=sight.uncommitted,
         lag=sum(p.lag for p in live.partitions),
         records_per_second=sum(p.rate for p in live.partitions),
-        changes=[Moves(name, moved_by_assignor(live, name)) for name in names],
-        outcomes=outcomes,
+        seen_s=sight.seen_s,
+        member_records_per_second=live.speed,
+        session_timeout_ms=sight.group.session_timeout_ms,
+        max_poll_interval_ms=sight.group.max_poll_interval_ms,
+        timeouts_of="members" if sight.has_timeouts else "kafka",
+        remarks=sight.remarks,
+        outcomes=_tried(trials, jobs, hidden=json),
     )
+    basis = _basis(answer, is_rate_said=rate is not None)
     if picture is not None:
-        _draw(picture, answer)
+        draw(picture, f"What would become of group {group}", basis, answer.outcomes)
     if json:
         print_json(answer)
     else:
-        _print(answer, picture)
+        _print(answer, basis)
+        if picture is not None:
+            print(f"drawn: {picture}")
+
+
+# What is tried.
 
 
 def _default(live: LiveGroup) -> list[str]:
-    own = [live.assignor] if live.assignor in ASSIGNORS else []
-    return [*own, "cooperative-sticky"]
+    if live.assignor not in ASSIGNORS:
+        raise Failure(
+            f"group {live.name} is assigned by {live.assignor or 'nothing'}, which is not known "
+            f"here: say with --assignor what to try instead ({', '.join(ASSIGNORS)})"
+        )
+    return [live.assignor, "cooperative-sticky"]
 
 
-def _try(
-    live: LiveGroup, timeout_ms: int, max_poll_interval_ms: int, name: str, more: int, event: str
-) -> Outcome:
-    note(f"{event}, {name}, session timeout {timeout_ms} ms ...")
-    timed = msgspec.structs.replace(
+def _loaded(live: LiveGroup, rate: float | None, speed: float | None) -> LiveGroup:
+    """The group with as much to read, and as able to, as is to be tried."""
+    if rate is not None:
+        seen = sum(p.rate for p in live.partitions)
+        even = rate / max(1, len(live.partitions))
+        live = msgspec.structs.replace(
+            live,
+            partitions=tuple(
+                msgspec.structs.replace(p, rate=rate * p.rate / seen if seen else even)
+                for p in live.partitions
+            ),
+        )
+    rates = {(p.topic, p.index): p.rate for p in live.partitions}
+    busiest = max(sum(rates[place] for place in member.assigned) for member in live.members)
+    return msgspec.structs.replace(live, speed=speed or max(2.0 * math.ceil(busiest), SPEED_LEAST))
+
+
+def _timed(live: LiveGroup, max_poll_interval_ms: int | None) -> LiveGroup:
+    given = max_poll_interval_ms or live.max_poll_interval_ms
+    return msgspec.structs.replace(live, max_poll_interval_ms=max(1_000, given))
+
+
+def _with_session(live: LiveGroup, timeout_ms: int) -> LiveGroup:
+    return msgspec.structs.replace(
         live,
         session_timeout_ms=timeout_ms,
-        heartbeat_interval_ms=min(3_000, timeout_ms // 3),
-        max_poll_interval_ms=max_poll_interval_ms,
-    )
-    return try_out(timed, event, events(more)[event], name)
-
-
-# The live group.
-
-
-def _live(cluster: Cluster, group: str, sample_s: float, speed: float | None) -> LiveGroup:
-    first = _stable(cluster, group)
-    begin_s = time.monotonic()
-    time.sleep(sample_s)
-    second = _stable(cluster, group)
-    counts = {
-        name: len(topic.partitions)
-        for name, topic in cluster.metadata().topics.items()
-        if name in _topics(second)
-    }
-    ends, elapsed_s = _ends(first), time.monotonic() - begin_s
-    states = {(o.topic, o.partition): o for o in second.offsets}
-    partitions = tuple(
-        _partition(name, index, states.get((name, index)), ends.get((name, index)), elapsed_s)
-        for name, count in sorted(counts.items())
-        for index in range(count)
-    )
-    share = sum(p.rate for p in partitions) / len(second.members)
-    return LiveGroup(
-        name=group,
-        assignor=second.protocol or "",
-        members=_members(second),
-        partitions=partitions,
-        speed=speed or max(2 * share, _SPEED_LEAST),
+        heartbeat_interval_ms=min(HEARTBEAT_INTERVAL_MS, timeout_ms // 3),
     )
 
 
-def _stable(cluster: Cluster, group: str) -> GroupState:
-    (found,) = described(cluster, [group])
-    if found.protocol_type != CONSUMER or found.state != "Stable" or not found.members:
-        raise Failure(
-            f"group {group} is {found.state}, of type {found.protocol_type or 'unknown'}: "
-            "there is something to try once it is a Stable group of consumers"
-        )
-    return found
+def _tried(trials: list[Trial], jobs: int, *, hidden: bool) -> list[Outcome]:
+    done = [0.0] * len(trials)
+    with Progress("what if", len(trials), hidden=hidden) as progress:
 
+        def told(number: int, share: float) -> None:
+            done[number] = share
+            trial = trials[number]
+            progress.show(f"{trial.event}, {trial.assignor}", sum(done), len(trials))
 
-def _topics(state: GroupState) -> set[str]:
-    return {topic for member in state.members for topic in member.subscription or ()}
-
-
-def _ends(state: GroupState) -> Mapping[tuple[str, int], int | None]:
-    return {(o.topic, o.partition): o.log_end_offset for o in state.offsets}
-
-
-def _members(state: GroupState) -> tuple[LiveMember, ...]:
-    return tuple(
-        LiveMember(
-            name=member.member_id,
-            topics=tuple(member.subscription or ()),
-            instance_id=member.group_instance_id,
-            assigned=tuple((t.topic, index) for t in member.partitions for index in t.partitions),
-        )
-        for member in state.members
-    )
-
-
-def _partition(
-    topic: str, index: int, now: OffsetState | None, before: int | None, elapsed_s: float
-) -> LivePartition:
-    if now is None or now.log_end_offset is None:
-        return LivePartition(topic=topic, index=index)
-    grown = 0 if before is None else max(0, now.log_end_offset - before)
-    return LivePartition(topic=topic, index=index, lag=now.lag or 0, rate=grown / elapsed_s)
+        return try_all(trials, jobs, told)
 
 
 # What is shown.
 
 
-def _print(answer: Answer, picture: Path | None) -> None:
+def _basis(answer: Answer, *, is_rate_said: bool) -> str:
+    """What lags are worked out from."""
+    rate = "as said" if is_rate_said else f"seen for {answer.seen_s:.1f} s"
+    return (
+        f"lag {count(answer.lag, 'record')}, by what is committed; "
+        f"{answer.records_per_second:,.1f} records/s are written ({rate}); a member reads up to "
+        f"{answer.member_records_per_second:,.0f} records/s"
+    )
+
+
+def _print(answer: Answer, basis: str) -> None:
+    idle = answer.idle_members
+    without = f", of whom {idle} own{'s' * (idle == 1)} none" if idle else ""
+    generation = "" if answer.generation is None else f", generation {answer.generation}"
     print(
-        f"group {answer.group}: {answer.members} members, {answer.partitions} partitions, "
-        f"{answer.lag:,} records behind, {answer.records_per_second:,.1f} records a second"
+        f"group {answer.group}{generation}: {count(answer.partitions, 'partition')}, assigned by "
+        f"{answer.assignor} to {count(answer.members, 'member')}{without}"
     )
-    for change in answer.changes:
-        print(f"assigned anew by {change.assignor}: {change.moved} partitions would move")
-    print()
-    print_table(
-        [
-            "WHAT-IF",
-            "ASSIGNOR",
-            "SESSION-MS",
-            "STOOD-STILL-S",
-            "MOVED",
-            "SETTLED-S",
-            "REBALANCES",
-            "LAG-PEAK",
-        ],
-        [
-            (
-                each.event,
-                each.assignor,
-                each.session_timeout_ms,
-                round(each.stood_still_s, 1),
-                each.moved,
-                round(each.settled_s, 1),
-                each.rebalances,
-                each.lag_peak,
-            )
-            for each in answer.outcomes
-        ],
+    print(f"{basis} (--speed)")
+    print(
+        f"session timeout {answer.session_timeout_ms / 1000:g} s, max.poll.interval "
+        f"{answer.max_poll_interval_ms / 1000:g} s, {_TIMEOUTS_OF[answer.timeouts_of]}"
     )
-    print("stood still: seconds in which a partition was nobody's, of all partitions together")
-    if picture is not None:
-        print(f"drawn: {picture}")
+    for remark in answer.remarks:
+        print(f"note: {remark}")
+    if not answer.records_per_second:
+        print("note: nothing is written, so no lag grows: look longer (--sample-s), or say --rate")
+    timeouts = {each.session_timeout_ms for each in answer.outcomes}
+    for event in dict.fromkeys(each.event for each in answer.outcomes):
+        here = [each for each in answer.outcomes if each.event == event]
+        _print_event(here, says_session=timeouts != {answer.session_timeout_ms})
 
 
-def _draw(path: Path, answer: Answer) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise Failure("--picture needs matplotlib: pip install 'partage[demo]'") from None
-    kinds = list(dict.fromkeys(outcome.event for outcome in answer.outcomes))
-    figure = Figure(figsize=(4.5 * len(kinds), 3.6), layout="constrained")
-    for axes, kind in zip(_axes(figure, len(kinds)), kinds, strict=True):
-        for outcome in answer.outcomes:
-            if outcome.event == kind:
-                label = f"{outcome.assignor}, {outcome.session_timeout_ms / 1000:g} s"
-                axes.plot(range(len(outcome.lags)), outcome.lags, label=label)
-        axes.set_title(kind)
-        axes.set_xlabel("seconds")
-        axes.set_ylim(bottom=0)
-    first = figure.axes[0]
-    first.set_ylabel(f"records that {answer.group} is behind")
-    first.legend()
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise Failure(f"{path} cannot be drawn: {error}") from None
+def _print_event(outcomes: list[Outcome], *, says_session: bool) -> None:
+    """A column for each assignor and session timeout."""
+    print(f"\n{outcomes[0].event}: {outcomes[0].detail}")
+    columns = [
+        f"{each.assignor}, {each.session_timeout_ms / 1000:g} s" if says_session else each.assignor
+        for each in outcomes
+    ]
+    needless = set()
+    if not any(each.unread for each in outcomes):
+        needless.add(_UNREAD)
+    if all(each.lag_peak == each.lag_added for each in outcomes):
+        needless.add(_PEAK)
+    rows = [
+        [f"  {measure}", *map(told, outcomes)]
+        for measure, told in _MEASURES.items()
+        if measure not in needless
+    ]
+    print_table(["", *columns], rows, right=columns)
 
 
-def _axes(figure: Any, count: int) -> list[Any]:
-    return [figure.add_subplot(1, count, at + 1) for at in range(count)]
+def _seconds(amount: float | None) -> str:
+    return "never" if amount is None else f"{amount:,.1f} s"
+
+
+_UNREAD: Final = "partitions that nobody reads in the end"
+_PEAK: Final = "lag in all, at most"
+_MEASURES: Final[dict[str, Callable[[Outcome], str]]] = {
+    "partitions stood still, all together": lambda of: _seconds(of.stood_still_s),
+    "one of them, at a stretch, at most": lambda of: _seconds(of.longest_still_s),
+    "partitions handed over, each time": lambda of: f"{of.handed_over:,}",
+    "of them between members that stayed": lambda of: f"{of.shuffled:,}",
+    "partitions with another owner in the end": lambda of: f"{of.moved:,}",
+    _UNREAD: lambda of: f"{of.unread:,}",
+    "rebalances": lambda of: f"{of.rebalances:,}",
+    "until the last partition was taken": lambda of: _seconds(of.settled_s),
+    "lag added by it, at most": lambda of: count(of.lag_added, "record"),
+    _PEAK: lambda of: count(of.lag_peak, "record"),
+    "until what it added was read": lambda of: _seconds(of.caught_up_s),
+}
+_TIMEOUTS_OF: Final = {
+    "members": "as its members joined",
+    "kafka": "Kafka's defaults, for what its members joined with cannot be read",
+}

@@ -6,7 +6,7 @@ rich is imported where it draws: it is slow to import, and most commands draw no
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -49,8 +49,10 @@ def _inner(kind: msgspec.inspect.Type) -> str:
     return f": {inner}" if inner else ""
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on stdout. Numbers stand to the right, None is a dash.
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Collection[str] = ()
+) -> None:
+    """A table on stdout. Integers stand to the right, and ``right`` columns; None is a dash.
 
     On a terminal, cells that have no room go on in the next line; elsewhere each row is one line.
     """
@@ -61,8 +63,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     console = _console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for place, column in enumerate(columns):
-        numeric = bool(rows) and all(
-            row[place] is None or isinstance(row[place], int) for row in rows
+        numeric = column in right or (
+            bool(rows) and all(row[place] is None or isinstance(row[place], int) for row in rows)
         )
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:

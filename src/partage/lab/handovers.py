@@ -1,0 +1,117 @@
+"""What became of partitions in a rehearsal: who read them when, and how long nobody did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from partage.lab.live_group import Partition
+
+
+class Reads(NamedTuple):
+    """A process reads these partitions from now on, and no others."""
+
+    at_ms: int
+    process: str
+    partitions: frozenset[Partition]
+
+
+class Disturbance(NamedTuple):
+    """From this moment on these processes come or go."""
+
+    at_ms: int
+    processes: frozenset[str]
+
+
+class Course(msgspec.Struct, kw_only=True):
+    """What became of all partitions; ``stood_still_ms`` adds up what each was read by nobody.
+
+    ``handed_over`` counts how often a partition came to another place in the group, ``shuffled``
+    those of them where neither side had just come or was going. ``moved`` partitions are read by
+    another place in the end, ``unread`` ones by nobody. ``still_by_second`` is how many nobody
+    read at a time, at most.
+    """
+
+    stood_still_ms: int = 0
+    longest_ms: int = 0
+    handed_over: int = 0
+    shuffled: int = 0
+    moved: int = 0
+    unread: int = 0
+    still_by_second: list[int] = []
+
+
+def readers(timeline: Iterable[Reads]) -> dict[str, frozenset[Partition]]:
+    """Who reads what at the end of a timeline."""
+    return {process: partitions for _, process, partitions in timeline}
+
+
+def follow(
+    timeline: Sequence[Reads],
+    partitions: Iterable[Partition],
+    places: Mapping[str, str],
+    disturbances: Sequence[Disturbance],
+    begin_ms: int,
+    end_ms: int,
+) -> Course:
+    """What became of ``partitions`` from ``begin_ms`` to ``end_ms``.
+
+    ``places`` has the place in the group that a process fills: who comes back after a restart
+    fills its predecessor's.
+    """
+    course = Course()
+    held = readers(change for change in timeline if change.at_ms < begin_ms)
+    reader = {p: process for process, theirs in held.items() for p in theirs}
+    first = {p: places[process] for p, process in reader.items()}
+    last = dict(reader)  # who read it last, if nobody does now
+    still = {p: begin_ms for p in partitions if p not in reader}
+    looked_ms = begin_ms
+    for at_ms, process, theirs in timeline:
+        if at_ms < begin_ms:
+            continue
+        if at_ms > looked_ms:
+            _count(course.still_by_second, len(still), looked_ms - begin_ms, at_ms - begin_ms)
+            looked_ms = at_ms
+        before = held.get(process, frozenset())
+        for p in before - theirs:
+            if reader.get(p) == process:
+                del reader[p]
+                still[p] = at_ms
+        for p in theirs - before:
+            _stood_still(course, at_ms - still.pop(p, at_ms))
+            was = last.get(p)
+            if was is not None and places[was] != places[process]:
+                course.handed_over += 1
+                course.shuffled += _touched(disturbances, at_ms).isdisjoint((was, process))
+            reader[p] = last[p] = process
+        held[process] = theirs
+    _count(course.still_by_second, len(still), looked_ms - begin_ms, end_ms + 1_000 - begin_ms)
+    for since_ms in still.values():
+        _stood_still(course, end_ms - since_ms)
+    course.unread = len(still)
+    course.moved = sum(p in first and places[q] != first[p] for p, q in reader.items())
+    return course
+
+
+def _count(by_second: list[int], number: int, from_ms: int, until_ms: int) -> None:
+    """So many stood still from one time to another."""
+    for second in range(from_ms // 1000, until_ms // 1000 + 1):
+        if second < len(by_second):
+            by_second[second] = max(by_second[second], number)
+        else:
+            by_second.append(number)
+
+
+def _stood_still(course: Course, for_ms: int) -> None:
+    course.stood_still_ms += for_ms
+    course.longest_ms = max(course.longest_ms, for_ms)
+
+
+def _touched(disturbances: Sequence[Disturbance], at_ms: int) -> frozenset[str]:
+    """Who had just come or was going at that time."""
+    for since_ms, processes in reversed(disturbances):
+        if since_ms <= at_ms:
+            return processes
+    return frozenset()

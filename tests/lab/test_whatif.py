@@ -1,0 +1,278 @@
+"""What if: rehearsals that begin with a live assignment, and what is measured in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.lab.handovers import Disturbance, Reads, follow
+from partage.lab.lags import lags
+from partage.lab.live_group import LiveGroup, LiveMember, LivePartition
+from partage.lab.rehearsal import ASSIGNORS, Rehearsal
+from partage.lab.trials import try_all
+from partage.lab.whatif import Outcome, Trial, events, try_out
+
+pytestmark = pytest.mark.timeout(120)
+
+EAGER = ("range", "roundrobin", "sticky")
+
+
+def member(number: int, owned: str = "", topics: str = "t", instance: str | None = None):
+    """``owned`` such as "t0 t3 u1"."""
+    return LiveMember(
+        member_id=f"c-{number:08x}",
+        client_id="c",
+        topics=tuple(topics.split()),
+        instance_id=instance,
+        assigned=tuple((place[0], int(place[1:])) for place in owned.split()),
+    )
+
+
+def group(*members: LiveMember, t: int = 4, u: int = 0, **others) -> LiveGroup:
+    rate, lag = others.pop("rate", 0.0), others.pop("lag", 0)
+    places = [("t", n) for n in range(t)] + [("u", n) for n in range(u)]
+    made_of = {
+        "name": "g",
+        "assignor": "range",
+        "speed": 1_000.0,
+        "members": members,
+        "partitions": tuple(LivePartition(topic=a, index=b, lag=lag, rate=rate) for a, b in places),
+        "session_timeout_ms": 10_000,
+        "max_poll_interval_ms": 60_000,
+        **others,
+    }
+    return LiveGroup(**made_of)
+
+
+def tried(live: LiveGroup, event: str, assignor: str, away_ms: int = 5_000) -> Outcome:
+    return try_out(trial(live, event, assignor, away_ms))
+
+
+def trial(live: LiveGroup, event: str, assignor: str, away_ms: int = 5_000) -> Trial:
+    return Trial(group=live, event=event, assignor=assignor, more=2, away_ms=away_ms)
+
+
+#: As no assignor would have it.
+SKEWED = group(
+    member(3, "t0 t1 t4"),
+    member(1, "u1", topics="t u"),
+    member(2, topics="u"),
+    member(9, "t2", topics="t u", instance="i2"),
+    member(8, "u0 t5", topics="t u", instance="i1"),
+    t=7,
+    u=2,
+    generation=41,
+    leader="c-00000002",
+)
+
+
+class TestTheBeginning:
+    @pytest.mark.parametrize("assignor", ASSIGNORS)
+    def test_it_is_the_live_group(self, assignor):
+        rehearsal = Rehearsal(SKEWED, assignor)
+        assert rehearsal.owners == SKEWED.owners, "t3 and t6 are nobody's"
+        assert rehearsal.generation == 41
+        assert rehearsal.alive[0].core.membership.is_leader
+        assert rehearsal.alive[0].name == "c-00000002"
+
+    def test_a_generation_that_is_not_known(self):
+        assert Rehearsal(group(member(1, "t0")), "range").generation == 1
+
+    @pytest.mark.parametrize("assignor", ASSIGNORS)
+    def test_what_its_own_assignor_has_given_stays(self, assignor):
+        skewed = group(member(1, "t0 t1 t2 t3"), member(2), member(3))
+        assert tried(skewed, "a rebalance", assignor).moved > 0
+        rehearsal = Rehearsal(skewed, assignor)
+        events(1, 0)["a rebalance"](rehearsal, lambda done: None)
+        rehearsal.rest()
+        owners = rehearsal.owners
+        settled = group(
+            *(
+                member(number, " ".join(f"t{p[1]}" for p in sorted(owners) if owners[p] == name))
+                for number, name in ((number, f"c-{number:08x}") for number in (1, 2, 3))
+            )
+        )
+        again = tried(settled, "a rebalance", assignor)
+        assert (again.moved, again.handed_over, again.shuffled) == (0, 0, 0)
+
+    def test_range_sees_members_in_their_live_order(self):
+        """Static members first, by instance id, then the others by member id."""
+        live = group(
+            member(5, "t3"),
+            member(2, "t2"),
+            member(9, "t0", instance="a"),
+            member(1, "t1", instance="b"),
+        )
+        assert tried(live, "a rebalance", "range").handed_over == 0
+
+    def test_sticky_claims_what_is_owned_now(self):
+        live = group(member(1, "t3 t0"), member(2, "t1 t2"))
+        assert tried(live, "a rebalance", "sticky").handed_over == 0
+        assert tried(live, "a rebalance", "range").handed_over == 2
+        assert tried(live, "a rebalance", "range").shuffled == 2
+
+
+class TestEvents:
+    @pytest.mark.parametrize("assignor", EAGER)
+    def test_eager_stands_still_at_a_rebalance(self, assignor):
+        live = group(member(1, "t0 t1"), member(2, "t2 t3"))
+        eager = tried(live, "a rebalance", assignor)
+        kept = tried(live, "a rebalance", "cooperative-sticky")
+        assert eager.stood_still_s > 0
+        assert max(eager.still) == 4
+        assert kept.stood_still_s == 0
+        assert not any(kept.still)
+
+    def test_nobody_stands_still_as_long_as_the_session_but_a_lost_members_partitions(self):
+        live = group(member(1, "t0 t1 t2"), member(2, "t3"), rate=10.0)
+        lost = tried(live, "a member is lost", "cooperative-sticky")
+        assert lost.detail == "c-00000001, with 3 partitions"
+        assert lost.longest_still_s == pytest.approx(10, abs=3)
+        assert lost.stood_still_s == pytest.approx(30, abs=9)
+        assert (lost.moved, lost.handed_over, lost.shuffled, lost.unread) == (3, 3, 0, 0)
+        assert lost.lag_added == pytest.approx(30 * lost.longest_still_s, rel=0.1)
+        assert lost.lag_peak == lost.lag_added, "it began with none"
+        assert lost.caught_up_s is not None
+        assert lost.caught_up_s > lost.longest_still_s
+
+    def test_a_longer_session_timeout_stands_still_longer(self):
+        short = tried(group(member(1, "t0"), member(2, "t1"), t=2), "a member is lost", "range")
+        live = group(member(1, "t0"), member(2, "t1"), t=2, session_timeout_ms=45_000)
+        assert tried(live, "a member is lost", "range").longest_still_s > short.longest_still_s + 30
+
+    def test_what_only_the_lost_member_subscribed_to_is_unread(self):
+        live = group(member(1, "t0 t1 t2 t3 u0", topics="t u"), member(2), u=1, rate=1.0)
+        lost = tried(live, "a member is lost", "cooperative-sticky")
+        assert lost.unread == 1
+        assert lost.moved == 4
+        assert lost.caught_up_s is None, "u-0 falls behind for ever"
+
+    def test_the_only_member_is_lost(self):
+        lost = tried(group(member(1, "t0 t1 t2 t3")), "a member is lost", "range")
+        assert (lost.unread, lost.moved, lost.handed_over) == (4, 0, 0)
+        assert lost.settled_s is not None
+
+    def test_static_members_restart_without_a_rebalance(self):
+        static = group(member(1, "t0 t1", instance="a"), member(2, "t2 t3", instance="b"))
+        away = tried(static, "a rolling restart", "range", away_ms=4_000)
+        assert (away.rebalances, away.handed_over, away.moved) == (0, 0, 0)
+        assert away.stood_still_s == pytest.approx(16, abs=2), "four partitions, 4 s each"
+        longer = tried(static, "a rolling restart", "range", away_ms=15_000)
+        assert longer.rebalances >= 4, "beyond the session timeout they are given up"
+        assert longer.handed_over > 0
+
+    def test_others_rebalance_twice_a_member(self):
+        live = group(member(1, "t0 t1"), member(2, "t2 t3"))
+        restarted = tried(live, "a rolling restart", "range")
+        assert restarted.rebalances >= 4
+        assert restarted.detail == "each away for 5 s"
+        assert restarted.settled_s is not None
+
+    def test_more_members_take_no_more_than_their_share(self):
+        live = group(member(1, "t0 t1"), member(2, "t2 t3"))
+        more = tried(live, "2 more members", "cooperative-sticky")
+        assert (more.moved, more.shuffled, more.unread) == (2, 0, 0)
+        assert more.detail == "that subscribe to t"
+
+    def test_what_was_nobodys_is_read_and_has_not_moved(self):
+        live = group(member(1, "t0"), member(2, "t1"))
+        again = tried(live, "a rebalance", "cooperative-sticky")
+        assert (again.moved, again.handed_over, again.unread) == (0, 0, 0)
+        assert again.stood_still_s > 0, "t-2 and t-3, until the leader was asked"
+
+    def test_it_is_the_same_every_time(self):
+        live = group(member(1, "t0 t1"), member(2, "t2 t3"), rate=5.0)
+        once = tried(live, "a rolling restart", "roundrobin")
+        assert tried(live, "a rolling restart", "roundrobin") == once
+
+
+def reads(at_ms: int, process: str, *indexes: int) -> Reads:
+    return Reads(at_ms, process, frozenset(("t", index) for index in indexes))
+
+
+class TestHandovers:
+    def test_each_kind_of_move(self):
+        timeline = [
+            reads(0, "a", 0, 1),
+            reads(0, "b", 2),
+            reads(0, "c", 3),
+            reads(1_000, "a"),  # goes
+            reads(3_000, "b", 2, 0),
+            reads(3_000, "c", 3, 1),
+            reads(4_000, "b", 0),
+            reads(4_500, "c", 3, 1, 2),  # shuffled
+            reads(5_000, "c", 3, 2),
+            reads(5_000, "a2", 1),  # came back
+        ]
+        places = {"a": "a", "a2": "a", "b": "b", "c": "c"}
+        course = follow(
+            timeline,
+            [("t", index) for index in range(5)],
+            places,
+            [Disturbance(1_000, frozenset(("a", "a2")))],
+            begin_ms=1_000,
+            end_ms=5_000,
+        )
+        assert course.handed_over == 4
+        assert course.shuffled == 1
+        assert course.moved == 2, "0 is b's, and 2 is c's"
+        assert course.unread == 1, "4 is nobody's all along"
+        assert course.stood_still_ms == 2 * 2_000 + 500 + 4_000
+        assert course.longest_ms == 4_000
+        assert course.still_by_second == [3, 3, 3, 2, 1, 1]
+
+
+class TestLags:
+    def partitions(self, *rates: float, lag: int = 0) -> list[LivePartition]:
+        return [LivePartition(topic="t", index=n, lag=lag, rate=r) for n, r in enumerate(rates)]
+
+    def test_it_grows_while_nobody_reads_and_is_caught_up_at_full_speed(self):
+        timeline = [reads(0, "a", 0), reads(1_000, "a"), reads(11_000, "b", 0)]
+        found = lags(timeline, self.partitions(100.0), 300.0, begin_ms=1_000, end_ms=11_000)
+        assert (found.peak, found.added) == (1_000, 1_000)
+        assert found.caught_up_ms == 15_000, "1,000 records at 300 - 100 a second"
+        assert found.by_second[:12] == [*range(0, 1_100, 100), 800]
+
+    def test_a_member_that_is_given_too_much_never_catches_up(self):
+        timeline = [reads(0, "a", 0), reads(0, "b", 1), reads(1, "a"), reads(1_001, "b", 0, 1)]
+        found = lags(timeline, self.partitions(60.0, 60.0), 100.0, begin_ms=1, end_ms=1_001)
+        assert found.caught_up_ms is None
+        assert found.by_second[101] - found.by_second[1] == 20 * 100
+
+    def test_what_moves_takes_its_own_lag_along(self):
+        """The member of both reads its most delayed partition first."""
+        few = [
+            LivePartition(topic="t", index=0, lag=1_000),
+            LivePartition(topic="t", index=1, lag=100),
+        ]
+        timeline = [
+            reads(0, "a", 0, 1),
+            reads(5_000, "a", 0),  # 600 are left: 500 and 100
+            reads(5_000, "b", 1),
+        ]
+        found = lags(timeline, few, 100.0, begin_ms=1, end_ms=5_000)
+        assert found.by_second[5] == pytest.approx(600, abs=2)
+        assert found.by_second[6] == pytest.approx(400, abs=2), "both read now"
+        assert found.by_second[7] == pytest.approx(300, abs=2), "b has nothing left"
+
+    def test_a_lag_that_only_shrinks_has_its_peak_at_the_beginning(self):
+        found = lags([reads(0, "a", 0)], self.partitions(0.0, lag=500), 100.0, 1, 1)
+        assert (found.peak, found.added, found.caught_up_ms) == (500, 0, 0)
+        assert found.by_second[5] == pytest.approx(0, abs=1)
+        assert found.undisturbed == found.by_second
+
+    def test_what_is_added_is_told_from_what_was_there(self):
+        timeline = [reads(0, "a", 0), reads(1_000, "a"), reads(4_000, "b", 0)]
+        found = lags(timeline, self.partitions(50.0, lag=900), 200.0, 1_000, 4_000)
+        assert found.undisturbed[:4] == [900, 750, 600, 450]
+        assert found.by_second[:4] == [900, 950, 1_000, 1_050]
+        assert (found.peak, found.added) == (1_050, 600)
+        assert found.caught_up_ms == 10_000, "1,050 and 600 both are read by then"
+
+
+def test_trials_from_several_processes_are_the_same():
+    live = group(*(member(number, f"t{number}") for number in range(20)), t=20)
+    trials = [trial(live, event, "range") for event in ("a rebalance", "a member is lost")]
+    told: list[tuple[int, float]] = []
+    spread = try_all(trials, 2, lambda number, done: told.append((number, done)))
+    assert spread == [try_out(each) for each in trials]
+    assert {number for number, done in told if done == 1} == {0, 1}

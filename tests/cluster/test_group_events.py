@@ -17,7 +17,7 @@ from partage.pipelines.rebalances.running import RebalancesOptions, rebalances
 from waiting import eventually
 
 from .asking import GroupClient, group_of
-from .brokers import PATIENCE_S, ClusterBroker, bootstrap, brokers
+from .brokers import PATIENCE_S, ClusterBroker, bootstrap, brokers, know_each_other
 from .ensemble import Ensemble
 from .members import SOON
 from .telling import of_group, placed, read
@@ -138,7 +138,7 @@ def test_after_a_failover_the_events_of_all_brokers_are_one_history(
         cluster[1].start()
     else:
         cluster[1].send(signal.SIGCONT)
-    member.wait(lambda: sorted(placed(cluster).values()) == [1, 2])
+    member.wait(lambda: know_each_other(cluster))
     told = of_group(read(cluster), group)
     epochs = [event.epoch for event in told]
     assert epochs == sorted(epochs, key=lambda epoch: epoch or 0)

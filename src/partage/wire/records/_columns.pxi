@@ -2,8 +2,9 @@
 
 cdef enum:
     LIKELY_MAX = 16 * 1024 * 1024  # what may be reserved for records that are only expected
-    PAD = 32  # so many bytes may be written behind a column's data, and are of no account
+    PAD = 64  # so many bytes may be written behind a column's data, and are of no account
     SHORT = 256
+
 
 cdef class Growing:
     """A `Room` that is written through ``at`` and doubled as needed."""
@@ -48,13 +49,16 @@ cdef inline void copy(
 
     Whole steps need no call, which for short keys and values costs more than the copy itself.
     """
-    cdef Py_ssize_t done = 0
+    cdef char* stop = to + size
     if size > SHORT or readable - size < PAD:
         memcpy(to, at, size)
         return
-    while done < size:
-        memcpy(to + done, at + done, PAD)
-        done += PAD
+    while True:
+        memcpy(to, at, PAD)
+        to += PAD
+        at += PAD
+        if to >= stop:
+            break
 
 
 cdef inline void put(
@@ -168,31 +172,42 @@ cdef class ColumnSink(Sink):
         cdef const uint8_t* start
         cdef int32_t index
         cdef int64_t offset
-        cdef int32_t append_time = (batch.attributes & LOG_APPEND_TIME) != 0
-        cdef int64_t append_us = microseconds(batch.max_timestamp)
         cdef bint stopped = False
         self.reserve(batch.count, end - at)
         cdef Cells key = self.key.cells
         cdef Cells value = self.value.cells
         cdef int64_t* offsets = <int64_t*>self.offset.at
         cdef int64_t* timestamps = <int64_t*>self.timestamp.at
-        cdef int32_t* timestamp_types = <int32_t*>self.timestamp_type.at
         cdef int32_t* header_offsets = <int32_t*>self.header_offsets.at
-        cdef Py_ssize_t row = self.rows
+        cdef int64_t base_offset = batch.base_offset
+        cdef int64_t base_timestamp = batch.base_timestamp
+        cdef int32_t last_delta = batch.last_delta
+        cdef int32_t count = batch.count
+        cdef bint with_headers = self.with_headers
+        cdef Py_ssize_t first = self.rows
+        cdef Py_ssize_t row = first
         cdef Py_ssize_t size = self.size
-        for index in range(batch.count):
+        # All of it is wanted, and there is room for all of it.
+        cdef bint is_whole = (
+            base_offset >= self.from_offset
+            and batch.next_offset <= self.to_offset
+            and end - at <= self.size_max - size
+        )
+        for index in range(count):
             start = at
-            at = read_record(at, end, batch.last_delta, &record)
+            at = read_record(at, end, last_delta, &record)
             if at == NULL:
                 raise malformed(batch, index, "does not fit its bytes")
-            offset = batch.base_offset + record.offset_delta
-            if offset < self.from_offset or offset >= self.to_offset:
-                continue
-            if at - start > self.size_max - size and row > 0:
-                self.next_offset = offset
-                stopped = True
-                break
-            if self.with_headers:
+            offset = base_offset + record.offset_delta
+            if not is_whole:
+                if offset < self.from_offset or offset >= self.to_offset:
+                    continue
+                if at - start > self.size_max - size and row > 0:
+                    self.next_offset = offset
+                    stopped = True
+                    break
+            size += at - start
+            if with_headers:
                 # Most records have none, which is one byte.
                 if at - record.headers != 1 or record.headers[0] != 0:
                     if not self.take_headers(record.headers, at):
@@ -201,20 +216,30 @@ cdef class ColumnSink(Sink):
             put(&key, row, record.key, record.key_size, end)
             put(&value, row, record.value, record.value_size, end)
             offsets[row] = offset
-            timestamps[row] = append_us if append_time else microseconds(
-                saturated_sum(batch.base_timestamp, record.timestamp_delta)
-            )
-            timestamp_types[row] = append_time
+            timestamps[row] = microseconds(saturated_sum(base_timestamp, record.timestamp_delta))
             row += 1
-            size += at - start
         if at != end and not stopped:
             raise malformed(batch, batch.count, "would be one too many")
         self.key.cells = key
         self.value.cells = value
         self.rows = row
         self.size = size
+        self.stamp(first, batch)
         self.mark()
         return stopped
+
+    cdef void stamp(self, Py_ssize_t row, Batch* batch) noexcept:
+        """What the batch says of the times of its records, which are those from ``row`` on."""
+        cdef int32_t append_time = (batch.attributes & LOG_APPEND_TIME) != 0
+        cdef int64_t append_us = microseconds(batch.max_timestamp)
+        cdef int64_t* timestamps = <int64_t*>self.timestamp.at
+        cdef int32_t* types = <int32_t*>self.timestamp_type.at
+        cdef Py_ssize_t n
+        for n in range(row, self.rows):
+            types[n] = append_time
+        if append_time:
+            for n in range(row, self.rows):
+                timestamps[n] = append_us
 
     cdef bint take_headers(self, const uint8_t* at, const uint8_t* end) except -1:
         """False when they do not fit the bytes up to ``end`` exactly."""

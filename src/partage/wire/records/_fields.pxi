@@ -1,5 +1,9 @@
 # Part of _native: the fields of a record. Nothing here touches Python.
 
+cdef enum:
+    START_MAX = 21  # bytes between a record's length and its key: at most 1, 10, 5 and 5
+
+
 cdef struct Record:
     int64_t timestamp_delta
     int64_t offset_delta
@@ -11,23 +15,25 @@ cdef struct Record:
 
 
 cdef inline const uint8_t* read_varint(
-    const uint8_t* at, const uint8_t* end, int bits, int64_t* value
+    const uint8_t* at, const uint8_t* end, int bits, uint64_t* raw
 ) noexcept nogil:
-    """Position after the zig-zag varint at ``at``; NULL if cut short or wider than ``bits``."""
-    cdef uint64_t raw, byte
+    """Position after the varint at ``at``; NULL if cut short or wider than ``bits``.
+
+    ``raw`` is still zig-zag: odd is below zero, and `signed` says what it stands for.
+    """
+    cdef uint64_t byte
     if at == end:
         return NULL
-    raw = at[0]
+    raw[0] = at[0]
     at += 1
-    if raw >= 0x80:
+    if raw[0] >= 0x80:
         if at == end:
             return NULL
         byte = at[0]
         at += 1
-        raw = (raw & 0x7F) | (byte & 0x7F) << 7
+        raw[0] += (byte << 7) - 0x80
         if byte >= 0x80:
-            at = read_rest(at, end, bits, &raw)
-    value[0] = <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+            return read_rest(at, end, bits, raw)
     return at
 
 
@@ -37,6 +43,7 @@ cdef const uint8_t* read_rest(
     """What a varint has beyond two bytes."""
     cdef uint64_t byte = 0x80
     cdef int shift = 14
+    raw[0] -= 1 << 14  # the second byte's mark that more follows
     while byte >= 0x80:
         if at == end:
             return NULL
@@ -50,49 +57,91 @@ cdef const uint8_t* read_rest(
     return at
 
 
+cdef inline int64_t signed(uint64_t raw) noexcept nogil:
+    """Zig-zag undone."""
+    return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
+
+
 cdef inline const uint8_t* read_blob(
     const uint8_t* at, const uint8_t* end, const uint8_t** blob, Py_ssize_t* size
 ) noexcept nogil:
     """Position after the length and the bytes at ``at``; NULL if they do not fit."""
-    cdef int64_t length = 0
-    at = read_varint(at, end, 32, &length)
-    if at == NULL or length < -1 or length > end - at:
+    cdef uint64_t raw = 0
+    at = read_varint(at, end, 32, &raw)
+    if at == NULL:
         return NULL
+    return take_blob(at, end, raw, blob, size)
+
+
+cdef inline const uint8_t* take_blob(
+    const uint8_t* at, const uint8_t* end, uint64_t raw, const uint8_t** blob, Py_ssize_t* size
+) noexcept nogil:
+    """The same once the length has been read."""
     blob[0] = at
-    size[0] = <Py_ssize_t>length
-    return at + length if length > 0 else at
+    if raw & 1:  # below zero
+        size[0] = -1
+        return at if raw == 1 else NULL
+    size[0] = raw >> 1
+    return at + size[0] if size[0] <= end - at else NULL
 
 
 cdef inline const uint8_t* read_record(
     const uint8_t* at, const uint8_t* end, int32_t delta_max, Record* record
 ) noexcept nogil:
     """Position after the record at ``at``, its headers unread; NULL if it is malformed."""
-    cdef int64_t length = 0
+    cdef uint64_t raw = 0
+    cdef Py_ssize_t length
     cdef const uint8_t* stop
-    at = read_varint(at, end, 32, &length)
-    if at == NULL or length < 1 or length > end - at:
+    at = read_varint(at, end, 32, &raw)
+    if at == NULL or raw & 1 or raw == 0:
+        return NULL
+    length = raw >> 1
+    if length > end - at:
         return NULL
     stop = at + length
-    at = read_varint(at + 1, stop, 64, &record.timestamp_delta)  # after the unused attributes
-    if at == NULL:
-        return NULL
-    at = read_varint(at, stop, 32, &record.offset_delta)
-    if at == NULL or record.offset_delta < 0 or record.offset_delta > delta_max:
-        return NULL
-    at = read_blob(at, stop, &record.key, &record.key_size)
+    if length >= START_MAX:
+        at = read_start(at, stop, True, delta_max, record)
+    else:
+        at = read_start(at, stop, False, delta_max, record)
     if at == NULL:
         return NULL
     record.headers = read_blob(at, stop, &record.value, &record.value_size)
     return stop if record.headers != NULL else NULL
 
 
+cdef inline const uint8_t* read_start(
+    const uint8_t* at, const uint8_t* stop, bint is_long, int32_t delta_max, Record* record
+) noexcept nogil:
+    """Position after the key; NULL if that or what is before it is malformed.
+
+    ``is_long``: the fields before the key's bytes fit, however wide they are. That is known when
+    this is compiled into its caller, and leaves no position there to be compared.
+    """
+    cdef uint64_t raw = 0
+    at += 1  # the unused attributes
+    at = read_varint(at, at + 10 if is_long else stop, 64, &raw)
+    if at == NULL:
+        return NULL
+    record.timestamp_delta = signed(raw)
+    at = read_varint(at, at + 5 if is_long else stop, 32, &raw)
+    if at == NULL or raw & 1 or raw >> 1 > <uint64_t>delta_max:
+        return NULL
+    record.offset_delta = raw >> 1
+    at = read_varint(at, at + 5 if is_long else stop, 32, &raw)
+    if at == NULL:
+        return NULL
+    return take_blob(at, stop, raw, &record.key, &record.key_size)
+
+
 cdef const uint8_t* read_header_count(
     const uint8_t* at, const uint8_t* end, int64_t* count
 ) noexcept nogil:
     """Position after the count; NULL if there cannot be that many (each has two bytes)."""
-    at = read_varint(at, end, 32, count)
-    if at == NULL or count[0] < 0 or count[0] > (end - at) // 2:
+    cdef uint64_t raw = 0
+    at = read_varint(at, end, 32, &raw)
+    if at == NULL or raw & 1 or <int64_t>(raw >> 1) > (end - at) // 2:
         return NULL
+    count[0] = raw >> 1
     return at
 
 

@@ -102,7 +102,7 @@ def test_the_examples_work(
             "{groups: [{group, state, protocol_type, assignor, "
             "members: [{member_id, group_instance_id, client_id, host, "
             "partitions: [{topic, partitions}], subscription, metadata_bytes, "
-            "assignment_bytes}]}]}",
+            "assignment_bytes, rack}]}]}",
         ),
         (
             Explanation,
@@ -130,9 +130,9 @@ def test_the_examples_work(
             "{groups: [{group, protocol_type, type, protocol, state, "
             "coordinator: {id, host, port}, "
             "members: [{member_id, group_instance_id, client_id, host, "
-            "partitions: [{topic, partitions}], subscription, metadata_bytes, assignment_bytes}], "
-            "offsets: [{topic, partition, current_offset, log_end_offset, lag, leader_epoch, "
-            "metadata, member_id}], total_lag}]}",
+            "partitions: [{topic, partitions}], subscription, metadata_bytes, assignment_bytes, "
+            "rack}], offsets: [{topic, partition, current_offset, log_end_offset, lag, "
+            "leader_epoch, metadata, member_id}], total_lag}]}",
         ),
         (
             JsonRecord,

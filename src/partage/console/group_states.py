@@ -28,8 +28,31 @@ from partage.console.cluster import Cluster
 from partage.console.failure import Failure
 from partage.console.offsets import Place, offsets
 from partage.console.raw_groups import RawGroup, RawMember, raw_groups
-from partage.wire.consumer_protocol import decode_subscription
+from partage.model.groups import (
+    GroupLine,
+    GroupState,
+    MemberState,
+    Node,
+    OffsetState,
+    TopicPartitions,
+)
+from partage.wire.consumer_protocol import Subscription, decode_subscription
 from partage.wire.primitives import Malformed
+
+__all__ = [
+    "CONSUMER",
+    "UNKNOWN",
+    "GroupLine",
+    "GroupState",
+    "MemberState",
+    "Node",
+    "OffsetState",
+    "TopicPartitions",
+    "committed_offsets",
+    "described",
+    "listed",
+    "state_of",
+]
 
 CONSUMER: Final = "consumer"
 UNKNOWN: Final = "Unknown"
@@ -41,74 +64,6 @@ _STATES: Final = {
     ConsumerGroupState.EMPTY: "Empty",
 }
 _TYPES: Final = {ConsumerGroupType.CLASSIC: "Classic", ConsumerGroupType.CONSUMER: "Consumer"}
-
-
-class GroupLine(msgspec.Struct, frozen=True):
-    """One group as ``list`` gives it; what librdkafka cannot tell is null, a state Unknown."""
-
-    group: str
-    protocol_type: str | None
-    type: str | None
-    state: str
-    members: int | None
-
-
-class Node(msgspec.Struct, frozen=True):
-    """A broker."""
-
-    id: int
-    host: str
-    port: int
-
-
-class TopicPartitions(msgspec.Struct, frozen=True):
-    """Partitions of one topic, in order."""
-
-    topic: str
-    partitions: list[int]
-
-
-class MemberState(msgspec.Struct, frozen=True):
-    """A member. ``subscription`` is null where its metadata is no consumer's or is not to be had.
-
-    The bytes are the sizes of what the member brought when it joined and of what it was given.
-    """
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    host: str
-    partitions: list[TopicPartitions]
-    subscription: list[str] | None
-    metadata_bytes: int | None
-    assignment_bytes: int | None
-
-
-class OffsetState(msgspec.Struct, frozen=True):
-    """How far a group is in a partition; null for what is not committed, or not there any more."""
-
-    topic: str
-    partition: int
-    current_offset: int | None
-    log_end_offset: int | None
-    lag: int | None
-    leader_epoch: int | None
-    metadata: str | None
-    member_id: str | None
-
-
-class GroupState(msgspec.Struct, frozen=True):
-    """A group, its members, and its offsets."""
-
-    group: str
-    protocol_type: str | None
-    type: str | None
-    protocol: str | None
-    state: str
-    coordinator: Node | None
-    members: list[MemberState]
-    offsets: list[OffsetState]
-    total_lag: int
 
 
 def listed(cluster: Cluster) -> list[GroupLine]:
@@ -252,6 +207,7 @@ def _consumer(member: MemberDescription, raw: RawMember | None) -> MemberState:
     by_topic: dict[str, list[int]] = {}
     for each in member.assignment.topic_partitions:
         by_topic.setdefault(each.topic, []).append(each.partition)
+    said = _subscription(raw.metadata) if raw else None
     return MemberState(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
@@ -260,15 +216,16 @@ def _consumer(member: MemberDescription, raw: RawMember | None) -> MemberState:
         partitions=[
             TopicPartitions(topic, sorted(numbers)) for topic, numbers in sorted(by_topic.items())
         ],
-        subscription=_subscription(raw.metadata) if raw else None,
+        subscription=None if said is None else sorted(said.topics),
         metadata_bytes=len(raw.metadata) if raw else None,
         assignment_bytes=len(raw.assignment) if raw else None,
+        rack=None if said is None else said.rack_id,
     )
 
 
-def _subscription(metadata: bytes) -> list[str] | None:
+def _subscription(metadata: bytes) -> Subscription | None:
     try:
-        return sorted(decode_subscription(metadata).topics)
+        return decode_subscription(metadata)
     except Malformed:
         return None
 

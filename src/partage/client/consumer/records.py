@@ -105,10 +105,11 @@ class Stored:
     def arrow(self, from_offset: int, to_offset: int, names: Sequence[str]) -> pa.RecordBatch:
         """The same as columns. Raises `CorruptRecords`; KeyError for a column there is not."""
         key = tuple(names)
-        held = self._arrow.get(key)
+        held = self._arrow.pop(key, None)
         if held is None or from_offset < held[0]:
-            batch, offsets = self._decode_arrow(from_offset, key)
-            held = self._arrow[key] = from_offset, batch, offsets
+            held = from_offset, *self._decode_arrow(from_offset, key)
+        if to_offset < self.end:  # else nothing follows, and the memory may serve the next batch
+            self._arrow[key] = held
         _, batch, offsets = held
         first = bisect_left(offsets, from_offset)
         last = bisect_left(offsets, to_offset, first)

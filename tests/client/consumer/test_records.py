@@ -1,0 +1,47 @@
+"""What one answer's records decode to, and for how long it is kept."""
+
+import weakref
+
+import pytest
+
+from partage.client import TopicPartition
+from partage.client.consumer.records import COLUMNS, Stored
+from partage.wire.records.encode import Record, encode_batch
+
+
+@pytest.fixture
+def stored():
+    """Offsets 0 to 9 of t-0."""
+    records = [Record(None, b"%d" % n, (), 1000) for n in range(10)]
+    blob = bytes(encode_batch(records))
+    return Stored(TopicPartition("t", 0), blob, 10, None, [(9, 0)])
+
+
+def address(batch):
+    """Where the values are."""
+    return batch.column("value").buffers()[2].address
+
+
+def offsets(batch):
+    return batch.column("offset").to_pylist()
+
+
+def test_stretches_that_follow_share_what_was_decoded(stored):
+    first = stored.arrow(0, 4, COLUMNS)
+    second = stored.arrow(4, 7, COLUMNS)
+    last = stored.arrow(7, 10, COLUMNS)
+    assert [*offsets(first), *offsets(second), *offsets(last)] == list(range(10))
+    assert address(first) == address(second) == address(last)
+
+
+def test_what_nothing_follows_is_kept_by_the_user_alone(stored):
+    batch = stored.arrow(0, 10, COLUMNS)
+    kept = weakref.ref(batch)
+    assert offsets(batch) == list(range(10))
+    del batch
+    assert kept() is None
+
+
+def test_a_stretch_may_be_asked_for_again(stored):
+    for start, end in [(0, 10), (0, 10), (0, 3), (3, 10), (0, 3), (2, 5)]:
+        assert offsets(stored.arrow(start, end, COLUMNS)) == list(range(start, end))

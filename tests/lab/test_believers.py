@@ -23,7 +23,7 @@ from partage.model.settings import GroupSettings
 from partage.store.lease import Lease
 from partage.store.shard_log import encode_records, replay
 from partage.store.shared_log import SharedLog
-from partage.store.zookeeper import InDoubt, StoreFault
+from partage.store.zookeeper import ANY_VERSION, Check, InDoubt, StoreFault
 
 SHARDS = 3
 TIMEOUT_MS = 6_000
@@ -259,11 +259,22 @@ def a_lease_that_nobody_looks_at(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "holds", lambda lease, now_ms: lease._until_ms is not None)
 
 
+def writes_without_a_fence(patch: pytest.MonkeyPatch) -> None:
+    init = SharedLog.__init__
+
+    def unfenced(log: SharedLog, *made_of: Any) -> None:
+        init(log, *made_of)
+        log.fence = Check(log.fence.path, ANY_VERSION)
+
+    patch.setattr(SharedLog, "__init__", unfenced)
+
+
 #: Each with worlds that find it: most do not.
 BUGS: dict[Callable[[pytest.MonkeyPatch], None], range] = {
     a_lease_that_is_a_tenth_too_long: range(146, 150),
     a_lease_that_counts_from_the_answer: range(67, 71),
     a_lease_that_nobody_looks_at: range(6),
+    writes_without_a_fence: range(1368, 1371),
 }
 
 

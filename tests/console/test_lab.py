@@ -16,10 +16,13 @@ from confluent_kafka import Consumer
 from msgspec.structs import replace
 
 from partage.console import lab_live
+from partage.console.cluster import Cluster
 from partage.console.failure import Failure
 from partage.console.group_states import GroupState, MemberState
 from partage.console.group_states import TopicPartitions as StateTopicPartitions
+from partage.lab.rehearsal import Rehearsal
 from partage.lab.running import draw, live
+from partage.sync import Consumer as OurConsumer
 from partage.wire.consumer_protocol import (
     Assignment,
     Subscription,
@@ -156,6 +159,55 @@ class TestWhatIf:
         assert "session timeout 20 s, max.poll.interval 30 s, as its members joined" in shown
         assert "partitions stood still, all together" in shown
         assert "nothing is written, so no lag grows" in shown
+
+    @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+    def test_what_it_says_comes_true(
+        self, partage: Commands, topic: str, name: str, assignor: str
+    ) -> None:
+        """A member joins, in a rehearsal and then really: the same member gets the same."""
+
+        def member() -> OurConsumer:
+            return stack.enter_context(
+                OurConsumer(
+                    partage.bootstrap_servers,
+                    group_id=name,
+                    partition_assignment_strategy=[assignor],
+                    heartbeat_interval_ms=500,
+                )
+            )
+
+        def shared_by(count: int) -> dict[tuple[str, int], str]:
+            deadline_s = time.monotonic() + 30
+            while True:
+                for each in members:
+                    each.poll(50)
+                (group,) = partage("groups", "members", name, "--json").json["groups"]
+                owners = {
+                    (owned["topic"], number): each["member_id"]
+                    for each in group["members"]
+                    for owned in each["partitions"]
+                    for number in owned["partitions"]
+                }
+                if (len(owners), len({*owners.values()})) == (4, count):
+                    return owners
+                assert time.monotonic() < deadline_s, group
+
+        with contextlib.ExitStack() as stack:
+            members = [member(), member()]
+            for each in members:
+                each.subscribe([topic])
+            before = shared_by(2)
+            with Cluster(partage.bootstrap_servers, {}, 5_000, verbose=False) as cluster:
+                found = lab_live.look(cluster, name, 0.1).group
+            members.append(member())
+            members[-1].subscribe([topic])
+            after = shared_by(3)
+        assert found.owners == before
+        (new,) = {*after.values()} - {*before.values()}
+        rehearsal = Rehearsal(found, assignor)
+        rehearsal.start(found.members[0], new)
+        assert rehearsal.rest()
+        assert rehearsal.owners == after
 
     def test_there_is_no_such_group(self, partage: Commands) -> None:
         assert "nobody" in partage.fails("lab", "whatif", "--group", "nobody")

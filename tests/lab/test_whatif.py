@@ -160,6 +160,20 @@ class TestEvents:
         assert longer.rebalances >= 4, "beyond the session timeout they are given up"
         assert longer.handed_over > 0
 
+    def test_time_in_which_nothing_happens_is_counted_too(self):
+        live = group(member(1, "t0 t1"), member(2, "t2 t3"))
+        short, longer = (
+            tried(live, "a rolling restart", "range", away_ms) for away_ms in (10_000, 70_000)
+        )
+        assert longer.settled_s == pytest.approx(short.settled_s + 2 * 60, abs=5)
+
+    def test_heartbeats_are_spread_as_they_are_after_a_long_time(self):
+        """Each hears of the rebalance at its own moment within 3 s, and waits for the last one."""
+        live = group(*(member(number, f"t{number}") for number in range(20)), t=20)
+        again = tried(live, "a rebalance", "range")
+        assert again.longest_still_s == pytest.approx(3.7, abs=0.7)
+        assert again.stood_still_s / 20 == pytest.approx(2.2, abs=0.6)
+
     def test_others_rebalance_twice_a_member(self):
         live = group(member(1, "t0 t1"), member(2, "t2 t3"))
         restarted = tried(live, "a rolling restart", "range")

@@ -95,7 +95,7 @@ def _lose(rehearsal: Rehearsal, told: Told) -> str:
 def _restart_all(rehearsal: Rehearsal, away_ms: int, told: Told) -> str:
     """Each member ends and comes back, the next one when all are at rest again.
 
-    A static member does not leave its group (KIP-345).
+    Of a static member the group is not told that it leaves (KIP-345).
     """
     members = rehearsal.group.members
     there = {process.name: process for process in rehearsal.alive}
@@ -104,8 +104,7 @@ def _restart_all(rehearsal: Rehearsal, away_ms: int, told: Told) -> str:
         name = rehearsal.fresh_name(member.client_id)
         rehearsal.disturb([member.member_id, name])
         process = there[member.member_id]
-        if member.instance_id is None:
-            _leave(rehearsal, process)
+        _leave(rehearsal, process)
         process.crash(silently=False)
         rehearsal.run(away_ms)
         rehearsal.start(member, name, place=member.member_id)

@@ -169,6 +169,18 @@ def test_groups_never_share_a_file() -> None:
     assert all(re.fullmatch(r"[\w.-]{1,100}", file_name(name)) for name in names)
 
 
+def test_records_of_several_brokers_are_put_in_order() -> None:
+    """They come partition by partition: first those of the broker that had the group in between."""
+    parts: dict[int, list[bytes]] = {2: [], 1: []}
+    for event in events(MOVED, "moved"):
+        parts[event.broker_id or 0].append(encode_event(event))
+    records = [{"value": value} for values in parts.values() for value in values]
+    kind = pa.list_(pa.struct([("value", pa.binary())]))
+    (tables,) = nested(pa.array([b"moved"]), pa.array([records], kind)).to_pylist()
+    assert [row["broker_id"] for row in tables["coordinators"]] == [1, 2, 1]
+    assert tables["groups"][0]["is_complete"]
+
+
 def test_a_group_that_changed_hands_is_drawn(tmp_path: Path) -> None:
     analysis = Analysis()
     for event in events(MOVED, "moved"):

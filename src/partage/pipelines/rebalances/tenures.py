@@ -22,7 +22,7 @@ class Tenures:
         is_again = is_loaded and event.epoch is None and event.part == 1
         found_nobody = False
         if last is None or last.epoch != event.epoch or is_again:
-            found_nobody = last is not None and event.epoch is not None and not is_loaded
+            found_nobody = last is not None and not is_loaded
             last = CoordinatorRow(
                 group_id=event.group_id,
                 broker_id=event.broker_id,

@@ -139,10 +139,9 @@ def sync(generation: int, member_id: str, members: list[SavedMember]) -> SyncGro
     )
 
 
-def heartbeat(story: Story, member_id: str, generation: int) -> None:
-    asked = story.ask(
-        HEARTBEAT, HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
-    )
+def heartbeat(story: Story, member_id: str, generation: int, **fields: Any) -> None:
+    message = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
+    asked = story.ask(HEARTBEAT, message, **fields)
     story.answer(asked, HeartbeatResponse(error_code=0))
 
 

@@ -12,6 +12,8 @@ from partage.lab import history as told
 from partage.lab.checkers import Ledger
 from partage.lab.checkers.instances import Instances
 from partage.lab.history import Violation
+from partage.model.errors import ErrorCode
+from partage.store.formats import encode_record
 from partage.wire.apis.fetch import (
     FETCH,
     FetchPartition,
@@ -122,7 +124,7 @@ def an_offset_goes_before_its_time(story: Story) -> None:
 def what_was_durable_is_not_loaded(story: Story) -> None:
     story.generation(1, A)
     story.tell(told.Died, how="killed")
-    story.tell(told.Loaded, state={}, is_restart=True)
+    story.tell(told.Loaded, state={})
 
 
 def a_member_that_lives_is_expired(story: Story) -> None:
@@ -193,6 +195,28 @@ def a_record_is_left_out(story: Story) -> None:
     story.tell(told.Delivered, process="p", group_id="g", partition=("t", 0), records=records)
 
 
+def a_broker_answers_for_what_another_has_loaded(story: Story) -> None:
+    story.tell(told.Loaded, broker=1, epoch=1, state={})
+    story.generation(1, A)
+    heartbeat(story, "a", 1)
+    story.tell(told.Loaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
+    heartbeat(story, "a", 1)
+
+
+def a_broker_refuses_what_it_has_given_up(story: Story) -> None:
+    story.tell(told.Loaded, broker=1, epoch=1, state={})
+    story.generation(1, A)
+    story.tell(told.Resigned, broker=1, shard=0)
+    commit(story, writes=False, code=ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def a_broker_expires_a_member_of_what_another_has_loaded(story: Story) -> None:
+    story.tell(told.Loaded, broker=1, epoch=1, state={})
+    story.generation(1, A)
+    story.tell(told.Loaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
+    story.tell(told.Expired, group_id="g", member_id="a", reason="no heartbeat")
+
+
 def a_listener_loses_what_it_never_had(story: Story) -> None:
     story.tell(told.Told, process="p", call="lost", partitions=(("t", 0),))
 
@@ -232,6 +256,9 @@ BROKEN: dict[Callable[[Story], None], str] = {
     an_offset_that_was_there_is_out_of_range: "reads",
     a_commit_is_ahead_of_what_there_is: "reads",
     a_record_is_left_out: "deliveries",
+    a_broker_answers_for_what_another_has_loaded: "tenures",
+    a_broker_refuses_what_it_has_given_up: "tenures",
+    a_broker_expires_a_member_of_what_another_has_loaded: "tenures",
     a_listener_loses_what_it_never_had: "callbacks",
     a_request_is_answered_twice: "answers",
 }
@@ -251,6 +278,15 @@ def test_a_history_that_can_be_is_not() -> None:
     commit(story)
     story.generation(2, member("a", share(0), claim(0, generation=1)), member("b", share(1)))
     heartbeat(story, "b", 2)
+
+
+def test_who_has_given_a_shard_up_may_say_so() -> None:
+    story = Story()
+    story.tell(told.Loaded, broker=1, epoch=1, state={})
+    story.generation(1, A)
+    story.tell(told.Loaded, broker=2, epoch=2, state=dict(map(encode_record, [group(1, A)])))
+    commit(story, writes=False, code=ErrorCode.NOT_COORDINATOR)
+    heartbeat(story, "a", 1, is_loaded=False)  # by a broker that loads: all is well
 
 
 def test_a_follower_hears_what_was_stored_before_a_static_member_came_back() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partage.coordinator.records import OffsetCommitted
+from partage.coordinator.records import OffsetCommitted, Record
 from partage.lab import history as told
 from partage.lab.checkers import Ledger
 from partage.lab.history import Violation
@@ -24,7 +24,8 @@ class Shared(Story):
         super().__init__(lambda history, settings: None)
         self.stored: list[int] = []
         self.written: list[int] = []
-        ledger = Ledger(self.history)
+        self.epoch = 0
+        self.ledger = ledger = Ledger(self.history)
         ledger.when_stored(lambda record: self.stored.append(record.offset))
         ledger.when_written(lambda entry: self.written.extend(r.offset for r in entry.records))
         self.loads(1)
@@ -37,9 +38,10 @@ class Shared(Story):
     def is_told(self, broker: int, count: int = 1) -> None:
         self.tell(told.Durable, broker=broker, count=count)
 
-    def loads(self, broker: int, *offsets: int) -> None:
+    def loads(self, broker: int, *offsets: int, epoch: int | None = None) -> None:
+        self.epoch = self.epoch + 1 if epoch is None else epoch
         state = dict(map(encode_record, map(committed, offsets)))
-        self.tell(told.Loaded, broker=broker, state=state, is_restart=False)
+        self.tell(told.Loaded, broker=broker, epoch=self.epoch, state=state)
 
 
 def test_an_owner_may_learn_late_what_its_successor_has_found() -> None:
@@ -90,7 +92,47 @@ def test_a_successor_finds_what_nobody_wrote() -> None:
 
 def test_each_shard_has_its_owner() -> None:
     story = Shared()
-    story.tell(told.Loaded, broker=2, shard=1, state={}, is_restart=False)
+    story.tell(told.Loaded, broker=2, shard=1, state={})
     story.writes(1, 1)
     story.is_told(1)
     assert story.stored == [1]
+
+
+def test_who_loads_what_is_another_ones_by_now_does_not_get_it() -> None:
+    story = Shared()
+    story.loads(2)
+    story.writes(2, 1)
+    story.loads(1, epoch=1)
+    story.is_told(2)
+    assert story.stored == [1]
+    assert [broker for broker in (1, 2) if story.ledger.has(broker, "g")] == [2]
+
+
+def test_two_brokers_have_a_shard_in_one_epoch() -> None:
+    story = Shared()
+    with pytest.raises(Violation, match="brokers 1 and 2 both have it in epoch 1"):
+        story.loads(2, epoch=1)
+
+
+def test_nobody_has_what_was_given_up_until_somebody_loads_it() -> None:
+    story = Shared()
+    story.writes(1, 1)
+    assert story.ledger.has(1, "g")
+    story.tell(told.Resigned, broker=2, shard=0)
+    assert story.ledger.has(1, "g")
+    story.tell(told.Resigned, broker=1, shard=0)
+    assert not story.ledger.has(1, "g")
+    story.loads(1, 1)
+    assert story.ledger.has(1, "g")
+
+
+def test_what_is_lost_is_told_and_nothing_else() -> None:
+    story = Shared()
+    lost: list[Record] = []
+    story.ledger.when_lost(lost.append)
+    story.writes(1, 1)
+    story.writes(1, 2)
+    story.tell(told.Loaded, broker=2, shard=1, state={})
+    assert lost == []
+    story.loads(2, 1)
+    assert lost == [committed(2)]

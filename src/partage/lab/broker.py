@@ -88,7 +88,7 @@ class Broker:
         self.is_up = True
         if world.zookeeper is None:
             self.hosts = [Host(self, LocalStore(self))]
-            self.hosts[0].load_later(is_restart=True)
+            self.hosts[0].load_later()
         else:
             self._join(world.zookeeper)
 

@@ -88,12 +88,15 @@ class Died(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class Loaded(Entry, frozen=True, gc=False, kw_only=True):
-    """A broker has loaded a shard; ``state`` is the last value of each key in its store."""
+    """A broker has loaded a shard; ``state`` is the last value of each key in its store.
+
+    ``epoch`` goes up whenever a broker takes the shard over: it may be another's by now.
+    """
 
     broker: int = 1
     shard: int = 0
+    epoch: int = 0
     state: dict[bytes, bytes | None]
-    is_restart: bool
 
 
 class Holds(Entry, frozen=True, gc=False, kw_only=True):

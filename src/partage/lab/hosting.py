@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 class StateStore(Protocol):
     """Where a shard's state lives, as its host sees it."""
 
+    @property
+    def epoch(self) -> int:
+        """Goes up whenever a broker takes the shard over."""
+
     def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         """Read all record batches, again until it succeeds or the process dies."""
 
@@ -65,9 +69,8 @@ class Host:
 
     # Loading and failing.
 
-    def load_later(self, *, is_restart: bool) -> None:
+    def load_later(self) -> None:
         """Load after a while, in which requests are told so."""
-
         failures = self._failures
 
         def load() -> None:
@@ -76,17 +79,16 @@ class Host:
 
         def loaded(content: Sequence[Buffer]) -> None:
             if failures == self._failures:
-                self._loaded(content, is_restart)
+                self._loaded(content)
 
         self.broker.later(self._world.broker_rng.choice((0, 5, 300)), load)
 
-    def _loaded(self, content: Sequence[Buffer], is_restart: bool) -> None:
+    def _loaded(self, content: Sequence[Buffer]) -> None:
         world = self._world
         shard = replay(content, world.settings)
         state = {key: value for key, value in decode_pairs(content) if key is not None}
-        world.note(
-            history.Loaded(at_ms=world.now_ms, **self._place, state=state, is_restart=is_restart)
-        )
+        epoch = self._store.epoch
+        world.note(history.Loaded(at_ms=world.now_ms, **self._place, epoch=epoch, state=state))
         self.driver.activate(shard, world.now_ms)
         self.settle()
 
@@ -101,7 +103,7 @@ class Host:
 
         def opened() -> None:
             if failures == self._failures:
-                self.load_later(is_restart=False)
+                self.load_later()
 
         self._store.open_again(opened)
 

@@ -24,6 +24,8 @@ _EVERYTHING: Final = 1 << 40
 class LocalStore:
     """The store of a broker that is alone."""
 
+    epoch: Final = 0
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 

@@ -39,7 +39,7 @@ class SharedStore:
         """The shard is this broker's: load it."""
         self.log = log
         self.host.expect()
-        self.host.load_later(is_restart=False)
+        self.host.load_later()
 
     def resign(self) -> None:
         """It is somebody else's, or may be."""
@@ -51,6 +51,11 @@ class SharedStore:
         self.host.settle()
 
     # For the host: see `partage.lab.hosting.StateStore`.
+
+    @property
+    def epoch(self) -> int:
+        """That of the tenure under way."""
+        return 0 if self.log is None else self.log.epoch
 
     def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         """Read everything, again until it succeeds."""

@@ -128,7 +128,7 @@ class World:
     ) -> history.Asked:
         """A request reached a broker and was read."""
         self._serial += 1
-        group_id = getattr(message, "group_id", "g")
+        group_id = _group_of(message)
         core = broker.core_of(group_id)
         entry = history.Asked(
             at_ms=self.now_ms,
@@ -340,3 +340,10 @@ class World:
         if len(self.brokers) == 1 or coordinator is None or rng.random() < 0.2:
             return self.brokers_to_ask(rng)[0]
         return coordinator.broker_id
+
+
+def _group_of(message: Any) -> str:
+    """The group that a request is about, the first of several; the world's where it names none."""
+    groups = getattr(message, "groups", ())  # OffsetFetch, from v8 on; DescribeGroups has names
+    group_id = getattr(groups[0], "group_id", groups[0]) if groups else ""
+    return group_id or getattr(message, "group_id", "") or GROUPS[0]

@@ -24,6 +24,7 @@ from partage.lab.checkers import (
     records,
     shares,
     syncs,
+    tenures,
     two_steps,
 )
 from partage.lab.checkers.ledger import Ledger
@@ -38,6 +39,7 @@ CHECKERS: Final = (
     owners.Owners,
     syncs.Syncs,
     joins.Joins,
+    tenures.Tenures,
     fencing.Fencing,
     instances.Instances,
     two_steps.TwoSteps,

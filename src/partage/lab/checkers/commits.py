@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from partage.coordinator.records import GroupSaved, OffsetCommitted, OffsetRemoved, Record
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Answered, Asked, History, Loaded, Violation, Written
+from partage.lab.history import Answered, Asked, History, Violation, Written
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.delete_groups import DeleteGroupsRequest
@@ -52,9 +52,9 @@ class Commits:
         self._deleted_ms = -1
         history.listen(Asked, self._ask)
         history.listen(Answered, self._answer)
-        history.listen(Loaded, self._load)
         ledger.when_stored(self._store)
         ledger.when_written(self._write)
+        ledger.when_lost(self._lose)
 
     def _ask(self, entry: Asked) -> None:
         match entry.message:
@@ -93,10 +93,10 @@ class Commits:
         if last is None or at_ms - last.commit_ms < self._retention_ms:
             raise Violation("commits", f"{last} went before its time, and nobody deleted it")
 
-    def _load(self, entry: Loaded) -> None:
+    def _lose(self, record: Record) -> None:
         """What was written and is lost is not there to expire."""
-        for key in self._written:
-            self._written[key] = [kept for kept in self._stored[key][-1:] if kept is not None]
+        if isinstance(record, OffsetCommitted):
+            self._written[record.group_id, record.topic, record.partition].remove(record)
 
     def _store(self, record: Record) -> None:
         match record:

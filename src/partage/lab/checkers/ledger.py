@@ -1,7 +1,7 @@
 """``recovery``: what is loaded is what was durable, and of what was in doubt a beginning.
 
-With several brokers the last one that has loaded has the groups. What another writes after that may
-never become durable, and tells nobody anything.
+With several brokers the one that has loaded in the highest epoch has the groups. What another
+writes after that may never become durable, and tells nobody anything.
 
 The ledger keeps what was written and what is known durable, for the other checkers, and judges
 each load: whatever was acknowledged is there, nothing else is, and records that nobody was told of
@@ -33,6 +33,8 @@ class _Log:
 
     def __init__(self) -> None:
         self.owner: int | None = None
+        self.is_given_up = False  # by its owner, and nobody has loaded it since
+        self._epoch = 0
         self._state: dict[bytes, bytes] = {}
         self._doubted: list[_Written] = []  # what the owner wrote
         self._decided: dict[int, deque[bool]] = defaultdict(deque)  # of others: whether it is there
@@ -67,8 +69,18 @@ class _Log:
             self._limbo += self._doubted
             self._doubted = []
 
-    def load(self, broker: int, found: dict[bytes, bytes]) -> tuple[list[_Written], int]:
+    def is_past(self, broker: int, epoch: int) -> bool:
+        """Whether somebody has it in a higher epoch: who loads in this one does not know it yet."""
+        if epoch == self._epoch and self.owner not in (None, broker):
+            story = f"brokers {self.owner} and {broker} both have it in epoch {epoch}"
+            raise Violation("recovery", story)
+        return epoch < self._epoch
+
+    def load(
+        self, broker: int, epoch: int, found: dict[bytes, bytes]
+    ) -> tuple[list[_Written], int]:
         """A broker has it from now on: what was in doubt until now, and how much of it is there."""
+        self._epoch, self.is_given_up = epoch, False
         known = len(self._limbo)
         limbo = self._limbo + self._doubted  # of an owner that does not know yet that it is none
         kept = self._survivors(limbo, found)
@@ -116,12 +128,14 @@ class Ledger:
         self.groups: dict[str, list[GroupSaved | None]] = defaultdict(list)
         self.durable_groups: dict[str, GroupSaved | None] = {}
         self._logs: dict[int, _Log] = defaultdict(_Log)
+        self._shards: dict[str, int] = {}  # of the groups, as far as something is known of them
         self._written: list[Callable[[Written], None]] = []
         self._stored: list[Callable[[Record], None]] = []
+        self._lost: list[Callable[[Record], None]] = []
         history.listen(Written, self._write)
         history.listen(Durable, self._confirm)
         history.listen(LogFailed, self._lose)
-        history.listen(Resigned, self._lose)
+        history.listen(Resigned, self._resign)
         history.listen(Died, self._die)
         history.listen(Loaded, self._load)
 
@@ -132,6 +146,17 @@ class Ledger:
     def when_stored(self, listener: Callable[[Record], None]) -> None:
         """Have ``listener`` called with each record once it is durable."""
         self._stored.append(listener)
+
+    def when_lost(self, listener: Callable[[Record], None]) -> None:
+        """Have ``listener`` called with each record that was written, and is not there."""
+        self._lost.append(listener)
+
+    def has(self, broker: int, group_id: str) -> bool:
+        """Whether a broker may have a group: nobody else has loaded it since, and it has not given
+        it up.
+        """
+        log = self._logs[self._shards.get(group_id, -1)]
+        return log.owner is None or (log.owner == broker and not log.is_given_up)
 
     def latest(self, group_id: str) -> GroupSaved | None:
         """A group as it was last written."""
@@ -152,6 +177,7 @@ class Ledger:
         written = list(zip(entry.pairs, entry.records, strict=True))
         if self._logs[entry.shard].write(entry.broker, written):
             for record in entry.records:
+                self._shards[record.group_id] = entry.shard
                 self._note_group(record)
             for listener in self._written:
                 listener(entry)
@@ -177,15 +203,26 @@ class Ledger:
     def _lose(self, entry: LogFailed | Resigned) -> None:
         self._logs[entry.shard].lose(entry.broker)
 
+    def _resign(self, entry: Resigned) -> None:
+        self._lose(entry)
+        log = self._logs[entry.shard]
+        log.is_given_up = log.is_given_up or log.owner == entry.broker
+
     def _die(self, entry: Died) -> None:
         for log in self._logs.values():
             log.lose(entry.broker)
 
     def _load(self, entry: Loaded) -> None:
         found = {key: value for key, value in entry.state.items() if value is not None}
-        limbo, kept = self._logs[entry.shard].load(entry.broker, found)
+        log = self._logs[entry.shard]
+        if log.is_past(entry.broker, entry.epoch):
+            return
+        limbo, kept = log.load(entry.broker, entry.epoch, found)
         self._keep(limbo[:kept])
         lost = [record for _, record in limbo[kept:]]
+        for record in lost:
+            for listener in self._lost:
+                listener(record)
         for group_id in {
             r.group_id: None for r in lost if isinstance(r, GroupSaved | GroupRemoved)
         }:

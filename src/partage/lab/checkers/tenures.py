@@ -1,0 +1,89 @@
+"""``tenures``: of a group speaks the broker that has it, and nobody else.
+
+Who has given a shard up, or does not know yet that another broker has loaded it, may say of its
+groups only that it is not their coordinator: that keeps a lease. This holds for refusals too. Of
+what was asked while a broker loaded nothing is judged: it says what it says to everybody.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from partage.lab.checkers.ledger import Ledger
+from partage.lab.history import Answered, Expired, History, Violation
+from partage.model.errors import ErrorCode
+from partage.model.settings import GroupSettings
+from partage.wire.apis.heartbeat import HeartbeatResponse
+from partage.wire.apis.join_group import JoinGroupResponse
+from partage.wire.apis.leave_group import LeaveGroupResponse
+from partage.wire.apis.offset_commit import OffsetCommitResponse
+from partage.wire.apis.offset_fetch import OffsetFetchResponse
+from partage.wire.apis.sync_group import SyncGroupResponse
+
+_ABSENT: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+#: What only a coordinator can know; other refusals are about the request itself.
+_SAYING: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.MEMBER_ID_REQUIRED,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    }
+)
+
+
+class Tenures:
+    """Asks of each answer about a group whether another broker has the group by then."""
+
+    def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._ledger = ledger
+        history.listen(Answered, self._answer)
+        history.listen(Expired, self._expire)
+
+    def _answer(self, entry: Answered) -> None:
+        asked = entry.asked
+        group_id = _group(asked.message, entry.message)
+        if group_id is None or not asked.is_loaded or self._ledger.has(asked.broker, group_id):
+            return
+        codes = _codes(entry.message)
+        if codes & _SAYING and not codes & _ABSENT:
+            story = f"broker {asked.broker}, which does not have {group_id}, answers {asked}"
+            raise Violation("tenures", f"{story}: {entry.message}")
+
+    def _expire(self, entry: Expired) -> None:
+        if not self._ledger.has(entry.broker, entry.group_id):
+            story = f"broker {entry.broker}, which does not have {entry.group_id}, expires"
+            raise Violation("tenures", f"{story} {entry.member_id}")
+
+
+def _group(asked: Any, message: Any) -> str | None:
+    """The group that an answer is about; None where it is not about one, or several."""
+    match message:
+        case HeartbeatResponse() | JoinGroupResponse() | SyncGroupResponse():
+            return str(asked.group_id)
+        case LeaveGroupResponse() | OffsetCommitResponse() | OffsetFetchResponse(groups=[]):
+            return str(asked.group_id)
+        case OffsetFetchResponse(groups=[group]):
+            return group.group_id
+    return None
+
+
+def _codes(message: Any) -> set[int]:
+    """All error codes in an answer: where they are depends on its version."""
+    codes: set[int] = set()
+    for one in (message, *getattr(message, "groups", ())):
+        if hasattr(one, "error_code"):
+            codes.add(one.error_code)
+        for topic in getattr(one, "topics", ()):
+            codes |= {p.error_code for p in topic.partitions}
+    return codes

@@ -16,6 +16,13 @@ _COLOURS: Final = ("#d62839", "#4c78a8", "#f4a259", "#54a24b", "#b279a2", "#7970
 _STYLES: Final = ("-", "--", ":", "-.")
 _UNDISTURBED: Final = "had nothing happened"
 _PALE: Final[dict[str, Any]] = {"color": _FAINT, "linestyle": ":", "linewidth": 1.2}
+#: What is said of each event.
+TITLES: Final = {
+    "rebalance": "a rebalance",
+    "lost": "a member is lost",
+    "restart": "a rolling restart",
+    "more": "more members",
+}
 _SHOWN_LEAST_S: Final = 10
 
 
@@ -81,7 +88,7 @@ def _column(lags: Any, still: Any, here: Sequence[Outcome], all_of_them: Sequenc
             lags.plot(range(len(otherwise)), otherwise, label=_UNDISTURBED, **_PALE)
         counts = [*each.still, *([each.unread] * until_s)][: until_s + 1]
         still.plot(range(len(counts)), counts, drawstyle="steps-post", **look)
-    lags.set_title(here[0].event, loc="left", fontsize=11)
+    lags.set_title(TITLES[here[0].event], loc="left", fontsize=11)
     still.set_xlabel("seconds after it")
     for axes in (lags, still):
         axes.set_ylim(0, max(axes.get_ylim()[1], 1))

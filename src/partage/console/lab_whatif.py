@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,13 +16,22 @@ import typer
 from partage.console.cluster import Cluster
 from partage.console.failure import Failure, misused
 from partage.console.lab_live import HEARTBEAT_INTERVAL_MS, SPEED_LEAST, look
-from partage.console.lab_picture import draw
+from partage.console.lab_picture import TITLES, draw
 from partage.console.options import Json, with_cluster
 from partage.console.show import Progress, count, print_json, print_table
 from partage.lab.live_group import LiveGroup
 from partage.lab.rehearsal import ASSIGNORS
 from partage.lab.trials import try_all
-from partage.lab.whatif import Outcome, Trial, events
+from partage.lab.whatif import Outcome, Trial
+
+
+class Happening(StrEnum):
+    """What can be tried."""
+
+    REBALANCE = "rebalance"
+    LOST = "lost"
+    RESTART = "restart"
+    MORE = "more"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,19 +76,28 @@ def whatif(
             "cooperative-sticky.",
         ),
     ] = None,
+    event: Annotated[
+        list[Happening] | None,
+        typer.Option(
+            "--event",
+            metavar="EVENT",
+            help="What is to happen, one or several: rebalance, lost, restart, more; else all.",
+        ),
+    ] = None,
     more: Annotated[
-        int, typer.Option("--more", min=1, help="How many more members would join.")
+        int, typer.Option("--more", metavar="N", min=1, help="How many more members would join.")
     ] = 10,
     away_s: Annotated[
         float,
         typer.Option(
-            "--away-s", min=0, help="How long a member is away that is restarted, in seconds."
+            "--away-s", metavar="S", min=0, help="How long a member is away that is restarted."
         ),
     ] = 5.0,
     session_timeout_ms: Annotated[
         list[int] | None,
         typer.Option(
             "--session-timeout-ms",
+            metavar="MS",
             min=1_000,
             max=1_800_000,
             help="The members', one or several; else what they joined with.",
@@ -87,26 +106,41 @@ def whatif(
     max_poll_interval_ms: Annotated[
         int | None,
         typer.Option(
-            "--max-poll-interval-ms", min=1_000, help="The members'; else what they joined with."
+            "--max-poll-interval-ms",
+            metavar="MS",
+            min=1_000,
+            help="The members'; else what they joined with.",
         ),
     ] = None,
     speed: Annotated[
         float | None,
-        typer.Option("--speed", min=0.001, help="Records a second that one member can read."),
+        typer.Option(
+            "--speed",
+            metavar="N",
+            min=0.001,
+            help="Records a second that one member can read; else twice what the busiest has to.",
+        ),
     ] = None,
     rate: Annotated[
         float | None,
         typer.Option(
             "--rate",
+            metavar="N",
             min=0,
             help="Records a second that are written to its topics; else what --sample-s sees.",
         ),
     ] = None,
     sample_s: Annotated[
-        float, typer.Option("--sample-s", min=0.1, help="How long to look how fast topics grow.")
+        float,
+        typer.Option(
+            "--sample-s", metavar="S", min=0.1, help="How long to look how fast topics grow."
+        ),
     ] = 2.0,
     jobs: Annotated[
-        int, typer.Option("--jobs", min=1, help="How many processes try things on a large group.")
+        int,
+        typer.Option(
+            "--jobs", metavar="N", min=1, help="How many processes try things on a large group."
+        ),
     ] = os.cpu_count() or 1,
     picture: Annotated[
         Path | None,
@@ -114,7 +148,7 @@ def whatif(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Read a live group, and try things on it in a simulated world instead of the real one.
+    """Try things on a live group, in a simulated world instead of the real one.
 
     It begins with who owns what now. Then the group is assigned anew, or a member is lost, or all
     are restarted one after the other, or more members join; under each assignor and session
@@ -125,6 +159,7 @@ def whatif(
       partage lab whatif --group readers
       partage lab whatif --group readers --assignor range --assignor sticky --picture readers.png
       partage lab whatif --group readers --session-timeout-ms 10000 --session-timeout-ms 45000
+      partage lab whatif --group readers --event restart --away-s 30 --rate 5000
     """
     for name in assignor or []:
         if name not in ASSIGNORS:
@@ -136,12 +171,12 @@ def whatif(
     trials = [
         Trial(
             group=_with_session(live, timeout_ms),
-            event=event,
+            event=each.value,
             assignor=name,
             more=more,
             away_ms=round(1000 * away_s),
         )
-        for event in events(more, 0)
+        for each in event or Happening
         for timeout_ms in session_timeout_ms or [live.session_timeout_ms]
         for name in names
     ]
@@ -225,7 +260,8 @@ def _tried(trials: list[Trial], jobs: int, *, hidden: bool) -> list[Outcome]:
         def told(number: int, share: float) -> None:
             done[number] = share
             trial = trials[number]
-            progress.show(f"{trial.event}, {trial.assignor}", sum(done), len(trials))
+            said = f"{TITLES[trial.event]}, {trial.assignor}"
+            progress.show(said, sum(done), len(trials))
 
         return try_all(trials, jobs, told)
 
@@ -268,7 +304,7 @@ def _print(answer: Answer, basis: str) -> None:
 
 def _print_event(outcomes: list[Outcome], *, says_session: bool) -> None:
     """A column for each assignor and session timeout."""
-    print(f"\n{outcomes[0].event}: {outcomes[0].detail}")
+    print(f"\n{TITLES[outcomes[0].event]}: {outcomes[0].detail}")
     columns = [
         f"{each.assignor}, {each.session_timeout_ms / 1000:g} s" if says_session else each.assignor
         for each in outcomes

@@ -8,7 +8,7 @@ fell behind.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -25,22 +25,37 @@ _LOOK_EVERY_MS: Final = 100
 
 #: Told how much of an event has happened, from 0 to 1.
 Told = Callable[[float], None]
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be tried: one of `EVENTS`, under one of `ASSIGNORS`.
+
+    ``more`` is how many members join at once, ``away_ms`` how long one that is restarted is away.
+    """
+
+    group: LiveGroup
+    event: str
+    assignor: str
+    more: int = 10
+    away_ms: int = 5_000
+
+
 #: Lets something happen, and says to whom.
-Event = Callable[[Rehearsal, Told], str]
+Event = Callable[[Rehearsal, Trial, Told], str]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What comes of one event under one assignor; lags are in records.
 
-    ``detail`` says to whom it happened. ``stood_still_s`` adds up the seconds in which a partition
-    was read by nobody, of all partitions; ``longest_still_s`` is the longest time that one of them
-    was. ``handed_over`` counts how often a partition came to another member, ``shuffled`` those of
-    them where neither member had just come or was going. ``moved`` partitions are another member's
-    in the end, ``unread`` ones nobody's. ``settled_s`` is when the last change was; null if the
-    group came to no rest. ``lag_added`` is by how much the lag was more at its worst than it would
-    have been had nothing happened; after ``caught_up_s`` it was no more than that, null if it was
-    not within 10 minutes. ``lags`` has it by second, ``lags_undisturbed`` what it would have been,
-    ``still`` how many partitions nobody read.
+    ``event`` is one of `EVENTS`, ``detail`` says to whom it happened. ``stood_still_s`` adds up the
+    seconds in which a partition was read by nobody, of all partitions; ``longest_still_s`` is the
+    longest time that one of them was. ``handed_over`` counts how often a partition came to another
+    member, ``shuffled`` those of them where neither member had just come or was going. ``moved``
+    partitions are another member's in the end, ``unread`` ones nobody's. ``settled_s`` is when the
+    last change was; null if the group came to no rest. ``lag_added`` is by how much the lag was
+    more at its worst than it would have been had nothing happened; after ``caught_up_s`` it was no
+    more than that, null if it was not within 10 minutes. ``lags`` has it by second,
+    ``lags_undisturbed`` what it would have been, ``still`` how many partitions nobody read.
     """
 
     event: str
@@ -63,27 +78,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     still: tuple[int, ...]
 
 
-def events(more: int, away_ms: int) -> dict[str, Event]:
-    """What can be tried, by name.
-
-    ``more`` is how many join at once, ``away_ms`` how long a member that is restarted is away.
-    """
-    return {
-        "a rebalance": _rebalance,
-        "a member is lost": _lose,
-        "a rolling restart": lambda rehearsal, told: _restart_all(rehearsal, away_ms, told),
-        f"{more} more members": lambda rehearsal, told: _add(rehearsal, more),
-    }
-
-
-def _rebalance(rehearsal: Rehearsal, told: Told) -> str:
+def _rebalance(rehearsal: Rehearsal, trial: Trial, told: Told) -> str:
     """Nothing but that the group is assigned anew."""
     rehearsal.disturb([])
     rehearsal.alive[0].rejoin()
     return "nobody comes or goes"
 
 
-def _lose(rehearsal: Rehearsal, told: Told) -> str:
+def _lose(rehearsal: Rehearsal, trial: Trial, told: Told) -> str:
     """The member with the most partitions is gone without a word."""
     lost = max(rehearsal.alive, key=lambda process: len(process.core.owned))
     owned = len(lost.core.owned)
@@ -92,7 +94,7 @@ def _lose(rehearsal: Rehearsal, told: Told) -> str:
     return f"{lost.name}, with {owned} partition{'s' * (owned != 1)}"
 
 
-def _restart_all(rehearsal: Rehearsal, away_ms: int, told: Told) -> str:
+def _restart_all(rehearsal: Rehearsal, trial: Trial, told: Told) -> str:
     """Each member ends and comes back, the next one when all are at rest again.
 
     Of a static member the group is not told that it leaves (KIP-345).
@@ -106,10 +108,10 @@ def _restart_all(rehearsal: Rehearsal, away_ms: int, told: Told) -> str:
         process = there[member.member_id]
         _leave(rehearsal, process)
         process.crash(silently=False)
-        rehearsal.run(away_ms)
+        rehearsal.run(trial.away_ms)
         rehearsal.start(member, name, place=member.member_id)
         rehearsal.rest()
-    return f"each away for {away_ms / 1000:g} s"
+    return f"each away for {trial.away_ms / 1000:g} s"
 
 
 def _leave(rehearsal: Rehearsal, process: Process) -> None:
@@ -120,27 +122,26 @@ def _leave(rehearsal: Rehearsal, process: Process) -> None:
         rehearsal.run(_LOOK_EVERY_MS)
 
 
-def _add(rehearsal: Rehearsal, count: int) -> str:
+def _add(rehearsal: Rehearsal, trial: Trial, told: Told) -> str:
     """So many more members join at once, that subscribe to what most do."""
     members = rehearsal.group.members
     topics, _ = Counter(frozenset(member.topics) for member in members).most_common(1)[0]
     first = next(member for member in members if frozenset(member.topics) == topics)
     like = msgspec.structs.replace(first, instance_id=None)
-    names = [rehearsal.fresh_name(like.client_id) for _ in range(count)]
+    names = [rehearsal.fresh_name(like.client_id) for _ in range(trial.more)]
     rehearsal.disturb(names)
     for name in names:
         rehearsal.start(like, name)
-    return f"that subscribe to {', '.join(sorted(topics))}"
+    return f"{trial.more} that subscribe to {', '.join(sorted(topics))}"
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be tried: an event of `events`, under an assignor of `ASSIGNORS`."""
-
-    group: LiveGroup
-    event: str
-    assignor: str
-    more: int
-    away_ms: int
+#: What can be tried.
+EVENTS: Final[Mapping[str, Event]] = {
+    "rebalance": _rebalance,
+    "lost": _lose,
+    "restart": _restart_all,
+    "more": _add,
+}
 
 
 def try_out(trial: Trial, told: Told = lambda done: None) -> Outcome:
@@ -150,10 +151,9 @@ def try_out(trial: Trial, told: Told = lambda done: None) -> Outcome:
         KeyError: there is no such event or assignor.
     """
     group, assignor = trial.group, trial.assignor
-    happen = events(trial.more, trial.away_ms)[trial.event]
     rehearsal = Rehearsal(group, assignor)
     generation, begin_ms = rehearsal.generation, rehearsal.now_ms
-    detail = happen(rehearsal, told)
+    detail = EVENTS[trial.event](rehearsal, trial, told)
     is_settled = rehearsal.rest()
     timeline = rehearsal.timeline
     changes = [change.at_ms for change in timeline if change.at_ms >= begin_ms]

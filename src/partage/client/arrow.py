@@ -39,6 +39,7 @@ class ArrowRows:
     """Makes the records of one partition into record batches of a schema.
 
     ``schema`` has some of the columns of `kafka_schema`, in any order, with these types.
+    ``with_headers`` says whether the decoder has to read headers.
     """
 
     def __init__(self, topic: str, partition: int, schema: pa.Schema) -> None:
@@ -50,11 +51,7 @@ class ArrowRows:
         self._partition = _Repeated(partial(pa.repeat, pa.scalar(partition, pa.int32())))
         make = self._makers()
         self._make = [make[name] for name in schema.names]
-
-    @property
-    def with_headers(self) -> bool:
-        """Whether the decoder has to read headers."""
-        return "headers" in self._schema.names
+        self.with_headers = "headers" in schema.names
 
     def batch(self, columns: Columns) -> pa.RecordBatch:
         """One row a record, without a copy of keys and values."""

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Final
 
 _LEAST: Final = 128 * 1024  # for less it is not worth a call
-_MOST: Final = 1024 * 1024  # more spares little, and the kernel has to keep it
+_MOST: Final = 2 * 1024 * 1024  # more spares little, and the kernel has to keep it
 
 
 class Readiness:

@@ -112,7 +112,7 @@ def read(
     end = found.last_offset[-1] + 1
     if end <= offset:
         return Got(None, _ends(result)), 0
-    if all(attributes & _CONTROL for attributes in found.attributes):
+    if all(attributes & _CONTROL for attributes in set(found.attributes)):
         return Got(Part(offset, end, 0, None), _ends(result)), 0
     aborted = None
     if rules.read_committed:
@@ -136,7 +136,10 @@ def _ends(result: FetchPartitionResult) -> Ends:
 
 
 def _timestamp_types(found: Scan) -> list[tuple[int, int]]:
-    kinds = [int(bool(attributes & _APPEND_TIME)) for attributes in found.attributes]
-    if len(set(kinds)) == 1:
-        return [(found.last_offset[-1], kinds[0])]
-    return list(zip(found.last_offset, kinds, strict=True))
+    kinds = {attributes: int(bool(attributes & _APPEND_TIME)) for attributes in set(found.attributes)}
+    if len(set(kinds.values())) == 1:
+        return [(found.last_offset[-1], kinds[found.attributes[0]])]
+    return [
+        (last, kinds[attributes])
+        for last, attributes in zip(found.last_offset, found.attributes, strict=True)
+    ]

@@ -12,7 +12,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from partage.client.cluster import Cluster
@@ -81,6 +80,7 @@ class Fetcher:
         self._failures: dict[object, int] = {}  # in a row, by leader or topic
         self._tasks: set[asyncio.Task[None]] = set()
         self._again = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
 
     def look_again(self) -> None:
         """Something has changed. To be called on the loop."""
@@ -92,6 +92,8 @@ class Fetcher:
 
     async def stop(self) -> None:
         """Leave off, whatever is under way."""
+        if self._alarm is not None:
+            self._alarm.cancel()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -100,11 +102,20 @@ class Fetcher:
     async def _run(self) -> None:
         while True:
             self._again.clear()
-            due = self._begin()
-            wait_s = None if due is None else max(0.0, due - self._now())
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._again.wait()
+            self._look_again_at(self._begin())
+            await self._again.wait()
+
+    def _look_again_at(self, due: float | None) -> None:
+        """Look again then; an alarm for an earlier time stays, since looking does no harm."""
+        if due is None or (self._alarm is not None and self._alarm.when() <= due):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_at(due, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._again.set()
 
     # What there is to do.
 

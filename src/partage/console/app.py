@@ -20,6 +20,7 @@ class Commands(LazyCommands):
         "produce": "partage.console.produce:app",
         "consume": "partage.console.consume:app",
         "groups": "partage.console.groups:app",
+        "web": "partage.console.web:app",
         "search": "partage.console.search:app",
         "log": "partage.console.log:app",
         "lab": "partage.console.lab:app",

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
+from partage.model.groups import ranges as ranges
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Drawn
@@ -106,18 +108,6 @@ def size(number: int) -> str:
         if amount >= 1000:
             amount, unit = amount / 1e3, larger
     return f"{amount:.1f} {unit}"
-
-
-def ranges(topic: str, partitions: Iterable[int]) -> str:
-    """Partitions of a topic, in order: ``flights(0-3,7)``."""
-    spans: list[list[int]] = []
-    for number in partitions:
-        if spans and spans[-1][1] == number - 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    shown = [f"{first}-{last}" if first < last else f"{first}" for first, last in spans]
-    return f"{topic}({','.join(shown)})"
 
 
 class Progress:

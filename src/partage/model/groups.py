@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 
@@ -73,3 +75,15 @@ class GroupState(msgspec.Struct, frozen=True):
     members: list[MemberState]
     offsets: list[OffsetState]
     total_lag: int
+
+
+def ranges(topic: str, partitions: Iterable[int]) -> str:
+    """Partitions of a topic, in order: ``flights(0-3,7)``."""
+    spans: list[list[int]] = []
+    for number in partitions:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    shown = [f"{first}-{last}" if first < last else f"{first}" for first, last in spans]
+    return f"{topic}({','.join(shown)})"

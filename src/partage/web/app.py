@@ -1,0 +1,162 @@
+"""The application: which page is where. Each request only reads what the watcher has seen."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from partage.web.group_page import WINDOW, WINDOWS, Wanted, group_part
+from partage.web.guard import Application, Guard
+from partage.web.pages import Surroundings, groups_part, live_part, page, search_form
+from partage.web.views import line_of, overview, parse_query
+from partage.web.watched import Watched
+from partage.web.watcher import Source, watch
+
+_STATIC: Final = Path(__file__).parent / "static"
+_TYPES: Final = {"page.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pages say of the cluster, how often it is asked, and more names of this host."""
+
+    servers: str
+    interval_ms: int = 2_000
+    host_names: Collection[str] = ()
+
+
+def application(
+    source: Source,
+    options: WebOptions,
+    *,
+    now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+) -> Application:
+    """The pages of a cluster, which is watched from when the server starts until it ends."""
+    watched = Watched()
+    pages = _Pages(watched, options, now_ms)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        watcher = asyncio.create_task(watch(source, watched, options.interval_ms / 1000))
+        yield
+        watcher.cancel()
+        with suppress(asyncio.CancelledError):
+            await watcher
+
+    routes = [
+        Route("/", pages.groups),
+        Route("/groups/{id:path}", pages.group),
+        Route("/api/groups", pages.api_groups),
+        Route("/api/groups/{id:path}", pages.api_group),
+        Route("/healthz", pages.health),
+        Route("/static/{name}", _static),
+    ]
+    return Guard(Starlette(routes=routes, lifespan=lifespan), options.host_names)
+
+
+class _Pages:
+    """The pages, each with what was seen last."""
+
+    def __init__(self, watched: Watched, options: WebOptions, now_ms: Callable[[], int]) -> None:
+        self._watched = watched
+        self._options = options
+        self._now_ms = now_ms
+
+    async def groups(self, request: Request) -> Response:
+        around = self._around()
+        query = parse_query(request.query_params)
+        live = groups_part(self._watched, overview(self._watched, query), around)
+        if _is_part(request):
+            return HTMLResponse(live)
+        return HTMLResponse(page("Groups", live, around, search_form(query)))
+
+    async def group(self, request: Request) -> Response:
+        around, name = self._around(), _id(request)
+        group = self._watched.group(name)
+        if group is not None:
+            window = request.query_params.get("window", "")
+            wanted = Wanted(name=name, window=window if window in WINDOWS else WINDOW)
+            live, status = group_part(self._watched, group, wanted, around), 200
+        else:
+            words = (
+                f"There is no group {name!r}, or it is gone. The page shows it once it is there."
+            )
+            live = live_part(self._watched, around, words if self._watched.at_ms else None)
+            status = 404 if self._watched.at_ms else 503
+        if _is_part(request):
+            return HTMLResponse(live, status)
+        return HTMLResponse(page(name or "(empty)", live, around), status)
+
+    async def api_groups(self, request: Request) -> Response:
+        groups = sorted(self._watched.groups(), key=lambda group: group.group)
+        return self._json({"groups": [line_of(group) for group in groups]})
+
+    async def api_group(self, request: Request) -> Response:
+        group = self._watched.group(_id(request))
+        if group is None and self._watched.at_ms:
+            return self._json({"error": "no such group"}, 404)
+        return self._json({"groups": [group]})
+
+    async def health(self, request: Request) -> Response:
+        """Whether the page runs; that its cluster can be reached is said, and no reason to restart
+        the page."""
+        seen_ms = self._watched.at_ms
+        return _json(
+            {
+                "status": "ok",
+                "cluster": "unreachable" if self._watched.failure or not seen_ms else "reachable",
+                "age_ms": None if seen_ms is None else max(self._now_ms() - seen_ms, 0),
+            }
+        )
+
+    def _json(self, document: object, status: int = 200) -> Response:
+        """What was seen last, or that nothing was; how old it is stands in a header."""
+        seen_ms = self._watched.at_ms
+        if seen_ms is None:
+            why = self._watched.failure or "nothing has been seen yet"
+            return _json({"error": why}, 503)
+        answer = _json(document, status)
+        answer.headers["partage-age-ms"] = str(max(self._now_ms() - seen_ms, 0))
+        return answer
+
+    def _around(self) -> Surroundings:
+        return Surroundings(
+            servers=self._options.servers,
+            interval_ms=self._options.interval_ms,
+            now_ms=self._now_ms(),
+        )
+
+
+def _id(request: Request) -> str:
+    """The group's id. In the query stand those that no path can hold: see `wording.group_url`."""
+    in_path: str = request.path_params["id"]
+    return in_path or request.query_params.get("id", "")
+
+
+def _is_part(request: Request) -> bool:
+    return request.query_params.get("part") == "live"
+
+
+def _json(document: object, status: int = 200) -> Response:
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    return Response(text, status, media_type="application/json")
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    kind = _TYPES.get(name)
+    if kind is None:
+        return PlainTextResponse("not found\n", 404)
+    return Response((_STATIC / name).read_bytes(), media_type=kind)
+
+
+__all__ = ["WebOptions", "application"]

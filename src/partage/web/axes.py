@@ -1,0 +1,47 @@
+"""Where the ticks of an axis stand."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from partage.web.wording import moment
+
+_STEPS_MS: Final = tuple(
+    unit * number
+    for unit, numbers in (
+        (1_000, (1, 2, 5, 10, 15, 30)),
+        (60_000, (1, 2, 5, 10, 15, 30)),
+        (3_600_000, (1, 2, 3, 6, 12)),
+        (86_400_000, (1, 2, 7, 30, 365)),
+    )
+    for number in numbers
+)
+
+_LEADS: Final = (4, 6, 8, 10, 12, 16, 20, 24, 32)
+
+
+def time_ticks(from_ms: int, to_ms: int, count_max: int) -> list[tuple[int, str]]:
+    """Round times between two others, at most so many, with their labels in UTC."""
+    step = next((s for s in _STEPS_MS if (to_ms - from_ms) <= s * count_max), _STEPS_MS[-1])
+    form = "%H:%M:%S" if step < 60_000 else "%H:%M" if step < 86_400_000 else "%d %b"
+    first = -(-from_ms // step) * step
+    ticks = range(first, to_ms + 1, step)[:count_max]
+    return [(at, moment(at).strftime(form)) for at in ticks]
+
+
+def round_up(value: int) -> int:
+    """The least number that is not below, of those whose quarters are round: 4, 8, 12, 60, 600."""
+    size = 1
+    while True:
+        for lead in _LEADS:
+            if lead * size >= value and lead * size % 4 == 0:
+                return lead * size
+        size *= 10
+
+
+def short(value: int) -> str:
+    """``950``, ``1.5k``, ``20M``."""
+    for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if value >= size:
+            return f"{value / size:.1f}".removesuffix(".0") + unit
+    return str(value)

@@ -1,0 +1,254 @@
+"""The page of one group: what it is, who is in it, how far it is, and what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from partage.model.groups import GroupState, MemberState, ranges
+from partage.web.lag_pictures import lag_chart
+from partage.web.markup import Child, Markup, element, together
+from partage.web.pages import (
+    Surroundings,
+    live_part,
+    name_of,
+    protocol_of,
+    since,
+    state_of,
+    table,
+    time_of,
+)
+from partage.web.sampled import name_of as key_of
+from partage.web.timeline import Mark, Timeline
+from partage.web.timeline_picture import (
+    PARTITIONS_MAX,
+    codes_of,
+    colour_of,
+    places_of,
+    timeline_picture,
+)
+from partage.web.watched import Memory, Watched
+from partage.web.wording import ABSENT, clock, count, duration, group_url, number
+
+#: How far back a picture goes, by the word in its URL, in ms.
+WINDOWS: Final[Mapping[str, tuple[str, int]]] = {
+    "10m": ("10 minutes", 600_000),
+    "1h": ("1 hour", 3_600_000),
+    "6h": ("6 hours", 21_600_000),
+    "24h": ("24 hours", 86_400_000),
+}
+WINDOW: Final = "1h"
+_LEAST_MS: Final = 60_000
+MARKS_MAX: Final = 50
+ROWS_MAX: Final = 500
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A group, and how far back its pictures go."""
+
+    name: str
+    window: str = WINDOW
+
+
+def group_part(watched: Watched, group: GroupState, wanted: Wanted, around: Surroundings) -> Markup:
+    """The group as it was last, and what is remembered of it."""
+    memory = watched.memory(group.group)
+    at_ms = around.now_ms if watched.at_ms is None else watched.at_ms
+    content: list[Child] = [
+        element("h1", name_of(group.group)),
+        _facts(group, memory, around),
+    ]
+    codes: dict[str, str] = {}
+    if memory is not None:
+        timeline = memory.timeline()
+        names = [key_of(member) for member in group.members]
+        # By their first appearance, so that a member keeps its letter when another goes.
+        codes = codes_of([*(span.member for span in timeline.spans), *names])
+        content += _pictures(memory, timeline, codes, wanted, at_ms)
+        content += _rebalances(timeline, codes)
+    else:
+        content.append(
+            element("p", "There are so many groups that of this one no history is kept.")
+        )
+    content += [_members(group, codes), _partitions(group, codes)]
+    return live_part(watched, around, content)
+
+
+def _facts(group: GroupState, memory: Memory | None, around: Surroundings) -> Markup:
+    facts: list[tuple[str, Child]] = [("State", state_of(group.state))]
+    if memory is not None:
+        facts.append(("Since", since(memory.since_ms, memory.is_since_known, around.now_ms)))
+        if memory.told.generation is not None:
+            facts.append(("Generation", memory.told.generation))
+    at = group.coordinator
+    facts += [
+        ("Protocol", protocol_of(group)),
+        ("Type", group.type or ABSENT),
+        ("Coordinator", ABSENT if at is None else f"{at.host}:{at.port} ({at.id})"),
+        ("Members", number(len(group.members))),
+        ("Lag", number(group.total_lag)),
+    ]
+    return element(
+        "dl",
+        [element("div", element("dt", name), element("dd", value)) for name, value in facts],
+        class_="facts",
+    )
+
+
+def _pictures(
+    memory: Memory, timeline: Timeline, codes: Mapping[str, str], wanted: Wanted, at_ms: int
+) -> list[Child]:
+    asked_ms = at_ms - WINDOWS[wanted.window][1]
+    points = memory.lags.since(asked_ms)
+    begins = [timeline.since_ms] if timeline.since_ms else []
+    begins += [points[0].at_ms] if points else []
+    from_ms = min(max(asked_ms, min(begins, default=at_ms)), at_ms - _LEAST_MS)
+    places = len(places_of(timeline, from_ms))
+    source = (
+        "as its coordinator tells it in __group_events"
+        if timeline.is_told
+        else f"as this page has seen it since {clock(timeline.since_ms)} UTC, between two looks"
+    )
+    partly = "" if timeline.is_complete else "; what came before is not known, or parts are missing"
+    limited = (
+        f"; the first {PARTITIONS_MAX} of {places:,} partitions" if places > PARTITIONS_MAX else ""
+    )
+    return [
+        _windows(wanted),
+        element("h2", "Lag"),
+        _scrolling("Lag over time", lag_chart(points, from_ms, at_ms)),
+        element("h2", "Who had what"),
+        element(
+            "p",
+            f"{source}{partly}{limited}. Where a row is empty nobody had the partition.",
+            class_="note",
+        ),
+        _scrolling("Who had what", timeline_picture(timeline, codes, from_ms, at_ms))
+        if places or timeline.marks
+        else element("p", "Nobody had a partition yet."),
+    ]
+
+
+def _scrolling(label: str, picture: Markup) -> Markup:
+    return element("div", picture, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def _windows(wanted: Wanted) -> Markup:
+    return element(
+        "nav",
+        "The last ",
+        [
+            together(
+                " · " if place else "",
+                element(
+                    "a",
+                    words,
+                    href=group_url(wanted.name, window=window),
+                    aria_current="true" if window == wanted.window else None,
+                ),
+            )
+            for place, (window, (words, _)) in enumerate(WINDOWS.items())
+        ],
+        aria_label="How far back",
+        class_="windows",
+    )
+
+
+def _rebalances(timeline: Timeline, codes: Mapping[str, str]) -> list[Child]:
+    if not timeline.marks:
+        return [element("p", "No rebalance was seen.")]
+    numbered = list(enumerate(timeline.marks, start=1))[-MARKS_MAX:]
+    rows = [_rebalance(place, mark, timeline, codes) for place, mark in reversed(numbered)]
+    heads: list[Child] = ["Number", "Began", "Cause", "Member", "Took", "Outcome"]
+    heads += ["Generation", "Moved", "Stood still"]
+    left_out = len(timeline.marks) - len(numbered)
+    more = f", the last {MARKS_MAX} of {len(timeline.marks):,}" if left_out else ""
+    return [table(f"Rebalances{more}", heads, rows, kinds="nswsnsnnn")]
+
+
+def _rebalance(place: int, mark: Mark, timeline: Timeline, codes: Mapping[str, str]) -> list[Child]:
+    reader = timeline.readers.get(mark.member or "")
+    who: Child = ABSENT
+    if mark.member is not None:
+        words = mark.member if reader is None else reader.client_id or mark.member
+        who = together(_key(codes.get(mark.member)), name_of(words))
+    # A coordinator that was given no reason says once more who it was.
+    has_more = mark.reason and not (mark.member and mark.member in mark.reason)
+    cause = f"{mark.cause}: {mark.reason}" if has_more else mark.cause
+    return [
+        place,
+        time_of(mark.started_ms, clock(mark.started_ms)),
+        cause,
+        who,
+        duration(mark.took_ms),
+        mark.outcome,
+        number(mark.generation),
+        number(mark.moved),
+        duration(mark.stood_still_ms),
+    ]
+
+
+def _key(code: str | None) -> Markup | None:
+    """A member's letter, in its colour."""
+    if code is None:
+        return None
+    return together(element("span", code, class_=f"key {colour_of(code)}"), " ")
+
+
+def _members(group: GroupState, codes: Mapping[str, str]) -> Markup:
+    if not group.members:
+        return element("p", "The group has no members.")
+    shown = group.members[:ROWS_MAX]
+    heads: list[Child] = ["Client", "Member", "Instance", "Host", "Rack", "Partitions", "Which"]
+    return table(
+        _caption("Members", len(shown), len(group.members)),
+        heads,
+        [_member(member, codes) for member in shown],
+        kinds="swwwwnw",
+    )
+
+
+def _member(member: MemberState, codes: Mapping[str, str]) -> list[Child]:
+    return [
+        together(_key(codes.get(key_of(member))), name_of(member.client_id)),
+        name_of(member.member_id),
+        name_of(member.group_instance_id) if member.group_instance_id else ABSENT,
+        member.host,
+        name_of(member.rack) if member.rack else ABSENT,
+        number(sum(len(of.partitions) for of in member.partitions)),
+        " ".join(ranges(of.topic, of.partitions) for of in member.partitions) or ABSENT,
+    ]
+
+
+def _partitions(group: GroupState, codes: Mapping[str, str]) -> Markup:
+    if not group.offsets:
+        return element("p", "The group has no partitions and has committed nothing.")
+    members = {member.member_id: member for member in group.members}
+    # What is behind comes first where not all can be shown.
+    places = group.offsets
+    if len(places) > ROWS_MAX:
+        places = sorted(places, key=lambda each: -(each.lag or 0))[:ROWS_MAX]
+    rows: list[list[Child]] = []
+    for each in places:
+        owner = members.get(each.member_id or "")
+        who: Child = ABSENT
+        if owner is not None:
+            who = together(_key(codes.get(key_of(owner))), name_of(owner.client_id))
+        rows.append(
+            [
+                f"{each.topic}-{each.partition}",
+                number(each.current_offset),
+                number(each.log_end_offset),
+                number(each.lag),
+                who,
+            ]
+        )
+    heads: list[Child] = ["Partition", "Committed", "End", "Lag", "Owner"]
+    caption = _caption("Partitions", len(places), len(group.offsets))
+    return table(caption, heads, rows, kinds="wnnns")
+
+
+def _caption(what: str, shown: int, total: int) -> str:
+    return what if shown == total else f"{what}, {shown:,} of {count(total, 'row')}"

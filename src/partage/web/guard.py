@@ -1,0 +1,110 @@
+"""What stands before the application: who may ask, what for, and what browsers are told.
+
+The page has no login. What keeps other web sites away from it, while somebody who may see it has
+both open: no name but its own is answered to (DNS rebinding), nothing may be embedded or read from
+elsewhere, and there is nothing to be changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from ipaddress import ip_address
+from typing import Any, Final
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_METHODS: Final = frozenset({"GET", "HEAD"})
+_HOST: Final = re.compile(r"(?P<name>\[[^\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
+
+
+def is_own_host(host: str, names: Collection[str]) -> bool:
+    """Whether a ``Host`` is an address, ``localhost`` or one of the names, whatever the port.
+
+    Whoever has a browser believe that their name is ours makes it send that name. An address they
+    cannot make it send, unless they have the address.
+    """
+    found = _HOST.fullmatch(host.strip())
+    if found is None:
+        return False
+    name = found["name"].lower().removesuffix(".")
+    if name == "localhost" or name in names:
+        return True
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+class Guard:
+    """An ASGI application that lets through only what may ask, and adds the headers.
+
+    ``names`` are host names under which the page may be reached, in lower case.
+    """
+
+    def __init__(self, application: Application, names: Collection[str] = ()) -> None:
+        self._application = application
+        self._names = frozenset(names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+
+        async def send_guarded(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.encode(), text.encode()) for name, text in HEADERS.items()]
+                message["headers"] = [*message.get("headers", ()), *own]
+            await send(message)
+
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) != 1 or not is_own_host(hosts[0], self._names):
+            words = "this is not a name of this page; start it with --host-name to add one"
+            await _refuse(send_guarded, 421, words)
+        elif scope["method"] not in _METHODS:
+            await _refuse(
+                send_guarded, 405, "this page changes nothing: GET only", allow="GET, HEAD"
+            )
+        else:
+            await self._application(scope, receive, send_guarded)
+
+
+async def _refuse(send: Send, status: int, words: str, **headers: str) -> None:
+    body = f"{words}\n".encode()
+    told = {
+        "content-type": "text/plain; charset=utf-8",
+        "content-length": str(len(body)),
+        **headers,
+    }
+    start = {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [(name.encode(), value.encode()) for name, value in told.items()],
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,298 @@
+"""The page around everything, and the one of all groups. HTML is made here, and nowhere sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from partage.model.groups import GroupState
+from partage.web.lag_pictures import sparkline
+from partage.web.markup import Child, Markup, element, together
+from partage.web.sampled import REBALANCING
+from partage.web.views import ORDERS, Overview, Query, Row
+from partage.web.watched import Watched
+from partage.web.wording import ABSENT, age, clock, count, group_url, iso, number, stamp
+
+_TROUBLE: Final = frozenset({"Dead", "Unknown"})
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What all pages show: which cluster it is, how often it is asked, and what time it is."""
+
+    servers: str
+    interval_ms: int
+    now_ms: int
+
+
+def page(title: str, live: Markup, around: Surroundings, search: Markup | None = None) -> Markup:
+    """A whole page; ``live`` is the part that the script fetches anew."""
+    seconds = max(-(-around.interval_ms // 1000), 5)
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"{title} · partage"),
+        element("link", rel="icon", href="/static/icon.svg"),
+        element("link", rel="stylesheet", href="/static/page.css"),
+        element("noscript", element("meta", http_equiv="refresh", content=seconds)),
+        element("script", src="/static/live.js", defer=True),
+    )
+    header = element(
+        "header",
+        element("a", "partage", href="/", class_="home"),
+        element("span", around.servers, class_="servers"),
+        element("button", "Pause", type="button", id="pause", hidden=True, aria_pressed="false"),
+        element("p", id="lost", class_="alert", role="alert", hidden=True),
+    )
+    body = element(
+        "body",
+        element("a", "Skip to the groups", href="#live", class_="skip"),
+        header,
+        search,
+        live,
+        data_interval=around.interval_ms,
+    )
+    return together(Markup("<!doctype html>"), element("html", head, body, lang="en"))
+
+
+def live_part(watched: Watched, around: Surroundings, *content: Child) -> Markup:
+    """What changes: how fresh it is, and the content."""
+    return element("main", _freshness(watched, around), content, id="live", tabindex=-1)
+
+
+def _freshness(watched: Watched, around: Surroundings) -> Markup:
+    failing, seen_ms = watched.failure, watched.at_ms
+    parts: list[Child] = []
+    if failing is not None:
+        old = (
+            "nothing has been seen of it since this page was started"
+            if seen_ms is None
+            else f"what you see is {age(around.now_ms - seen_ms)} old, of {stamp(seen_ms)}"
+        )
+        words = f"cannot reach {around.servers}: {failing}; {old}"
+        parts.append(element("p", words, class_="alert", role="alert"))
+    elif seen_ms is None:
+        parts.append(element("p", f"asking {around.servers} for the first time …", class_="fresh"))
+    else:
+        every = f"asked every {around.interval_ms / 1000:g} s, answered in {watched.took_ms:,} ms"
+        parts.append(
+            element("p", "as of ", time_of(seen_ms, stamp(seen_ms)), f"; {every}", class_="fresh")
+        )
+    if watched.remark:
+        parts.append(element("p", watched.remark, class_="remark"))
+    return together(parts)
+
+
+def time_of(at_ms: int, words: str) -> Markup:
+    """A time that programs can read, too."""
+    return element("time", words, datetime=iso(at_ms), title=stamp(at_ms))
+
+
+def name_of(text: str) -> Markup:
+    """An id from elsewhere; whichever way it is written, it does not turn what is around it."""
+    return element("bdi", text or "(empty)")
+
+
+def state_of(state: str) -> Markup:
+    """A group's state, in a colour that says no more than the word."""
+    kind = "stable" if state == "Stable" else "quiet"
+    if state in REBALANCING:
+        kind = "moving"
+    elif state in _TROUBLE:
+        kind = "trouble"
+    return element("span", state, class_=f"state {kind}")
+
+
+def table(caption: str, heads: list[Child], rows: list[list[Child]], *, kinds: str) -> Markup:
+    """A table. ``kinds`` has a letter for each column: n for numbers, to the right, s for what is
+    short, on one line, and w for what may be wide, and is broken anywhere.
+    """
+    return element(
+        "div",
+        element(
+            "table",
+            element("caption", caption),
+            element(
+                "thead",
+                element(
+                    "tr",
+                    [
+                        head
+                        if isinstance(head, Markup) and head.startswith("<th")
+                        else element("th", head, scope="col", class_=kind)
+                        for head, kind in zip(heads, kinds, strict=True)
+                    ],
+                ),
+            ),
+            element(
+                "tbody",
+                [
+                    element(
+                        "tr",
+                        [
+                            element("th", cell, scope="row", class_=kind)
+                            if place == 0
+                            else element("td", cell, class_=kind)
+                            for place, (cell, kind) in enumerate(zip(row, kinds, strict=True))
+                        ],
+                    )
+                    for row in rows
+                ],
+            ),
+        ),
+        class_="scroll",
+        tabindex=0,
+        role="region",
+        aria_label=caption,
+    )
+
+
+# All groups.
+
+
+def search_form(query: Query) -> Markup:
+    """Looking for groups. It is outside of what changes: nobody likes to type into what does."""
+    kept = {"state": query.state, "sort": "" if query.order == "lag" else query.order}
+    return element(
+        "form",
+        element("label", "Find groups ", for_="q"),
+        element("input", type="search", id="q", name="q", value=query.text, autocomplete="off"),
+        [
+            element("input", type="hidden", name=name, value=value)
+            for name, value in kept.items()
+            if value
+        ],
+        element("button", "Find"),
+        action="/",
+        method="get",
+        role="search",
+    )
+
+
+def groups_part(watched: Watched, shown: Overview, around: Surroundings) -> Markup:
+    """All groups, or those that are looked for."""
+    if watched.at_ms is None:
+        return live_part(watched, around)
+    return live_part(watched, around, _summary(shown), _groups(shown, around), _pager(shown))
+
+
+def _summary(shown: Overview) -> Markup:
+    query = shown.query
+    everything = _link(
+        query, {"state": "", "page": 1}, count(shown.total, "group"), not query.state
+    )
+    states = [
+        together(
+            ", ",
+            _link(query, {"state": state, "page": 1}, f"{many:,} {state}", query.state == state),
+        )
+        for state, many in shown.states.items()
+    ]
+    found = f"; {count(shown.found, 'group')} found" if query.text or query.state else ""
+    lag = f"; lag {number(shown.total_lag)} in all"
+    return element("p", everything, states, lag, found, class_="summary")
+
+
+def _groups(shown: Overview, around: Surroundings) -> Markup:
+    if not shown.rows:
+        return element("p", "No group is like that." if shown.total else "There are no groups.")
+    heads: list[Child] = [
+        _head(shown.query, "group", ""),
+        _head(shown.query, "state", ""),
+        "Since",
+        "Protocol",
+        _head(shown.query, "members", "n"),
+        _head(shown.query, "lag", "n"),
+        "Lag lately",
+    ]
+    rows = [_row(row, around.now_ms) for row in shown.rows]
+    return table("Groups", heads, rows, kinds="wsswnns")
+
+
+def _row(row: Row, now_ms: int) -> list[Child]:
+    group = row.group
+    return [
+        element("a", name_of(group.group), href=group_url(group.group)),
+        state_of(group.state),
+        since(row.since_ms, row.is_since_known, now_ms),
+        protocol_of(group),
+        number(len(group.members)),
+        number(group.total_lag),
+        sparkline(row.spark),
+    ]
+
+
+def since(since_ms: int | None, is_known: bool, now_ms: int) -> Child:
+    """Since when a group is in its state, or at least since when."""
+    if since_ms is None:
+        return ABSENT
+    words = age(now_ms - since_ms)
+    return time_of(since_ms, words if is_known else f"over {words}")
+
+
+def protocol_of(group: GroupState) -> str:
+    """The assignor, or for groups that are not of consumers their protocol type with it."""
+    kind = "" if group.protocol_type in ("consumer", None) else f"{group.protocol_type}: "
+    return f"{kind}{group.protocol or ABSENT}"
+
+
+def _head(query: Query, order: str, kind: str) -> Markup:
+    is_this = query.order == order
+    link = _link(query, {"order": order, "page": 1}, ORDERS[order][0], is_this)
+    direction = "descending" if order in ("lag", "members") else "ascending"
+    return element(
+        "th", link, scope="col", class_=kind or None, aria_sort=direction if is_this else None
+    )
+
+
+def _link(query: Query, changed: Mapping[str, object], words: str, is_current: bool) -> Markup:
+    wanted = msgspec.structs.replace(query, **changed)
+    href = overview_url(wanted)
+    return element("a", words, href=href, aria_current="true" if is_current else None)
+
+
+def overview_url(query: Query) -> str:
+    """Where these groups are shown."""
+    from urllib.parse import urlencode
+
+    given = {
+        "q": query.text,
+        "state": query.state,
+        "sort": "" if query.order == "lag" else query.order,
+        "page": "" if query.page == 1 else str(query.page),
+    }
+    encoded = urlencode({name: value for name, value in given.items() if value})
+    return f"/?{encoded}" if encoded else "/"
+
+
+def _pager(shown: Overview) -> Markup | None:
+    if shown.pages == 1:
+        return None
+    here = shown.query.page
+    return element(
+        "nav",
+        _link(shown.query, {"page": here - 1}, "earlier", False) if here > 1 else None,
+        f" page {here:,} of {shown.pages:,} ",
+        _link(shown.query, {"page": here + 1}, "later", False) if here < shown.pages else None,
+        aria_label="Pages",
+    )
+
+
+def problem(title: str, words: str, around: Surroundings) -> Markup:
+    """A page for what cannot be shown."""
+    content = element("main", element("h1", title), element("p", words), id="live", tabindex=-1)
+    return page(title, content, around)
+
+
+__all__ = [
+    "Surroundings",
+    "clock",
+    "groups_part",
+    "live_part",
+    "page",
+    "problem",
+    "search_form",
+]

@@ -1,0 +1,159 @@
+"""All groups of a cluster, as they were at the last look, and what is remembered of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from partage.model.groups import GroupState
+from partage.store.group_events import GroupEvent
+from partage.web.rings import Lags
+from partage.web.sampled import Sampled
+from partage.web.timeline import Timeline
+from partage.web.told import Told
+
+#: Of more groups than these no history is kept; they are shown all the same.
+REMEMBERED_MAX: Final = 5_000
+TOLD_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class TakenEvent(msgspec.Struct, frozen=True):
+    """An event of a group, and the record's value that it stands in."""
+
+    event: GroupEvent
+    value: bytes
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at a cluster: its groups at a time in ms since the epoch, and the events since the
+    last look. ``took_ms`` is how long the cluster took to answer; ``remark`` says why there are no
+    events, if there are none.
+    """
+
+    at_ms: int
+    took_ms: int
+    groups: Sequence[GroupState]
+    events: Sequence[TakenEvent] = ()
+    remark: str = ""
+
+
+class Memory:
+    """What is remembered of one group."""
+
+    def __init__(self) -> None:
+        self.lags = Lags()
+        self.sampled = Sampled()
+        self.told = Told()
+        #: Since when it is in its state, and whether that is known or the page began then.
+        self.state = ""
+        self.since_ms = 0
+        self.is_since_known = False
+
+    def take(self, at_ms: int, group: GroupState, *, is_first: bool) -> None:
+        """The group as it was at a time."""
+        self.lags.add(at_ms, group.total_lag)
+        self.sampled.take(at_ms, group)
+        if group.state != self.state:
+            self.is_since_known = not is_first
+            self.state, self.since_ms = group.state, at_ms
+        told_ms = self.told.since_ms(group.state)
+        if told_ms is not None:
+            self.since_ms, self.is_since_known = min(told_ms, at_ms), True
+
+    def timeline(self) -> Timeline:
+        """What the coordinator has told, or else what was seen."""
+        return self.told.timeline() or self.sampled.timeline()
+
+
+class Watched:
+    """A cluster. `take` each look, or what it `failed` with; read the groups."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, GroupState] = {}
+        self._memories: dict[str, Memory] = {}
+        self._early: dict[str, Memory] = {}  # of groups that are told of and not seen yet
+        #: When the last look was that succeeded; None before the first.
+        self.at_ms: int | None = None
+        self.took_ms = 0
+        self.remark = ""
+        #: What the last look failed with, and since when they fail.
+        self.failure: str | None = None
+        self.failing_since_ms: int | None = None
+        #: Grows with each look.
+        self.rounds = 0
+
+    def take(self, seen: Round) -> None:
+        """A look that succeeded."""
+        is_first = self.at_ms is None
+        self.rounds += 1
+        self.at_ms, self.took_ms, self.remark = seen.at_ms, seen.took_ms, seen.remark
+        self.failure = self.failing_since_ms = None
+        self._groups = {group.group: group for group in seen.groups}
+        for gone in self._memories.keys() - self._groups.keys():
+            del self._memories[gone]
+        told_of = self._take_events(seen)
+        for name, group in self._groups.items():
+            memory = self._memories.get(name)
+            if memory is None:
+                if len(self._memories) >= REMEMBERED_MAX:
+                    continue
+                memory = self._memories[name] = self._remembered(name)
+            memory.take(seen.at_ms, group, is_first=is_first)
+        # A group may be told of a moment before it is listed; what is older is of one that is gone.
+        self._early = {name: early for name, early in self._early.items() if name in told_of}
+
+    def failed(self, at_ms: int, why: str) -> None:
+        """A look that did not succeed."""
+        self.rounds += 1
+        self.failure = why
+        if self.failing_since_ms is None:
+            self.failing_since_ms = at_ms
+
+    # What there is.
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def groups(self) -> Iterator[GroupState]:
+        """All groups, as they were last."""
+        return iter(self._groups.values())
+
+    def group(self, name: str) -> GroupState | None:
+        """A group as it was last; None if there is none of this name."""
+        return self._groups.get(name)
+
+    def memory(self, name: str) -> Memory | None:
+        """What is remembered of a group."""
+        return self._memories.get(name)
+
+    # Inside.
+
+    def _remembered(self, name: str) -> Memory:
+        return self._early.pop(name) if name in self._early else Memory()
+
+    def _take_events(self, seen: Round) -> set[str]:
+        """The groups that the events are of."""
+        for each in seen.events:
+            name = each.event.group_id
+            memory = self._memories.get(name) or self._early.get(name)
+            if memory is None:
+                if len(self._memories) + len(self._early) >= REMEMBERED_MAX or not name:
+                    continue
+                memory = self._early[name] = Memory()
+            lag = memory.told.take(each.event, each.value)
+            # Once the page looks itself, that is as good, and by one clock.
+            if lag is not None and name in self._early:
+                memory.lags.add(min(each.event.at_ms, seen.at_ms), lag)
+        self._make_room()
+        return {each.event.group_id for each in seen.events}
+
+    def _make_room(self) -> None:
+        told = [each.told for each in (*self._memories.values(), *self._early.values())]
+        total = sum(each.bytes for each in told)
+        while total > TOLD_BYTES_MAX:
+            largest = max(told, key=lambda each: each.bytes)
+            total -= largest.bytes
+            largest.halve()
+            total += largest.bytes

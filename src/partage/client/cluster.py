@@ -182,6 +182,9 @@ class Cluster:
         return topic.partitions[partition.partition]
 
     async def _connection(self, address: Address) -> Connection:
+        known = self._connections.get(address)
+        if known is not None and known.is_open:
+            return known
         async with self._locks.setdefault(address, asyncio.Lock()):
             known = self._connections.get(address)
             if known is not None and known.is_open:

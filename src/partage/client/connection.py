@@ -283,16 +283,21 @@ class Connection(asyncio.BufferedProtocol):
         self._last_id = correlation_id = self._last_id + 1 & 0x7FFFFFFF
         body = api.encode_request(version, message)
         frame = request_frame(api, version, correlation_id, self._options.client_id, body)
-        answer: asyncio.Future[Buffer] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Buffer] = loop.create_future()
         self._waiting[correlation_id] = answer
         self._transport.write(b"".join(frame))
+        alarm = loop.call_later(timeout_ms / 1000, self._time_out, answer, api.name, timeout_ms)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await answer
-        except TimeoutError:
-            failure = RequestTimedOut(self.address, api.name, timeout_ms)
+            return await answer
+        finally:
+            alarm.cancel()
+
+    def _time_out(self, answer: asyncio.Future[Buffer], name: str, timeout_ms: int) -> None:
+        if not answer.done():
+            failure = RequestTimedOut(self.address, name, timeout_ms)
+            answer.set_exception(failure)
             self._end(ConnectionLost(self.address, str(failure)))
-            raise failure from None
 
     def _decoded(self, api: Api[Req, Res], version: int, frame: Buffer) -> Res:
         try:

@@ -112,7 +112,7 @@ def read(
     end = found.last_offset[-1] + 1
     if end <= offset:
         return Got(None, _ends(result)), 0
-    if all(attributes & _CONTROL for attributes in set(found.attributes)):
+    if all(flags & _CONTROL for flags in set(found.attributes)):
         return Got(Part(offset, end, 0, None), _ends(result)), 0
     aborted = None
     if rules.read_committed:
@@ -136,10 +136,10 @@ def _ends(result: FetchPartitionResult) -> Ends:
 
 
 def _timestamp_types(found: Scan) -> list[tuple[int, int]]:
-    kinds = {attributes: int(bool(attributes & _APPEND_TIME)) for attributes in set(found.attributes)}
+    kinds = {flags: int(bool(flags & _APPEND_TIME)) for flags in set(found.attributes)}
     if len(set(kinds.values())) == 1:
         return [(found.last_offset[-1], kinds[found.attributes[0]])]
     return [
-        (last, kinds[attributes])
-        for last, attributes in zip(found.last_offset, found.attributes, strict=True)
+        (last, kinds[flags])
+        for last, flags in zip(found.last_offset, found.attributes, strict=True)
     ]

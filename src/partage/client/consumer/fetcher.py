@@ -328,7 +328,8 @@ class Fetcher:
             if isinstance(said, TryAgain):
                 log.debug("fetching %s: error %d", partition, code)
                 stale.add(partition)
-        self._ask_anew(stale)
+        if stale:
+            self._ask_anew(stale)
         with self._lock:
             for wanted, said in outcomes:
                 self._positions.answered(wanted, said)

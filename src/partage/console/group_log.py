@@ -45,7 +45,7 @@ def last_saved(cluster: Cluster, group: str) -> GroupSaved | None:
     except KafkaException as error:
         refusal = error.args[0]
         why = words(refusal) if isinstance(refusal, KafkaError) else str(error)
-        note(f"who led the group stands in {_TOPIC}, which cannot be read: {why}")
+        note(f"what is stored of the group stands in {_TOPIC}, which cannot be read: {why}")
         return None
     finally:
         consumer.close()

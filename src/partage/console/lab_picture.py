@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,17 +27,25 @@ TITLES: Final = {
 _SHOWN_LEAST_S: Final = 10
 
 
+def check_drawing() -> None:
+    """See that pictures can be drawn at all.
+
+    Raises:
+        Failure: matplotlib is not there.
+    """
+    if find_spec("matplotlib") is None:
+        raise Failure("--picture needs matplotlib: pip install 'partage[demo]'")
+
+
 def draw(path: Path, title: str, basis: str, outcomes: Sequence[Outcome]) -> None:
     """Save it, with what it is based on under the title; the file's name says in which format.
 
     Raises:
-        Failure: matplotlib is not there, or the file cannot be written.
+        Failure: the file cannot be written.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise Failure("--picture needs matplotlib: pip install 'partage[demo]'") from None
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     events = list(dict.fromkeys(outcome.event for outcome in outcomes))
     style: Any = {
         "text.color": _INK,
@@ -48,7 +57,10 @@ def draw(path: Path, title: str, basis: str, outcomes: Sequence[Outcome]) -> Non
     }
     with mpl.rc_context(style):
         figure = Figure(
-            figsize=(1 + 3.6 * len(events), 6), dpi=130, facecolor="white", layout="constrained"
+            figsize=(max(8, 1 + 3.6 * len(events)), 6),
+            dpi=130,
+            facecolor="white",
+            layout="constrained",
         )
         axes = figure.subplots(2, len(events), sharex="col", squeeze=False)
         for column, event in enumerate(events):
@@ -56,8 +68,15 @@ def draw(path: Path, title: str, basis: str, outcomes: Sequence[Outcome]) -> Non
             _column(axes[0][column], axes[1][column], here, outcomes)
         axes[0][0].set_ylabel("records behind")
         axes[1][0].set_ylabel("partitions that nobody reads")
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+        drawn = dict(zip(*axes[0][0].get_legend_handles_labels()[::-1], strict=True))
+        drawn[_UNDISTURBED] = drawn.pop(_UNDISTURBED)  # last
+        figure.legend(
+            drawn.values(),
+            drawn.keys(),
+            loc="outside lower center",
+            ncols=min(len(drawn), 2 * len(events)),
+            frameon=False,
+        )
         figure.suptitle(f"{title}\n", x=0.01, ha="left", fontsize=14)
         figure.text(0.01, 0.93, basis, ha="left", color=_FAINT)
         try:

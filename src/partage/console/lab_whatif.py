@@ -16,9 +16,9 @@ import typer
 from partage.console.cluster import Cluster
 from partage.console.failure import Failure, misused
 from partage.console.lab_live import HEARTBEAT_INTERVAL_MS, SPEED_LEAST, look
-from partage.console.lab_picture import TITLES, draw
+from partage.console.lab_picture import TITLES, check_drawing, draw
 from partage.console.options import Json, with_cluster
-from partage.console.show import Progress, count, print_json, print_table
+from partage.console.show import Progress, count, note, print_json, print_table
 from partage.lab.live_group import LiveGroup
 from partage.lab.rehearsal import ASSIGNORS
 from partage.lab.trials import try_all
@@ -161,6 +161,8 @@ def whatif(
       partage lab whatif --group readers --session-timeout-ms 10000 --session-timeout-ms 45000
       partage lab whatif --group readers --event restart --away-s 30 --rate 5000
     """
+    if picture is not None:
+        check_drawing()
     for name in assignor or []:
         if name not in ASSIGNORS:
             raise misused(f"there is no assignor {name!r} here; there are {', '.join(ASSIGNORS)}")
@@ -201,14 +203,13 @@ def whatif(
         outcomes=_tried(trials, jobs, hidden=json),
     )
     basis = _basis(answer, is_rate_said=rate is not None)
-    if picture is not None:
-        draw(picture, f"What would become of group {group}", basis, answer.outcomes)
     if json:
         print_json(answer)
     else:
         _print(answer, basis)
-        if picture is not None:
-            print(f"drawn: {picture}")
+    if picture is not None:
+        draw(picture, f"What would become of group {group}", basis, answer.outcomes)
+        note(f"drawn: {picture}")
 
 
 # What is tried.

@@ -100,7 +100,7 @@ class Broker:
             self.when_awake(lambda: call() if life == self._life else None)
 
         shards = range(self.world.options.shard_count)
-        self._stores = stores = [SharedStore(self, shard) for shard in shards]
+        self._stores = stores = [SharedStore(self) for _ in shards]
         self.hosts = [Host(self, store, shard) for shard, store in enumerate(stores)]
         for host in self.hosts:
             host.resign()
@@ -128,6 +128,16 @@ class Broker:
             self._place.end()
             self._place = None
         world.restart_later(self)
+
+    def stop(self, within_ms: int) -> bool:
+        """Have the process end cleanly: first it leaves the others, then it is gone. Whether it
+        could be told to.
+        """
+        if self._place is None or self.is_paused:
+            return False
+        self._place.leave()
+        self.later(within_ms, lambda: self.die("it is stopped"))
+        return True
 
     def dies_of(self, seen: Sequence[object]) -> bool:
         """Whether it has: of what it has just read, or stored, as was planned."""

@@ -92,8 +92,8 @@ class Host:
         self.driver.activate(shard, world.now_ms)
         self.settle()
 
-    def _fail(self) -> None:
-        """The log failed: drop the core, and load it again."""
+    def fail(self) -> None:
+        """The log failed, or the shard itself did: drop the core, and load it again."""
         world = self._world
         world.note(history.LogFailed(at_ms=world.now_ms, **self._place))
         self._drop()
@@ -199,7 +199,7 @@ class Host:
             if failures != self._failures or self.is_over:
                 return
             if error:
-                self._fail()
+                self.fail()
                 return
             world.note(history.Durable(at_ms=world.now_ms, **self._place, count=len(pairs)))
             if not self.broker.dies_of(written):
@@ -209,7 +209,7 @@ class Host:
         if not self._store.append(
             batches, lambda error: self.broker.when_awake(lambda: done(error))
         ):
-            self._fail()
+            self.fail()
 
     # Timers.
 

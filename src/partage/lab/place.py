@@ -83,6 +83,16 @@ class Place:
     def end(self) -> None:
         """The process is dead; ZooKeeper finds out when the session is over."""
         self.session.end()
+        self._cancel()
+
+    def leave(self) -> None:
+        """Be down at once: others need not wait until the session would be over."""
+        self._cancel()
+        for shard in list(self.held):
+            self._resign(shard)
+        self.session.close()
+
+    def _cancel(self) -> None:
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -183,19 +193,23 @@ class Place:
 
     def owner(self, shard: int) -> int | None:
         """The broker that has a shard, as far as this one knows."""
-        return self._roster.owner(shard)
+        owner = self._roster.owner(shard)
+        return None if owner == self._broker_id and shard not in self.held else owner
 
     def may_answer(self) -> bool:
         """Whether nobody can have taken over what this broker has."""
         return self._lease.holds(self._clock.now_ms)
 
-    def retake(self, shard: int, taken: Callable[[SharedLog | None], None]) -> None:
-        """Take a shard of this broker's over anew; ``taken`` gets the new tenure's log, or None."""
-        self.spawn(self._retake(shard, taken))
+    def retake(self, lost: SharedLog, taken: Callable[[SharedLog | None], None]) -> None:
+        """Take the shard of this log over anew, if the broker still has it by then; ``taken`` gets
+        the new tenure's log, or None where another broker has the shard.
+        """
+        self.spawn(self._retake(lost, taken))
 
-    async def _retake(self, shard: int, taken: Callable[[SharedLog | None], None]) -> None:
+    async def _retake(self, lost: SharedLog, taken: Callable[[SharedLog | None], None]) -> None:
         async with self._deciding:
-            if shard not in self.held:
+            shard = lost.shard
+            if self.held.get(shard) is not lost:
                 return
             tenures = await self._roster.take([shard])
             for tenure in tenures:

@@ -10,6 +10,7 @@ from partage.model.errors import ErrorCode
 from partage.store.gathering import Deposed
 from partage.store.shared_log import SharedLog
 from partage.store.zookeeper import StoreFault
+from partage.wire.primitives import Malformed
 from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
@@ -24,10 +25,9 @@ class SharedStore:
     host: Host
     place: Place
 
-    def __init__(self, broker: Broker, shard: int) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.log: SharedLog | None = None
         self._broker = broker
-        self._shard = shard
 
     def serve(self, place: Place, host: Host) -> None:
         """Be the store of this host, in this place."""
@@ -67,6 +67,9 @@ class SharedStore:
             content = await log.load()
         except StoreFault:
             self._broker.later(RELOAD_AFTER_MS, lambda: self.load(loaded))
+        except Malformed:  # a broker that has got the shard may have merged what was to be read
+            if log is self.log:
+                raise
         else:
             if log is self.log:
                 loaded(content)
@@ -93,8 +96,12 @@ class SharedStore:
     def open_again(self, opened: Callable[[], None]) -> None:
         """Begin a tenure anew: what is still under way of the old one is refused by ZooKeeper."""
 
+        lost = self.log
+        if lost is None:
+            return
+
         def taken(log: SharedLog | None) -> None:
-            if self.log is None:
+            if self.log is not lost:
                 return
             if log is None:
                 self._broker.later(RELOAD_AFTER_MS, lambda: self.open_again(opened))
@@ -102,8 +109,7 @@ class SharedStore:
             self.log = log
             opened()
 
-        if self.log is not None:
-            self.place.retake(self._shard, taken)
+        self.place.retake(lost, taken)
 
     def may_answer(self) -> bool:
         """Whether no other broker can have the shard by now."""

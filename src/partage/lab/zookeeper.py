@@ -62,6 +62,11 @@ class ZooKeeper:
         """Of a request whose connection was given up: how late it arrives after all, or never."""
         return self._rng.randrange(_LATE_MAX_MS) if self._rng.random() < 0.5 else None
 
+    def close(self, inner: MemorySession) -> None:
+        """A client has said that it goes: its session ends at once."""
+        self._heard_ms.pop(inner, None)
+        self.nodes.expire(inner)
+
     def hear(self, inner: MemorySession) -> bool:
         """A sign of life; whether the session still lives."""
         if self.nodes.is_alive(inner):
@@ -120,6 +125,19 @@ class LabSession:
     def end(self) -> None:
         """The client is gone; the servers find out after the timeout."""
         self.is_over = True
+
+    def close(self) -> None:
+        """The client goes, and says so to the servers if they can be reached."""
+        servers, inner = self._servers, self._inner
+        if self._is_connected and not self.is_over:
+            self._last_up_ms = max(self._last_up_ms, self._clock.now_ms + servers.delay_ms())
+
+            def arrive() -> None:
+                if not servers.closed_for_ms(self._client):
+                    servers.close(inner)
+
+            self._clock.later(self._last_up_ms - self._clock.now_ms, arrive)
+        self.end()
 
     # Packets.
 

@@ -61,11 +61,27 @@ def log_is_merged(world: World, rng: Random) -> bool:
     return coordinator is not None and coordinator.merge("g")
 
 
+def coordinator_is_stopped(world: World, rng: Random) -> bool:
+    """Cleanly: others take its shards over at once."""
+    coordinator = world.coordinator()
+    return coordinator is not None and coordinator.stop(rng.choice((0, 20, 1_000)))
+
+
+def shard_fails(world: World, rng: Random) -> bool:
+    """As by a fault of ours: its broker drops it, and takes it over from itself."""
+    coordinator = world.coordinator()
+    if coordinator is None or coordinator.is_paused:
+        return False
+    coordinator.host_of("g").fail()
+    return True
+
+
 def _trap(how: str, springs: Callable[[object], bool]) -> Callable[[World, Random], bool]:
     def sets(world: World, rng: Random) -> bool:
-        is_free = world.trap is None
+        if world.trap is not None:
+            return False
         world.trap = Trap(how.replace("_", " "), springs)
-        return is_free
+        return True
 
     sets.__name__ = how
     return sets
@@ -97,4 +113,6 @@ FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
     _trap("dies_once_the_generation_is_stored", _is_generation),
     _trap("dies_before_the_assignment_is_stored", _is_leaders_sync),
     _trap("dies_once_the_assignment_is_stored", _is_assignment),
+    coordinator_is_stopped,
+    shard_fails,
 )

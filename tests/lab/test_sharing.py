@@ -1,0 +1,73 @@
+"""Brokers of a world that share their groups: what goes over to whom, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.lab import history
+from partage.lab.broker import Broker
+from partage.lab.running import draw
+from partage.lab.world import World
+
+TIMEOUT_MS = 6_000
+
+
+@pytest.fixture
+def world() -> World:
+    """Two brokers with one shard, and a member at work."""
+    changes = {
+        "brokers": 2,
+        "shards": 1,
+        "members": 1,
+        "members_max": 10,
+        "zookeeper_timeout_ms": TIMEOUT_MS,
+        "zookeeper_delay_max_ms": 20,
+    }
+    world = World(draw(7, kept=(), changes=changes))
+    world.run()
+    assert world.members()[0].core.owned
+    return world
+
+
+def coordinator_of(world: World) -> Broker:
+    coordinator = world.coordinator()
+    assert coordinator is not None
+    return coordinator
+
+
+def loads(world: World) -> list[history.Loaded]:
+    return [entry for entry in world.history.entries if isinstance(entry, history.Loaded)]
+
+
+def test_a_broker_that_is_stopped_leaves_its_shards_to_others_at_once(world: World) -> None:
+    stopped, before = coordinator_of(world), len(loads(world))
+    assert stopped.stop(within_ms=TIMEOUT_MS)
+    assert stopped.coordinator("g") is None, "it does not send clients to itself"
+    world.clock.run(TIMEOUT_MS // 3)
+    assert coordinator_of(world) is not stopped
+    assert len(loads(world)) == before + 1
+    assert stopped.is_up
+    world.clock.run(TIMEOUT_MS)
+    died = [entry for entry in world.history.entries if isinstance(entry, history.Died)]
+    assert [entry.how for entry in died] == ["it is stopped"]
+
+
+def test_a_broker_that_is_killed_has_them_until_its_session_is_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = coordinator_of(world)
+    monkeypatch.setattr(world, "restart_later", lambda broker: None)
+    killed.die("it is killed")
+    world.clock.run(TIMEOUT_MS // 2)
+    assert world.coordinator() is None
+    world.clock.run(TIMEOUT_MS)
+    assert coordinator_of(world) is not killed
+
+
+def test_a_shard_that_fails_is_taken_over_by_its_own_broker(world: World) -> None:
+    coordinator, last = coordinator_of(world), loads(world)[-1]
+    coordinator.host_of("g").fail()
+    assert world.coordinator() is None
+    world.clock.run(TIMEOUT_MS)
+    assert coordinator_of(world) is coordinator
+    assert loads(world)[-1].epoch == last.epoch + 1

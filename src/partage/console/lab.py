@@ -11,9 +11,9 @@ import typer
 
 from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
-from partage.console.lab_whatif import whatif
+from partage.console.lab_whatif import Answer, whatif
 from partage.console.options import Json
-from partage.console.show import Progress, note, print_json, print_table
+from partage.console.show import Progress, json_help, note, print_json, print_table
 from partage.lab.options import Scenario
 from partage.lab.running import Verdict, draw, live
 from partage.lab.shrinking import NothingToShrink, shrink
@@ -128,7 +128,7 @@ def shrink_seed(
     print("steps: " + ", ".join(f"{step.kind} at {step.at_ms / 1000:.3f}" for step in small.steps))
 
 
-app.command()(whatif)
+app.command(epilog=json_help(Answer))(whatif)
 
 
 def _on_spark(seeds: range) -> Iterator[Verdict]:

@@ -132,7 +132,7 @@ def _add(rehearsal: Rehearsal, trial: Trial, told: Told) -> str:
     rehearsal.disturb(names)
     for name in names:
         rehearsal.start(like, name)
-    return f"{trial.more} that subscribe to {', '.join(sorted(topics))}"
+    return f"{trial.more} that subscribe to {', '.join(sorted(topics)) or 'nothing'}"
 
 
 #: What can be tried.

@@ -211,6 +211,15 @@ def describe(partage: Commands, group: str) -> dict[str, Any]:
     return found
 
 
+def test_an_assignor_that_librdkafka_does_not_know(
+    partage: Commands, flights: str, name: str
+) -> None:
+    chosen = ("-X", "partition.assignment.strategy=sticky")
+    given = ("--group", name, "--from-beginning", "--exit", *chosen)
+    result = partage("consume", "-t", flights, *given)
+    assert result.lines
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("strategy", ["range,roundrobin", "cooperative-sticky", "sticky"])
 def test_any_group_is_joined(partage: Commands, flights: str, name: str, strategy: str) -> None:

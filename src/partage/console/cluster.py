@@ -31,6 +31,8 @@ _UNREACHED: Final = frozenset(
         KafkaError._RESOLVE,
     }
 )
+#: A member may have assignors that librdkafka does not know; who is no member needs none.
+_STRATEGY: Final = "partition.assignment.strategy"
 _REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _CAUSE: Final = re.compile(
     r"(?:.*?: )?(?:Connect to \S+ failed: |Failed to resolve '[^']*': )?(.*)"
@@ -79,7 +81,7 @@ class Cluster:
     @cached_property
     def admin(self) -> AdminClient:
         """A client for everything but records, made when it is first needed."""
-        return self._client(AdminClient, {}, {})
+        return self._client(AdminClient, {}, {_STRATEGY: "range"})
 
     def begin_anew(self) -> None:
         """Forget what was seen so far; the next request goes out on new connections at once."""

@@ -23,6 +23,7 @@ _Bootstrap = Annotated[
     str,
     typer.Option(
         "--bootstrap-server",
+        "--bootstrap",
         "-b",
         metavar="HOST:PORT",
         envvar=BOOTSTRAP_VARIABLE,

@@ -26,6 +26,7 @@ Bootstrap = Annotated[
     str,
     typer.Option(
         "--bootstrap-server",
+        "--bootstrap",
         "-b",
         metavar="HOST:PORT",
         envvar=BOOTSTRAP_VARIABLE,

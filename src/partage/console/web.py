@@ -53,9 +53,10 @@ def web(
         from partage.web.app import WebOptions, application
         from partage.web.serving import CannotListen, is_loopback, listening, serve, url_of
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "partage":
+        missing = (error.name or "").partition(".")[0]
+        if missing == "partage":
             raise
-        raise Failure(f"partage web needs {error.name}: pip install 'partage[web]'") from None
+        raise Failure(f"partage web needs {missing}: pip install 'partage[web]'") from None
     from partage.console.web_source import ClusterSource
 
     try:

@@ -107,9 +107,9 @@ def _pictures(
     from_ms = min(max(asked_ms, min(begins, default=at_ms)), at_ms - _LEAST_MS)
     places = len(places_of(timeline, from_ms))
     source = (
-        "as its coordinator tells it in __group_events"
+        "As its coordinator tells it in __group_events"
         if timeline.is_told
-        else f"as this page has seen it since {clock(timeline.since_ms)} UTC, between two looks"
+        else f"As this page has seen it since {clock(timeline.since_ms)} UTC, between two looks"
     )
     partly = "" if timeline.is_complete else "; what came before is not known, or parts are missing"
     limited = (

@@ -17,7 +17,8 @@ SPARK_WIDTH: Final = 120
 SPARK_HEIGHT: Final = 24
 WIDTH: Final = 960
 HEIGHT: Final = 180
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 10, 24
+# To the left as much as in the timeline, so that times stand under each other.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 150, 12, 10, 24
 
 
 def sparkline(points: Sequence[Point]) -> Markup:

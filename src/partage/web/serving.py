@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable
 from ipaddress import ip_address
+from types import FrameType
 
 import uvicorn
 
@@ -67,7 +69,18 @@ def serve(
     application: Application, made: socket.socket, ready: Callable[[], None] = lambda: None
 ) -> None:
     """Answer until Ctrl-C or SIGTERM. In a thread that is not the main one: `server`."""
-    server(application, ready).run(sockets=[made])
+    running = server(application, ready)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        running.should_exit = True
+
+    # uvicorn has its own handlers while it runs, and afterwards raises what it got once more.
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        running.run(sockets=[made])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def server(application: Application, ready: Callable[[], None] = lambda: None) -> uvicorn.Server:

@@ -178,18 +178,19 @@ def _band(mark: Mark, scale: _Scale, bottom: int) -> Markup:
 
 def _begins(numbered: Sequence[tuple[int, Mark]], scale: _Scale, bottom: int) -> Markup:
     """Where rebalances began, with their numbers and, where there is room, their causes."""
-    places = [scale.x(mark.started_ms) for _, mark in numbered]
     drawn, labelled_to = [], 0.0
-    for (number, mark), left, right in zip(
-        numbered, places, [*places[1:], float(WIDTH)], strict=True
-    ):
+    lefts = [scale.x(mark.started_ms) for _, mark in numbered]
+    for place, (number, mark) in enumerate(numbered):
+        left, label = lefts[place], None
         said = f"rebalance {number} at {clock(mark.started_ms)}: {mark.cause}"
         took = "under way" if mark.took_ms is None else f"took {duration(mark.took_ms)}"
-        texts = (f"{number} {mark.cause}", str(number))
-        fitting = (text for text in texts if len(text) * _LETTER + 4 <= right - left)
-        label = None
         if left >= labelled_to:
-            label = next(fitting, texts[1])
+            # A mark so near that there is no room for its own number does not take away from this.
+            least = left + _LETTER * (len(str(number)) + 1)
+            right = next((x for x in lefts[place + 1 :] if x >= least), WIDTH)
+            label = f"{number} {mark.cause}"
+            if len(label) * _LETTER + 4 > right - left:
+                label = str(number)
             labelled_to = left + _LETTER * len(label) + 4
         drawn.append(
             element(

@@ -1,0 +1,78 @@
+"""``partage web``: the command around the page. The page itself: ``tests/web``."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from waiting import eventually
+
+from .commands import Commands, records
+
+
+def get(url: str, path: str = "") -> str:
+    """A page, as a browser asks for it."""
+    found = re.fullmatch(r"http://(.*):(\d+)/", url)
+    assert found is not None, url
+    connection = http.client.HTTPConnection(found[1].strip("[]"), int(found[2]), timeout=60)
+    with closing(connection):
+        connection.request("GET", f"/{path}", headers={"Host": f"localhost:{found[2]}"})
+        return connection.getresponse().read().decode()
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_stopped(partage: Commands, topic: str, end: signal.Signals) -> None:
+    partage("produce", "-t", topic, "-p", 0, stdin=records(["a", "b"]))
+    partage("consume", "-t", topic, "--group", topic, "--from-beginning", "-e")
+    partage("produce", "-t", topic, "-p", 0, stdin=records(["c"]))
+    command = ["web", "--listen", "127.0.0.1:0", "--interval-ms", "250"]
+    with partage.start(*command) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        eventually(lambda: f'href="/groups/{topic}"' in get(url, f"?q={topic}"))
+        shown = get(url, f"groups/{topic}")
+        assert "Empty" in shown
+        assert f"{topic}-0" in shown
+        process.send_signal(end)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_others_than_this_machine_are_warned_of(partage: Commands) -> None:
+    command = ["web", "--listen", "0.0.0.0:0"]
+    with partage.start(*command) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        warning = process.stderr.readline()
+        assert warning.startswith("warning: 0.0.0.0:0 can be reached from other machines")
+        assert "no login" in warning
+        assert get(process.stdout.readline().strip())
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_where_it_cannot_listen(partage: Commands) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        said = partage.fails("web", "--listen", address)
+    assert said.startswith(f"cannot listen on {address}: Address already in use")
+    assert "no address" in partage.fails("web", "--listen", "8080", code=2)
+    assert partage.fails("web", "--interval-ms", "1", code=2)
+
+
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
+def test_without_what_it_needs(missing: str) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; sys.argv[0] = 'partage'\n"
+    program += "from partage.console import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "web"], capture_output=True, text=True, timeout=60
+    )
+    wanted = f"error: partage web needs {missing}: pip install 'partage[web]'\n"
+    assert (ran.returncode, ran.stderr) == (1, wanted)

@@ -1,0 +1,96 @@
+"""The page on a real socket, in a thread of this process, and what a browser would ask of it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from partage.console.cluster import Cluster
+from partage.console.web_source import ClusterSource
+from partage.web.app import WebOptions, application
+from partage.web.serving import listening, server
+from partage.web.watcher import Source
+from waiting import eventually
+
+from .checking import Page
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: str
+
+    @property
+    def page(self) -> Page:
+        assert self.headers["content-type"] == "text/html; charset=utf-8", self
+        return Page(self.body)
+
+    @property
+    def json(self) -> Any:
+        assert self.headers["content-type"] == "application/json", self
+        return json.loads(self.body)
+
+
+class Served:
+    """``partage web`` for a cluster, without its command; a context manager."""
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        interval_ms: int = 50,
+        source: Source | None = None,
+        timeout_ms: int = 5_000,
+    ) -> None:
+        cluster = Cluster(servers, {}, timeout_ms, verbose=False)
+        options = WebOptions(servers=servers, interval_ms=interval_ms, host_names=["page.example"])
+        self._socket = listening("127.0.0.1", 0)
+        self.port: int = self._socket.getsockname()[1]
+        self._ready = threading.Event()
+        pages = application(source or ClusterSource(cluster), options)
+        self._server = server(pages, self._ready.set)
+        run = {"target": self._server.run, "kwargs": {"sockets": [self._socket]}}
+        self._thread = threading.Thread(**run, daemon=True)  # type: ignore[arg-type]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(60)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def get(self, path: str, *, method: str = "GET", host: str | None = None) -> Answer:
+        """Ask for a page."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, headers={"Host": host} if host else {})
+            answer = connection.getresponse()
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, headers, answer.read().decode())
+        finally:
+            connection.close()
+
+    def until(self, path: str, *words: str) -> Page:
+        """The page once it says all this."""
+        found: list[Page] = []
+
+        def says() -> bool:
+            answer = self.get(path)
+            found[:] = [answer.page]
+            return all(word in found[0].text for word in words)
+
+        eventually(says, lambda: found[0].text)
+        return found[0]

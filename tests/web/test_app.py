@@ -1,0 +1,307 @@
+"""The page over a real socket, with a real broker in this process and real members."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from itertools import count
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from console.commands import Commands
+from partage.testing import BrokerProcess, ThreadedBroker
+from partage.web.watched import Round
+from partage.web.watcher import Unreachable
+from waiting import eventually
+
+from .groups import group
+from .served import Served
+
+pytestmark = pytest.mark.timeout(120)
+
+_numbers = count(1)
+
+#: A static member does not leave when it is closed: its session ends.
+STATIC = {"group.instance.id": "static-1", "session.timeout.ms": 1_000}
+
+
+class Site(NamedTuple):
+    """A broker, and the page that shows it."""
+
+    broker: ThreadedBroker
+    page: Served
+
+    @property
+    def servers(self) -> str:
+        return self.broker.bootstrap_servers
+
+    def topic(self, partitions: int = 4) -> str:
+        """A topic with ten records in each partition."""
+        name = f"t{next(_numbers)}"
+        self.broker.create_topic(name, partitions)
+        producer = Producer({"bootstrap.servers": self.servers})
+        for partition in range(partitions):
+            for _ in range(10):
+                producer.produce(name, b"x", partition=partition)
+        producer.flush(30)
+        return name
+
+    def commit(self, group: str, topic: str, offset: int, partitions: int = 4) -> None:
+        """A group without members that has read so far."""
+        places = [TopicPartition(topic, number, offset) for number in range(partitions)]
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        asked = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])
+        for answer in asked.values():
+            answer.result(30)
+
+    def member(self, group: str, topic: str, client_id: str, **settings: object) -> Consumer:
+        """A member; it has to be polled."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": group,
+                "client.id": client_id,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "heartbeat.interval.ms": 100,
+                "enable.auto.commit": False,
+                **settings,
+            }
+        )
+        consumer.subscribe([topic])
+        return consumer
+
+
+def have(*members: Consumer, partitions: list[int]) -> None:
+    """Poll until the members have so many partitions each."""
+
+    def settled() -> bool:
+        for each in members:
+            each.poll(0.02)
+        return sorted(len(each.assignment()) for each in members) == sorted(partitions)
+
+    eventually(settled)
+
+
+def site_of(events: str) -> Iterator[Site]:
+    settings = {"enable": events, "lag.interval.ms": "200"}
+    overrides = {f"partage.group.events.{name}": value for name, value in settings.items()}
+    with ThreadedBroker(overrides) as broker, Served(broker.bootstrap_servers) as page:
+        yield Site(broker, page)
+
+
+@pytest.fixture(scope="module")
+def telling() -> Iterator[Site]:
+    """A broker that tells what happens in its groups."""
+    yield from site_of("true")
+
+
+@pytest.fixture(scope="module")
+def silent() -> Iterator[Site]:
+    """One that does not, as Apache Kafka's."""
+    yield from site_of("false")
+
+
+def test_members_lag_and_what_the_commands_say(telling: Site) -> None:
+    topic, group = telling.topic(), "readers"
+    members = [
+        telling.member(group, topic, "plain"),
+        telling.member(group, topic, "fixed", **STATIC),
+    ]
+    with closing(members[0]), closing(members[1]):
+        have(*members, partitions=[2, 2])
+        for each in members:
+            places = [TopicPartition(of.topic, of.partition, 4) for of in each.assignment()]
+            each.commit(offsets=places, asynchronous=False)
+        listed = telling.page.until("/", "readers", "24")
+        assert listed.row(group)[1] == "Stable"
+        assert listed.row(group)[3:6] == ["cooperative-sticky", "2", "24"]
+        shown = telling.page.until(f"/groups/{group}", "static-1")
+        assert shown.row(f"{topic}-0")[1:4] == ["4", "10", "6"]
+        rows = [row for row in shown.rows if "static-1" in row]
+        assert rows[0][0].endswith(" fixed")
+        assert rows[0][5] == "2"
+        partage = Commands(telling.servers)
+        described = partage("groups", "describe", "--group", group, "--json").json
+        assert telling.page.get(f"/api/groups/{group}").json == described
+    eventually(lambda: telling.page.get("/").page.row(group)[1] == "Empty")
+    assert telling.page.get("/api/groups").json == partage("groups", "list", "--json").json
+
+
+def test_a_coordinator_that_tells(telling: Site) -> None:
+    """Why it rebalanced is on the page, exactly, also what was before the page began."""
+    topic, group = telling.topic(), "told"
+    first = telling.member(group, topic, "stays")
+    with closing(first):
+        have(first, partitions=[4])
+        second = telling.member(group, topic, "leaves")
+        have(first, second, partitions=[2, 2])
+        second.close()
+        have(first, partitions=[4])
+        with Served(telling.servers) as late:
+            for page in (telling.page, late):
+                shown = page.until(f"/groups/{group}", "its coordinator tells it", "member left")
+                causes = [row[2] for row in shown.rows if row[0].isdigit()]
+                assert "member joined" in causes
+                (left,) = [row for row in shown.rows if row[2:3] == ["member left"]]
+                assert left[3].endswith("leaves")
+                assert "As this page" not in shown.text
+
+
+def test_a_coordinator_that_tells_nothing(silent: Site) -> None:
+    topic, group = silent.topic(), "untold"
+    first = silent.member(group, topic, "stays")
+    with closing(first):
+        have(first, partitions=[4])
+        silent.page.until(f"/groups/{group}", "As this page has seen it", "stays", "Stable")
+        second = silent.member(group, topic, "leaves")
+        have(first, second, partitions=[2, 2])
+        shown = silent.page.until(f"/groups/{group}", "leaves", "member joined", "Stable")
+        causes = [row[2] for row in shown.rows if row[3:4] and row[3].endswith(" leaves")]
+        assert "member joined" in causes
+        second.close()
+        have(first, partitions=[4])
+        shown = silent.page.until(f"/groups/{group}", "member gone")
+        (gone,) = [row for row in shown.rows if row[2:3] == ["member gone"]]
+        assert gone[3].endswith("leaves")
+        assert not silent.page.get("/").page.text.count("cannot")
+
+
+AWKWARD = [
+    "<script>alert(1)</script>",
+    "a/b?c#d%2e&x=1",
+    ".",
+    "..",
+    "🛫 ü \u202e",
+    "\"'><img src=x>",
+]
+
+
+def test_ids_that_strangers_chose(silent: Site) -> None:
+    topic = silent.topic()
+    for name in AWKWARD:
+        silent.commit(name, topic, 3)
+
+    def listed() -> set[str]:
+        return {each["group"] for each in silent.page.get("/api/groups").json["groups"]}
+
+    eventually(lambda: set(AWKWARD) <= listed())
+    shown = silent.page.get("/?q=&sort=group").page
+    assert "<script>alert(1)</script>" in shown.text
+    links = [link for link in shown.links if link.startswith("/groups/")]
+    found = []
+    for link in links:
+        answer = silent.page.get(link)
+        assert answer.status == 200, link
+        assert "<img" not in answer.body
+        assert answer.body.count("<script") == 1
+        assert answer.page
+        found += [each["group"] for each in silent.page.get(f"/api{link}").json["groups"]]
+    assert set(AWKWARD) <= set(found)
+
+
+def test_what_is_not_there(silent: Site) -> None:
+    silent.page.until("/", "as of")
+    for path, status in [
+        ("/groups/nobody-has-this", 404),
+        ("/groups/", 404),
+        ("/nothing", 404),
+        ("/static/../app.py", 404),
+        ("/static/%2e%2e/app.py", 404),
+        ("/static/app.py", 404),
+        ("/api/groups/nobody-has-this", 404),
+        ("/?page=99999&sort=nothing&state=%00&part=", 200),
+    ]:
+        assert silent.page.get(path).status == status, path
+    assert silent.page.get("/api/groups/nobody-has-this").json == {"error": "no such group"}
+    assert "no group 'nobody-has-this'" in silent.page.get("/groups/nobody-has-this").page.text
+
+
+def test_it_can_only_be_read_and_only_under_its_own_names(silent: Site) -> None:
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        assert silent.page.get("/", method=method).status == 405
+    assert silent.page.get("/", host="evil.example").status == 421
+    assert silent.page.get("/api/groups", host=f"evil.example:{silent.page.port}").status == 421
+    assert silent.page.get("/", host="page.example").status == 200
+    head = silent.page.get("/", method="HEAD")
+    assert (head.status, head.body) == (200, "")
+    for path in ("/", "/api/groups", "/static/live.js", "/nothing", "/healthz"):
+        headers = silent.page.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'")
+        assert "server" not in headers
+
+
+@pytest.mark.parametrize("name", ["page.css", "live.js", "icon.svg"])
+def test_nothing_is_fetched_from_elsewhere(silent: Site, name: str) -> None:
+    text = silent.page.get(f"/static/{name}").body
+    assert text
+    assert "//" not in text.replace("http://www.w3.org/2000/svg", "").replace("\n//", "\n").replace(
+        "\n  //", "\n"
+    )
+    assert "url(" not in text
+    assert "innerHTML" not in text
+
+
+def test_health(silent: Site) -> None:
+    silent.page.until("/", "as of")
+    health = silent.page.get("/healthz").json
+    assert (health["status"], health["cluster"]) == ("ok", "reachable")
+    assert health["age_ms"] >= 0
+
+
+class Gated:
+    """A source whose looks are counted, and wait to be let through from the second on."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.let_through = threading.Event()
+
+    def look(self) -> Round:
+        self.looks += 1
+        if self.looks > 1 and not self.let_through.wait(60):
+            raise Unreachable("nobody let it through")
+        return Round(at_ms=1_000, took_ms=1, groups=[group("g", lag=self.looks)])
+
+
+def test_however_many_look_the_cluster_is_asked_once() -> None:
+    source = Gated()
+    with ExitStack() as stack:
+        stack.callback(source.let_through.set)
+        page = stack.enter_context(Served("nowhere:1", interval_ms=1, source=source))
+        page.until("/", "g")
+        eventually(lambda: source.looks == 2)
+        for _ in range(50):
+            assert page.get("/?part=live").status == 200
+            assert page.get("/groups/g").status == 200
+        assert source.looks == 2
+        source.let_through.set()
+        eventually(lambda: source.looks > 3)
+
+
+def test_a_broker_that_goes_away_and_comes_back() -> None:
+    with BrokerProcess() as broker, Served(broker.bootstrap_servers, timeout_ms=1_000) as page:
+        partage = Commands(broker.bootstrap_servers)
+        partage("topics", "create", "-t", "t")
+        partage("produce", "-t", "t", stdin="a\n")
+        partage("consume", "-t", "t", "--group", "kept", "--from-beginning", "-e")
+        page.until("/", "kept")
+        broker.kill()
+        shown = page.until("/", f"cannot reach {broker.bootstrap_servers}", "what you see is")
+        assert shown.row("kept")
+        assert page.get("/healthz").json["cluster"] == "unreachable"
+        assert page.get("/api/groups").headers["partage-age-ms"].isdigit()
+        broker.start()
+        eventually(lambda: "cannot reach" not in page.get("/").body)
+        assert page.get("/").page.row("kept")
+
+
+def test_a_cluster_that_never_answered() -> None:
+    with Served("127.0.0.1:1", timeout_ms=300) as page:
+        shown = page.until("/", "cannot reach 127.0.0.1:1", "nothing has been seen of it")
+        assert "Stable" not in shown.text
+        assert page.get("/groups/g").status == 503
+        assert page.get("/api/groups").status == 503

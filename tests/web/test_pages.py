@@ -1,0 +1,162 @@
+"""Pages as text: what they say, and that nobody else can say anything on them."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partage.model.groups import GroupState
+from partage.store.group_events import encode_event
+from partage.web.group_page import WINDOWS, Wanted, group_part
+from partage.web.markup import seen
+from partage.web.pages import Surroundings, groups_part, page, search_form
+from partage.web.views import Query, overview, parse_query
+from partage.web.watched import Round, TakenEvent, Watched
+from partage.web.wording import age, count, duration, group_url
+from pipelines.telling import events
+
+from .checking import Page
+from .groups import group, member, with_members
+from .test_markup import HOSTILE
+from .test_told import STORY
+
+AT = 60_000
+AROUND = Surroundings(servers="kafka-1:9092", interval_ms=2_000, now_ms=AT + 3_000)
+
+
+def watched_with(*groups: GroupState, story: str = "") -> Watched:
+    watched = Watched()
+    told = [TakenEvent(event, encode_event(event)) for event in events(story)]
+    watched.take(Round(at_ms=AT, took_ms=12, groups=groups, events=told))
+    return watched
+
+
+def all_groups(watched: Watched, **query: str) -> Page:
+    wanted = parse_query(query)
+    live = groups_part(watched, overview(watched, wanted), AROUND)
+    return Page(page("Groups", live, AROUND, search_form(wanted)))
+
+
+def one_group(watched: Watched, name: str, window: str = "1h") -> Page:
+    of = watched.group(name)
+    assert of is not None
+    return Page(
+        page(name, group_part(watched, of, Wanted(name=name, window=window), AROUND), AROUND)
+    )
+
+
+def test_all_groups() -> None:
+    shown = all_groups(watched_with(group("tower", a="0-1", b="2-3", lag=1_204), group("idle")))
+    assert shown.row("tower") == ["tower", "Stable", "over 3 s", "range", "2", "1,204", ""]
+    assert shown.row("idle")[1:5] == ["Empty", "over 3 s", "–", "0"]
+    assert "2 groups" in shown.text
+    assert "1 Stable" in shown.text
+    assert "answered in 12 ms" in shown.text
+    assert "/groups/tower" in shown.links
+
+
+def test_one_group() -> None:
+    told = watched_with(group("g", a="0-1", b="2-3", lag=1_204), story=STORY)
+    shown = one_group(told, "g")
+    assert shown.row("t-0") == ["t-0", "10", "1,214", "1,204", "C a"]
+    assert shown.row("2")[2:6] == ["member joined", "B b", "2.5 s", "assigned"]
+    assert "Generation 2" in shown.text
+    assert "its coordinator tells it" in shown.text
+    assert "kafka-1:9092 (1)" in shown.text
+
+
+def test_members_with_all_that_is_known() -> None:
+    members = [member("static-1", "0-2,7", rack="row-4"), member("plain", "3")]
+    shown = one_group(watched_with(with_members("g", members)), "g")
+    assert shown.row("A static-1") == [
+        *("A static-1", "static-1-id", "static-1", "/10.0.0.1", "row-4", "4", "t(0-2,7)")
+    ]
+    assert shown.row("B plain")[2:5] == ["–", "/10.0.0.1", "–"]
+    assert "As this page has seen it" in shown.text
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_windows(window: str) -> None:
+    assert one_group(watched_with(group("g", a="0"), story=STORY), "g", window)
+
+
+def test_before_the_first_look_and_after_a_failure() -> None:
+    watched = Watched()
+    assert "for the first time" in all_groups(watched).text
+    watched.failed(1, "no broker answered")
+    assert "nothing has been seen" in all_groups(watched).text
+    watched = watched_with(group("g", a="0"))
+    watched.failed(AT + 1_000, "no broker answered")
+    for shown in (all_groups(watched), one_group(watched, "g")):
+        assert (
+            "cannot reach kafka-1:9092: no broker answered; what you see is 3 s old" in shown.text
+        )
+        assert "Stable" in shown.text
+
+
+def test_no_groups_and_none_found() -> None:
+    assert "There are no groups" in all_groups(watched_with()).text
+    assert "No group is like that" in all_groups(watched_with(group("g")), q="h").text
+
+
+def test_pages_are_linked_with_what_is_looked_for() -> None:
+    watched = watched_with(*[group(f"a&b {n}") for n in range(120)])
+    shown = all_groups(watched, q="a&b", sort="group", page="2")
+    assert "page 2 of 3" in shown.text
+    assert "/?q=a%26b&sort=group" in shown.links
+    assert "/?q=a%26b&sort=group&page=3" in shown.links
+
+
+def test_very_many_partitions_and_members_are_cut() -> None:
+    owned = {f"m{n}": str(n) for n in range(600)}
+    shown = one_group(watched_with(group("g", "", 0, **owned)), "g")
+    assert "Members, 500 of 600 rows" in shown.text
+    assert "the first 64 of 600 partitions" in shown.text
+
+
+@settings(max_examples=60)
+@given(HOSTILE, HOSTILE, HOSTILE)
+def test_what_strangers_send_is_text(name: str, client: str, host: str) -> None:
+    """Also as a client's id, a host, a rack, a topic, and where it is looked for."""
+    name = name.encode(errors="replace").decode()
+    one = member("m", "0", client_id=client, host=host, rack=host, group_instance_id=name or None)
+    watched = watched_with(with_members(name, [one]))
+    shown = one_group(watched, name)
+    assert seen(client) in shown.texts or not client
+    listed = all_groups(watched, q=name)
+    assert {link for link in listed.links if link.startswith("/groups/")}
+    for each in (shown, listed):
+        assert set(each.sources) == {"/static/icon.svg", "/static/page.css", "/static/live.js"}
+        assert all(link.startswith(("/", "#")) and not link.startswith("//") for link in each.links)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_groups_address_leads_to_it(name: str) -> None:
+    url = group_url(name, window="1h")
+    path, _, query = url.partition("?")
+    found = unquote(path.removeprefix("/groups/"))
+    if name in ("", ".", ".."):
+        assert (path, query.startswith("id=")) == ("/groups/", True)
+    else:
+        assert found == name
+        assert "/" not in path.removeprefix("/groups/")
+
+
+def test_an_unreadable_topic_is_said() -> None:
+    watched = Watched()
+    watched.take(Round(at_ms=AT, took_ms=1, groups=[], remark="__group_events cannot be read"))
+    assert "cannot be read" in all_groups(watched).text
+
+
+def test_words() -> None:
+    assert [age(ms) for ms in (-5, 0, 14_000, 200_000, 7_500_000, 180_000_000)] == [
+        *("0 s", "0 s", "14 s", "3 min", "2 h 5 min", "2 days 2 h")
+    ]
+    assert [duration(ms) for ms in (None, 12, 3_210, 125_000)] == [
+        *("–", "12 ms", "3.2 s", "2 min 5 s")
+    ]
+    assert (count(1, "group"), count(1_204, "group")) == ("1 group", "1,204 groups")
+    assert overview(Watched(), Query()).total == 0

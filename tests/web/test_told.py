@@ -1,0 +1,108 @@
+"""What a coordinator has told of a group."""
+
+from __future__ import annotations
+
+from partage.store.group_events import GroupEvent, encode_event
+from partage.web.told import BYTES_MAX, EVENTS_MAX, Told
+from pipelines.telling import events
+
+STORY = """
+    0.0   joined a
+    0.0   rebalance "member joined" a
+    3.0   generation 1 a@0.0[]
+    3.1   assigned 1 a[0-3]
+    10.0  joined b
+    10.0  rebalance "member joined" b
+    12.0  generation 2 a@12.0[] b@10.0[]
+    12.5  assigned 2 a[0,1] b[2,3]
+"""
+
+
+def told(*given: GroupEvent) -> Told:
+    found = Told()
+    for event in given:
+        found.take(event, encode_event(event))
+    return found
+
+
+def test_who_had_what_and_why_it_moved() -> None:
+    timeline = told(*events(STORY)).timeline()
+    assert timeline is not None
+    assert timeline.is_told
+    assert [(mark.cause, mark.member, mark.took_ms, mark.moved) for mark in timeline.marks] == [
+        ("member joined", "a", 3_100, 0),
+        ("member joined", "b", 2_500, 2),
+    ]
+    still = sorted((span.partition, span.member) for span in timeline.spans if span.to_ms is None)
+    assert still == [(0, "a"), (1, "a"), (2, "b"), (3, "b")]
+    assert [span.from_ms for span in timeline.spans] == sorted(
+        span.from_ms for span in timeline.spans
+    )
+
+
+def test_of_several_brokers_the_epochs_say_what_was_first() -> None:
+    """The first broker's last events come after what the second one has told already."""
+    first = list(events(f"broker 1 epoch 4\n{STORY}"))
+    second = list(
+        events(
+            """
+            broker 2 epoch 5
+            20.0  loaded 2 a[0,1] b[2,3]
+            21.0  left b
+            """
+        )
+    )
+    in_time = told(*first, *second)
+    late = told(*first[:4], *second, *first[4:])
+    assert late.timeline() == in_time.timeline()
+
+
+def test_nothing_told_is_no_timeline() -> None:
+    assert Told().timeline() is None
+    assert told(*events("1.0 refused a 3")).timeline() is None
+
+
+def test_lag_is_told_in_parts() -> None:
+    found = Told()
+    parts = [
+        GroupEvent(
+            version=1,
+            event="lag",
+            at_ms=5,
+            group_id="g",
+            generation=1,
+            lag={"t": {n: 10}},
+            part=n,
+            parts=2,
+        )
+        for n in (1, 2)
+    ]
+    assert [found.take(part, b"") for part in parts] == [None, 20]
+    assert found.bytes == 0
+
+
+def test_since_when_it_is_in_its_state() -> None:
+    found = told(*events(STORY))
+    assert found.since_ms("Stable") == 12_500
+    assert found.since_ms("Empty") is None
+    assert found.generation == 2
+
+
+def test_what_is_kept_does_not_grow() -> None:
+    found = Told()
+    large = GroupEvent(
+        version=1, event="joined", at_ms=1, group_id="g", generation=1, member_id="m" * 10_000
+    )
+    for _ in range(2 * EVENTS_MAX):
+        found.take(large, encode_event(large))
+        assert found.bytes <= BYTES_MAX
+    before = found.bytes
+    found.halve()
+    assert found.bytes <= before / 2 + 20_000
+    small = list(events(STORY))
+    for _ in range(EVENTS_MAX):
+        for event in small:
+            found.take(event, encode_event(event))
+    timeline = found.timeline()
+    assert timeline is not None
+    assert len(timeline.marks) <= EVENTS_MAX / 4 + 1

@@ -1,0 +1,132 @@
+"""All groups of a cluster, as they were at the last look."""
+
+from __future__ import annotations
+
+from partage.model.groups import GroupState
+from partage.store.group_events import GroupEvent, encode_event
+from partage.web import watched as module
+from partage.web.rings import Point
+from partage.web.watched import Round, TakenEvent, Watched
+from pipelines.telling import events
+
+from .groups import group
+from .test_told import STORY
+
+
+def taken(*given: GroupEvent) -> list[TakenEvent]:
+    return [TakenEvent(event, encode_event(event)) for event in given]
+
+
+def look(at_ms: int, *groups: GroupState, told: list[TakenEvent] | None = None) -> Round:
+    return Round(at_ms=at_ms, took_ms=3, groups=groups, events=told or [])
+
+
+def test_a_look_is_what_there_is() -> None:
+    watched = Watched()
+    assert watched.at_ms is None
+    watched.take(look(1_000, group("a"), group("b", lag=5, m="0")))
+    assert sorted(each.group for each in watched.groups()) == ["a", "b"]
+    watched.take(look(2_000, group("b", lag=7, m="0")))
+    assert watched.group("a") is None
+    assert watched.memory("a") is None
+    memory = watched.memory("b")
+    assert memory is not None
+    assert memory.lags.since(0) == [Point(1_000, 5), Point(2_000, 7)]
+
+
+def test_since_when() -> None:
+    """Of what was so when the page began nobody knows since when, unless the coordinator tells."""
+    watched = Watched()
+    watched.take(look(1_000, group("old", m="0")))
+    watched.take(look(2_000, group("old", m="0"), group("new")))
+    watched.take(look(3_000, group("old"), group("new")))
+    old, new = watched.memory("old"), watched.memory("new")
+    assert old is not None
+    assert new is not None
+    assert (old.since_ms, old.is_since_known) == (3_000, True)
+    assert (new.since_ms, new.is_since_known) == (2_000, True)
+    told = Watched()
+    told.take(look(60_000, group("g", a="0-1", b="2-3"), told=taken(*events(STORY))))
+    memory = told.memory("g")
+    assert memory is not None
+    assert (memory.since_ms, memory.is_since_known) == (12_500, True)
+    begun = Watched()
+    begun.take(look(1_000, group("g", m="0")))
+    first = begun.memory("g")
+    assert first is not None
+    assert (first.since_ms, first.is_since_known) == (1_000, False)
+
+
+def test_what_is_told_goes_before_what_is_seen() -> None:
+    watched = Watched()
+    watched.take(look(60_000, group("g", a="0-1", b="2-3"), group("silent", m="0")))
+    watched.take(
+        look(
+            62_000, group("g", a="0-1", b="2-3"), group("silent", m="0"), told=taken(*events(STORY))
+        )
+    )
+    told, silent = watched.memory("g"), watched.memory("silent")
+    assert told is not None
+    assert told.timeline().is_told
+    assert silent is not None
+    assert not silent.timeline().is_told
+
+
+def test_lag_that_was_told_comes_before_the_first_look() -> None:
+    lag = "5.0 lag 0:100 1:20\n15.0 lag 0:50\n"
+    watched = Watched()
+    watched.take(look(20_000, group("g", lag=7), told=taken(*events(lag))))
+    watched.take(look(22_000, group("g", lag=8), told=taken(*events("99.0 lag 0:1"))))
+    memory = watched.memory("g")
+    assert memory is not None
+    expected = [Point(5_000, 120), Point(15_000, 50), Point(20_000, 7), Point(22_000, 8)]
+    assert memory.lags.since(0) == expected
+
+
+def test_told_a_moment_before_it_is_listed() -> None:
+    watched = Watched()
+    watched.take(look(1_000, told=taken(*events(STORY))))
+    watched.take(look(2_000, group("g"), told=taken(*events("3.0 joined z"))))
+    memory = watched.memory("g")
+    assert memory is not None
+    assert memory.timeline().is_told
+    watched.take(look(3_000, told=taken(*events(STORY))))
+    watched.take(look(4_000))
+    watched.take(look(5_000, group("g")))
+    later = watched.memory("g")
+    assert later is not None
+    assert not later.timeline().is_told, "what was told of a group that is gone is forgotten"
+
+
+def test_a_cluster_that_goes_away_and_comes_back() -> None:
+    watched = Watched()
+    watched.failed(500, "nobody answers")
+    assert (watched.failure, watched.failing_since_ms) == ("nobody answers", 500)
+    watched.take(look(1_000, group("g")))
+    assert watched.failure is None
+    watched.failed(2_000, "gone")
+    watched.failed(3_000, "still gone")
+    assert (watched.failure, watched.failing_since_ms) == ("still gone", 2_000)
+    assert watched.at_ms == 1_000
+    assert watched.group("g") is not None, "what was seen last stays to be seen"
+    watched.take(look(4_000, group("g")))
+    assert (watched.failure, watched.failing_since_ms) == (None, None)
+
+
+def test_beyond_so_many_groups_no_history_is_kept(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(module, "REMEMBERED_MAX", 10)
+    watched = Watched()
+    watched.take(look(1_000, *[group(f"g{n}") for n in range(15)]))
+    assert len(watched) == 15
+    assert sum(watched.memory(f"g{n}") is not None for n in range(15)) == 10
+
+
+def test_events_of_all_groups_together_have_a_bound(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(module, "TOLD_BYTES_MAX", 10_000)
+    watched = Watched()
+    groups = [group(f"g{n}") for n in range(20)]
+    for at in range(1, 11):
+        told = [each for of in groups for each in taken(*events(STORY, of.group))]
+        watched.take(look(at * 1_000, *groups, told=told))
+        kept = [watched.memory(of.group) for of in groups]
+        assert sum(each.told.bytes for each in kept if each is not None) <= 10_000

@@ -1,0 +1,101 @@
+"""One who looks, for all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from partage.web.watched import Round, Watched
+from partage.web.watcher import Unreachable, pause_s, watch
+
+from .groups import group
+
+
+@pytest.mark.parametrize(
+    ("interval", "took", "pause"), [(2.0, 0.1, 1.9), (2.0, 0.9, 1.8), (2.0, 5.0, 10.0)]
+)
+def test_a_slow_cluster_is_asked_less(interval: float, took: float, pause: float) -> None:
+    assert pause_s(interval, took) == pytest.approx(pause)
+
+
+class Script:
+    """A source that does one thing after the other, and then no more."""
+
+    def __init__(self, *steps: Callable[[], Round]) -> None:
+        self._steps = list(steps)
+        self.done = threading.Event()
+
+    def look(self) -> Round:
+        step = self._steps.pop(0)
+        if not self._steps:
+            self.done.set()
+        return step()
+
+
+def unreachable() -> Round:
+    raise Unreachable("nobody answers")
+
+
+def broken() -> Round:
+    raise KeyError("what no one thought of")
+
+
+def well() -> Round:
+    return Round(at_ms=5, took_ms=1, groups=[group("g")])
+
+
+def watched_through(*steps: Callable[[], Round]) -> tuple[Watched, list[str | None], list[float]]:
+    """What is known after these looks, what each failed with, and the pauses between."""
+    watched, failures, pauses = Watched(), [], []
+
+    async def run() -> None:
+        over = asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            failures.append(watched.failure)
+            pauses.append(seconds)
+            if len(pauses) == len(steps):
+                over.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(watch(Script(*steps), watched, 2.0, sleep=sleep))
+        await asyncio.wait_for(over.wait(), 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    return watched, failures, pauses
+
+
+def test_it_goes_on_whatever_happens(caplog: pytest.LogCaptureFixture) -> None:
+    watched, failures, pauses = watched_through(unreachable, well, broken, well)
+    assert failures[0] == "nobody answers"
+    assert failures[1] is None
+    assert failures[2] is not None
+    assert "its log" in failures[2]
+    assert "what no one thought of" in caplog.text
+    assert failures[3] is None
+    assert watched.rounds == 4
+    assert all(pause > 0 for pause in pauses)
+
+
+def test_it_ends_while_the_cluster_has_yet_to_answer() -> None:
+    let_go = threading.Event()
+
+    def never() -> Round:
+        let_go.wait(60)
+        raise Unreachable("too late")
+
+    async def run() -> None:
+        task = asyncio.create_task(watch(Script(never), Watched(), 2.0))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+    let_go.set()

@@ -144,8 +144,19 @@ def a_member_that_lives_is_expired(story: Story) -> None:
     story.tell(told.Expired, group_id="g", member_id="a", reason=reason)
 
 
-def a_record_is_somewhere_else(story: Story) -> None:
+def a_record_is_there_twice(story: Story) -> None:
+    story.tell(told.Produced, partition=("t", 0), offset=2, value=b"2")
     story.tell(told.Produced, partition=("t", 0), offset=3, value=b"2")
+
+
+def a_record_is_another_one(story: Story) -> None:
+    story.tell(told.Produced, partition=("t", 0), offset=3, value=b"3")
+    story.tell(told.Produced, partition=("t", 0), offset=3, value=b"2:1")
+
+
+def a_record_comes_before_its_predecessor(story: Story) -> None:
+    story.tell(told.Produced, partition=("t", 0), offset=3, value=b"2:4")
+    story.tell(told.Produced, partition=("t", 0), offset=2, value=b"2:5")
 
 
 def show_end(story: Story, end: int, code: int = 0) -> None:
@@ -250,7 +261,9 @@ BROKEN: dict[Callable[[Story], None], str] = {
     an_offset_goes_before_its_time: "commits",
     what_was_durable_is_not_loaded: "recovery",
     a_member_that_lives_is_expired: "expiry",
-    a_record_is_somewhere_else: "records",
+    a_record_is_there_twice: "records",
+    a_record_is_another_one: "records",
+    a_record_comes_before_its_predecessor: "records",
     what_was_read_is_gone: "reads",
     what_was_acknowledged_is_not_shown: "reads",
     an_offset_that_was_there_is_out_of_range: "reads",

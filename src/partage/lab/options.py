@@ -50,10 +50,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     safety_ms: _Timeout
     steps: _Count
     kinds: tuple[str, ...]
+    producers: Annotated[int, msgspec.Meta(ge=1, le=9)] = 1
     brokers: Annotated[int, msgspec.Meta(ge=1, le=9)] = 1  # above 1 they share a ZooKeeper
     shards: Annotated[int, msgspec.Meta(ge=1, le=50)] = 1
     zookeeper_timeout_ms: _Timeout = 6_000
     zookeeper_delay_max_ms: _Delay = 0
+    merges_every: _Every = 64  # entries of a log that is shared, by a broker
     cluster_steps: _Count = 0
     cluster_kinds: tuple[str, ...] = ()
 
@@ -166,7 +168,7 @@ def scenario(
     """
     rng = Random(f"options {seed}")
     options = _draw(rng, kinds.common)
-    options = _draw_cluster(Random(f"cluster {seed}"), options, kinds.cluster)
+    options = _draw_more(Random(f"cluster {seed}"), Random(f"producers {seed}"), options, kinds)
     if changes:
         options = _changed(options, changes, kinds)
     plan = _plan(Random(f"plan {seed}"), options.kinds, options.steps, options.safety_ms)
@@ -223,18 +225,21 @@ def _draw(rng: Random, kinds: tuple[str, ...]) -> Options:
     )
 
 
-def _draw_cluster(rng: Random, options: Options, kinds: tuple[str, ...]) -> Options:
-    """A fifth of the worlds have several brokers. From dice of its own: what else is drawn of a
-    seed stays as it is.
+def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kinds) -> Options:
+    """A fifth of the worlds have several brokers, a third a second producer. From dice of their own:
+    what else is drawn of a seed stays as it is.
     """
     return msgspec.structs.replace(
         options,
+        producers=producers_rng.choice((1, 1, 2)),
         brokers=rng.choice((1, 1, 1, 1, 1, 1, 1, 1, 2, 3)),
         shards=rng.choice((1, 2, 3)),
         zookeeper_timeout_ms=rng.choice((4_000, 6_000)),
         zookeeper_delay_max_ms=rng.choice((1, 20, 200, 600)),
         cluster_steps=options.safety_ms // rng.choice((2_000, 4_000, 8_000)),
-        cluster_kinds=tuple(kind for kind in kinds if rng.random() < 0.5) or kinds[:1],
+        cluster_kinds=tuple(kind for kind in kinds.cluster if rng.random() < 0.5)
+        or kinds.cluster[:1],
+        merges_every=rng.choice((3, 10, 64)),
     )
 
 

@@ -46,7 +46,8 @@ def live_on(world: World) -> None:
     """
     world.calm()
     world.clock.run(LATE_MS)
-    world.producer.stop()
+    for producer in world.producers:
+        producer.stop()
     _find_peace(world)
     before = _generations(world)
     world.clock.run(_QUIET_MS)

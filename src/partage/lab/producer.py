@@ -1,11 +1,14 @@
-"""A producer that never gives up: idempotent, one record at a time in each partition.
+"""Producers that never give up: idempotent, one record at a time in each partition.
 
-The n-th record of a partition has n for its value, so it belongs at offset n, whatever was lost on
-the way: the broker knows what it was sent twice.
+Each record of a producer in a partition has a value of its own, so it belongs at one offset, and
+there once, whatever was lost on the way: the broker knows what it was sent twice. A second producer
+is slower, and now and then sends much later again what it was told is in, as one that has not heard
+that would.
 """
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from partage.lab import history
@@ -16,20 +19,29 @@ from partage.wire.records.encode import Record, encode_batch
 if TYPE_CHECKING:
     from partage.lab.world import World
 
-_PRODUCER_ID: Final = 7
+_FIRST_ID: Final = 7
+_SLOWER: Final = 3
+_FORGETS: Final = 0.3
+_LATER_MS: Final = (3_000, 12_000)
 _PATIENCE_MS: Final = 2_000
 
 
 class Producer:
-    """Writes to every partition, in turn."""
+    """Writes to every partition, in turn; the first one of a world has ``number`` 0."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, number: int) -> None:
         self._world = world
+        self._id = _FIRST_ID + number
+        self._name = "producer" if not number else f"producer {number + 1}"
+        self._prefix = "" if not number else f"{number + 1}:"
+        self._rng = Random(f"{world.scenario.seed} {self._name}")
+        self._forgets = _FORGETS if number else 0.0
+        self._every_ms = world.options.produce_every_ms * (_SLOWER if number else 1)
         self._next: dict[history.Partition, int] = {}
         self._turn = 0
         self._link: Link | None = None
         self._is_stopped = False
-        world.clock.later(world.options.produce_every_ms, self._produce)
+        world.clock.later(self._every_ms, self._produce)
 
     def stop(self) -> None:
         """Write no more once what is under way is acknowledged."""
@@ -45,7 +57,7 @@ class Producer:
             return
         world, link = self._world, self._link
         if link is None or link.is_over:
-            self._link = Link(world.network, "producer", 1, 0, lambda: None)
+            self._link = Link(world.network, self._name, 1, 0, lambda: None)
             self._link.open(lambda is_open: None)
         elif link.is_open:
             self._send(link)
@@ -56,10 +68,10 @@ class Producer:
         world = self._world
         partition = self._partition()
         number = self._next.get(partition, 0)
-        value = str(number).encode()
+        value = f"{self._prefix}{number}".encode()
         batch = encode_batch(
             [Record(None, value, timestamp_ms=world.now_ms)],
-            producer_id=_PRODUCER_ID,
+            producer_id=self._id,
             producer_epoch=0,
             base_sequence=number,
         )
@@ -85,9 +97,12 @@ class Producer:
                         value=value,
                     )
                 )
-                self._next[partition] = number + 1
-                self._turn += 1
-                wait_ms = world.options.produce_every_ms
+                wait_ms = self._every_ms
+                if self._forgets and self._rng.random() < self._forgets:
+                    wait_ms = self._rng.choice(_LATER_MS)
+                else:
+                    self._next[partition] = number + 1
+                    self._turn += 1
             world.clock.later(wait_ms, self._produce)
 
         def give_up() -> None:

@@ -190,7 +190,7 @@ class World:
         """Live through the plan; then heal, and wait for peace."""
         for broker in self.brokers:
             broker.start()
-        self.producer = Producer(self)
+        self.producers = [Producer(self, number) for number in range(self.options.producers)]
         for _ in range(self.options.members):
             self.add_member()
         if self.options.has_second_group or self.options.shard_count > 1:

@@ -1,10 +1,13 @@
 """``records``: a record that was acknowledged stays where it is, and is there once.
 
-The producer of a world writes n as the n-th record of a partition, and tells the broker which
-number it is: so n lies at offset n, whatever was lost on the way, and is never seen elsewhere.
+The producers of a world number their records in each partition, and tell the broker which number
+it is. So no value is at two offsets, no offset has two values, and the next one of a producer comes
+later, whatever was lost on the way.
 """
 
 from __future__ import annotations
+
+from collections import defaultdict
 
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import Delivered, History, Partition, Produced, Violation
@@ -15,6 +18,8 @@ class Records:
     """Judges each acknowledged and each delivered record by its place."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
+        self._values: dict[Partition, dict[int, bytes]] = defaultdict(dict)
+        self._offsets: dict[Partition, dict[bytes, int]] = defaultdict(dict)
         history.listen(Produced, self._produced)
         history.listen(Delivered, self._delivered)
 
@@ -26,5 +31,21 @@ class Records:
             self._judge(entry.partition, offset, value)
 
     def _judge(self, partition: Partition, offset: int, value: bytes) -> None:
-        if value != str(offset).encode():
-            raise Violation("records", f"{value!r} is at offset {offset} of {partition}")
+        other = self._values[partition].setdefault(offset, value)
+        if other != value:
+            story = f"{value!r} is at offset {offset} of {partition}, and was {other!r}"
+            raise Violation("records", story)
+        offsets = self._offsets[partition]
+        if offsets.get(value) == offset:
+            return
+        if value in offsets:
+            story = f"{value!r} is at offset {offset} of {partition}, and at {offsets[value]}"
+            raise Violation("records", story)
+        offsets[value] = offset
+        producer, _, number = value.rpartition(b":")
+        separator = b":" if producer else b""
+        for near, is_before in ((int(number) - 1, True), (int(number) + 1, False)):
+            at = offsets.get(b"%b%b%d" % (producer, separator, near))
+            if at is not None and (at < offset) is not is_before:
+                story = f"{value!r} is at offset {offset} of {partition}, and {near} at {at}"
+                raise Violation("records", story)

@@ -6,8 +6,10 @@ import pytest
 
 from partage.lab import history
 from partage.lab.broker import Broker
+from partage.lab.place import TREE
 from partage.lab.running import draw
 from partage.lab.world import World
+from partage.store.tree import StateDoc, decode
 
 TIMEOUT_MS = 6_000
 
@@ -15,6 +17,10 @@ TIMEOUT_MS = 6_000
 @pytest.fixture
 def world() -> World:
     """Two brokers with one shard, and a member at work."""
+    return at_work()
+
+
+def at_work(**more: int) -> World:
     changes = {
         "brokers": 2,
         "shards": 1,
@@ -22,7 +28,7 @@ def world() -> World:
         "members_max": 10,
         "zookeeper_timeout_ms": TIMEOUT_MS,
         "zookeeper_delay_max_ms": 20,
-    }
+    } | more
     world = World(draw(7, kept=(), changes=changes))
     world.run()
     assert world.members()[0].core.owned
@@ -71,3 +77,15 @@ def test_a_shard_that_fails_is_taken_over_by_its_own_broker(world: World) -> Non
     world.clock.run(TIMEOUT_MS)
     assert coordinator_of(world) is coordinator
     assert loads(world)[-1].epoch == last.epoch + 1
+
+
+def test_logs_are_merged_after_as_many_entries_as_the_world_has_it() -> None:
+    assert merged(at_work(merges_every=1_000)) == 0
+    assert merged(at_work(merges_every=3)) > 3
+
+
+def merged(world: World) -> int:
+    """How many entries of the log are in parts."""
+    assert world.zookeeper is not None
+    path = TREE.state(0)
+    return decode(path, world.zookeeper.nodes.nodes[path].data, StateDoc).first

@@ -104,7 +104,10 @@ class Broker:
         self.hosts = [Host(self, store, shard) for shard, store in enumerate(stores)]
         for host in self.hosts:
             host.resign()
-        self._place = Place(servers, self.broker_id, stores, timeout_ms, when_awake)
+        merges_every = self.world.options.merges_every
+        self._place = Place(
+            servers, self.broker_id, stores, timeout_ms, when_awake, merges_every=merges_every
+        )
         for store, host in zip(stores, self.hosts, strict=True):
             store.serve(self._place, host)
         if self.broker_id == 1:

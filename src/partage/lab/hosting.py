@@ -59,7 +59,7 @@ class Host:
         self.broker = broker
         self._world = broker.world
         self._store = store
-        self._place = {"broker": broker.broker_id, "shard": shard}  # of the notes
+        self._noted_of = {"broker": broker.broker_id, "shard": shard}
         self._failures = 0
         self._is_flushing = False
         self._is_resigned = False
@@ -88,14 +88,14 @@ class Host:
         shard = replay(content, world.settings)
         state = {key: value for key, value in decode_pairs(content) if key is not None}
         epoch = self._store.epoch
-        world.note(history.Loaded(at_ms=world.now_ms, **self._place, epoch=epoch, state=state))
+        world.note(history.Loaded(at_ms=world.now_ms, **self._noted_of, epoch=epoch, state=state))
         self.driver.activate(shard, world.now_ms)
         self.settle()
 
     def fail(self) -> None:
         """The log failed, or the shard itself did: drop the core, and load it again."""
         world = self._world
-        world.note(history.LogFailed(at_ms=world.now_ms, **self._place))
+        world.note(history.LogFailed(at_ms=world.now_ms, **self._noted_of))
         self._drop()
         self.driver.failed()
         self.settle()
@@ -110,7 +110,7 @@ class Host:
     def resign(self) -> None:
         """The shard is somebody else's, until it is expected again: drop it, and say so."""
         world = self._world
-        world.note(history.Resigned(at_ms=world.now_ms, **self._place))
+        world.note(history.Resigned(at_ms=world.now_ms, **self._noted_of))
         self._drop()
         self.driver.resign()
         self._is_resigned = True
@@ -192,7 +192,9 @@ class Host:
         written = tuple(
             record for key, value in pairs if (record := decode_record(key, value)) is not None
         )
-        world.note(history.Written(at_ms=world.now_ms, **self._place, records=written, pairs=pairs))
+        world.note(
+            history.Written(at_ms=world.now_ms, **self._noted_of, records=written, pairs=pairs)
+        )
         failures = self._failures
 
         def done(error: ErrorCode) -> None:
@@ -201,7 +203,7 @@ class Host:
             if error:
                 self.fail()
                 return
-            world.note(history.Durable(at_ms=world.now_ms, **self._place, count=len(pairs)))
+            world.note(history.Durable(at_ms=world.now_ms, **self._noted_of, count=len(pairs)))
             if not self.broker.dies_of(written):
                 self.driver.durable(mark)
                 self.settle()

@@ -45,7 +45,8 @@ class Holder(Protocol):
 class Place:
     """The place of one process, which lasts as long as it lives; ``holders`` are its shards'.
 
-    ``when_awake`` is to do nothing any more once the process is dead.
+    ``when_awake`` is to do nothing any more once the process is dead. Logs are merged when they
+    want it, which few live to see, and after every ``merges_every``-th entry.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Place:
         holders: Sequence[Holder],
         timeout_ms: int,
         when_awake: WhenAwake,
+        merges_every: int | None = None,
     ) -> None:
         self.held: dict[int, SharedLog] = {}
         self._servers = servers
@@ -63,6 +65,8 @@ class Place:
         self._holders = holders
         self._timeout_ms = timeout_ms
         self._when_awake = when_awake
+        self._merges_every = merges_every
+        self._appended = 0
         self._deciding = Lock()
         self._changed: Moment[None] = Moment()
         self._tasks: list[Task] = []
@@ -87,9 +91,9 @@ class Place:
 
     def leave(self) -> None:
         """Be down at once: others need not wait until the session would be over."""
-        self._cancel()
         for shard in list(self.held):
             self._resign(shard)
+        self._cancel()
         self.session.close()
 
     def _cancel(self) -> None:
@@ -232,7 +236,7 @@ class Place:
         """Have a batch appended, together with what else comes in these milliseconds."""
 
         def appended(fault: StoreFault | None) -> None:
-            if fault is None and to.wants_merging:
+            if fault is None and self._is_to_merge(to):
                 self.merge(to)
             written(fault)
 
@@ -240,6 +244,11 @@ class Place:
         if not self._is_flushing:
             self._is_flushing = True
             self.spawn(self._flush(self._gatherer))
+
+    def _is_to_merge(self, log: SharedLog) -> bool:
+        self._appended += 1
+        every = self._merges_every
+        return log.wants_merging or (every is not None and self._appended % every == 0)
 
     async def _flush(self, gatherer: Gatherer) -> None:
         await self._sleep(_TICK_MS)
@@ -253,16 +262,17 @@ class Place:
 
     async def _merge(self, log: SharedLog) -> None:
         with contextlib.suppress(Refused, InDoubt):  # the next entry has it tried again
-            await log.merge(_at_once)
+            await log.merge(self._offloaded)
+
+    async def _offloaded(self, work: Callable[[], list[bytes]]) -> list[bytes]:
+        """As in a thread: what comes meanwhile is written."""
+        await self._sleep(_TICK_MS)
+        return work()
 
 
 def name_of(broker_id: int) -> str:
     """The name under which ZooKeeper knows a broker's process."""
     return f"broker {broker_id}"
-
-
-async def _at_once(work: Callable[[], list[bytes]]) -> list[bytes]:
-    return work()
 
 
 def _expect_end(error: Exception) -> None:

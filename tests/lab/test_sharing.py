@@ -8,8 +8,10 @@ from partage.lab import history
 from partage.lab.broker import Broker
 from partage.lab.place import TREE
 from partage.lab.running import draw
+from partage.lab.shared_store import SharedStore
 from partage.lab.world import World
 from partage.store.tree import StateDoc, decode
+from partage.wire.primitives import Malformed
 
 TIMEOUT_MS = 6_000
 
@@ -89,3 +91,16 @@ def merged(world: World) -> int:
     assert world.zookeeper is not None
     path = TREE.state(0)
     return decode(path, world.zookeeper.nodes.nodes[path].data, StateDoc).first
+
+
+def test_who_has_lost_a_shard_may_find_its_log_in_pieces(world: World) -> None:
+    assert world.zookeeper is not None
+    store = coordinator_of(world).hosts[0]._store
+    assert isinstance(store, SharedStore)
+    del world.zookeeper.nodes.nodes[TREE.state(0)]
+    store.load(lambda content: None)
+    with pytest.raises(Malformed, match="is missing in ZooKeeper"):
+        world.clock.run(TIMEOUT_MS)
+    store.load(lambda content: None)
+    store.resign()
+    world.clock.run(100)

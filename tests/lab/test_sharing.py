@@ -104,3 +104,22 @@ def test_who_has_lost_a_shard_may_find_its_log_in_pieces(world: World) -> None:
     store.load(lambda content: None)
     store.resign()
     world.clock.run(100)
+
+
+def test_a_broker_gives_back_what_it_owns_and_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = at_work(shards=2)
+    first, second = world.brokers
+    monkeypatch.setattr(world, "restart_later", lambda broker: None)
+    second.die("it is killed")
+    world.clock.run(2 * TIMEOUT_MS)
+    place = first._place
+    assert place is not None
+    assert sorted(place.held) == [0, 1]
+    for shard in (0, 1):
+        place._resign(shard)
+    second.start()
+    world.clock.run(TIMEOUT_MS)
+    hosts = [world.answering(shard) for shard in (0, 1)]
+    assert {host and host.broker.broker_id for host in hosts} == {1, 2}

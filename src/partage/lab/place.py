@@ -192,7 +192,7 @@ class Place:
                 self._holders[tenure.shard].take(log)
 
     def _resign(self, shard: int) -> None:
-        del self.held[shard]
+        self.held.pop(shard, None)  # what it owned and did not hold is given back too
         self._holders[shard].resign()
 
     def owner(self, shard: int) -> int | None:

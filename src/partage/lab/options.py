@@ -226,8 +226,8 @@ def _draw(rng: Random, kinds: tuple[str, ...]) -> Options:
 
 
 def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kinds) -> Options:
-    """A fifth of the worlds have several brokers, a third a second producer. From dice of their own:
-    what else is drawn of a seed stays as it is.
+    """A fifth of the worlds have several brokers, a third a second producer. From dice of their
+    own: what else is drawn of a seed stays as it is.
     """
     return msgspec.structs.replace(
         options,

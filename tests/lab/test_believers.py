@@ -24,6 +24,7 @@ from partage.store.lease import Lease
 from partage.store.shard_log import encode_records, replay
 from partage.store.shared_log import SharedLog
 from partage.store.zookeeper import ANY_VERSION, Check, InDoubt, StoreFault
+from partage.wire.primitives import Malformed
 
 SHARDS = 3
 TIMEOUT_MS = 6_000
@@ -175,6 +176,9 @@ class Shard:
                 content = await log.load()
             except InDoubt:
                 await self.broker.place.session.connected()
+            except Malformed:  # who has the shard by now may have merged what was to be read
+                if self.log is log:
+                    raise
             else:
                 break
         if self.log is log:
@@ -272,9 +276,9 @@ def writes_without_a_fence(patch: pytest.MonkeyPatch) -> None:
 #: Each with worlds that find it: most do not.
 BUGS: dict[Callable[[pytest.MonkeyPatch], None], range] = {
     a_lease_that_is_a_tenth_too_long: range(146, 150),
-    a_lease_that_counts_from_the_answer: range(67, 71),
+    a_lease_that_counts_from_the_answer: range(156, 159),
     a_lease_that_nobody_looks_at: range(6),
-    writes_without_a_fence: range(1368, 1371),
+    writes_without_a_fence: range(1724, 1727),
 }
 
 
@@ -290,6 +294,6 @@ def test_a_planted_bug_is_found(
 def is_broken(seed: int) -> bool:
     try:
         live(seed)
-    except Violation:
+    except (Violation, Malformed):
         return True
     return False

@@ -9,6 +9,7 @@ notices that nobody answers, connects again, and learns then that its session is
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -260,8 +261,9 @@ class LabSession:
         return await self._ask(lambda: self._inner.read(path, told))
 
     async def read_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes."""
-        return await self._ask(lambda: self._inner.read_all(paths))
+        """The nodes, asked for at once, and each as it is when the servers come to it."""
+        asked = [self._ask(partial(self._inner.read, path)) for path in paths]
+        return [await node for node in asked]
 
     async def children(self, path: str, changed: Changed | None = None) -> list[str]:
         """The names of the children."""

@@ -1,0 +1,66 @@
+"""The simulated ZooKeeper, where it is less kind than the one in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from partage.lab.clock import Clock
+from partage.lab.coroutines import Task
+from partage.lab.zookeeper import LabSession, ZooKeeper
+from partage.store.zookeeper import Create, SetData
+
+PATHS = [f"/{number}" for number in range(20)]
+
+
+def at_once(call: Callable[[], None]) -> None:
+    call()
+
+
+class Clients:
+    """Two clients of one ensemble; ``found`` is what one of them has read."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.clock = Clock()
+        servers = ZooKeeper(self.clock, Random(f"packets {seed}"), 50)
+        self.reader, self.writer = (servers.begin(name, 6_000, at_once) for name in ("a", "b"))
+        self.found: list[bytes] = []
+
+    def begin(self) -> None:
+        Task(self._write(self.writer, [Create(path, b"old") for path in PATHS]), at_once)
+        self.clock.run(1_000)
+
+    async def _write(self, session: LabSession, operations: list[Create] | list[SetData]) -> None:
+        await session.transact(operations)
+
+    def read_while_all_is_written(self) -> None:
+        Task(self._read(self.reader), at_once)
+        Task(self._write(self.writer, [SetData(path, b"new") for path in PATHS]), at_once)
+        self.clock.run(1_000)
+
+    async def _read(self, session: LabSession) -> None:
+        self.found = [node.data for node in await session.read_all(PATHS) if node is not None]
+
+
+def test_what_is_asked_for_at_once_is_not_read_at_one_moment() -> None:
+    found: set[bytes] = set()
+    for seed in range(20):
+        clients = Clients(seed)
+        clients.begin()
+        clients.read_while_all_is_written()
+        assert len(clients.found) == len(PATHS)
+        assert clients.found == sorted(clients.found, reverse=True), "it is read in order"
+        found.add(b"".join(dict.fromkeys(clients.found)))
+    assert found == {b"old", b"new", b"oldnew"}
+
+
+def test_a_session_that_is_closed_ends_at_once() -> None:
+    clients = Clients()
+    me = Create("/me", b"", is_ephemeral=True)
+    Task(clients._write(clients.writer, [me]), at_once)
+    clients.clock.run(1_000)
+    nodes = clients.reader._servers.nodes
+    assert "/me" in nodes.nodes
+    clients.writer.close()
+    clients.clock.run(50)
+    assert "/me" not in nodes.nodes

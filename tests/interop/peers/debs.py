@@ -1,84 +1,110 @@
-"""kcat from Debian's packages, unpacked into ``.peers/kcat`` without being installed.
+"""kcat and Chromium from Debian's packages, unpacked into ``.peers`` without being installed.
 
-apt checks the packages' signatures. Elsewhere than on Debian a kcat on the PATH is used.
+apt checks the packages' signatures. Elsewhere than on Debian programs on the PATH are used.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from interop.peers import where
 
-MADE = where.KCAT / "ready"
-ADVICE = "install kcat (on Debian this needs apt-get and dpkg-deb, elsewhere kcat on the PATH)"
+
+class Deb(NamedTuple):
+    """A package, where it is unpacked to, its program there, and how that tells its version."""
+
+    package: str
+    place: Path
+    program: str
+    asked: str
+
+    @property
+    def made(self) -> Path:
+        """What is there once it can be used."""
+        return self.place / "ready"
+
+    @property
+    def advice(self) -> str:
+        """What to do where it cannot be had."""
+        return (
+            f"install {self.package} (on Debian this needs apt-get and dpkg-deb, elsewhere "
+            f"{self.package} on the PATH)"
+        )
+
+    def fetch(self) -> None:
+        """Unpack it and the libraries it needs that are not installed; raises `Missing`."""
+        if shutil.which("apt-get") is None and shutil.which(self.package) is not None:
+            self.place.mkdir(exist_ok=True)
+            self.made.touch()
+            return
+        where.tool("apt-get", self.advice)
+        where.tool("dpkg-deb", self.advice)
+        try:
+            self._unpack([])
+        except where.Missing:
+            # The machine's package lists are missing or too old; ours need no root.
+            self._unpack(_package_lists_of_our_own())
+        command = [*self.command(), self.asked]
+        said = subprocess.run(command, env=self.environment(), capture_output=True, text=True)
+        if said.returncode != 0:
+            raise where.Missing(f"{self.package} does not run: {said.stderr.strip()}")
+        self.made.touch()
+
+    def command(self) -> list[str]:
+        """How to call it, with `environment`."""
+        unpacked = self.place / self.program
+        return [str(unpacked) if unpacked.exists() else where.tool(self.package, self.advice)]
+
+    def environment(self) -> dict[str, str]:
+        """The environment in which it finds its libraries."""
+        found = sorted({path.parent for path in self.place.glob("usr/lib/*-linux-*/**/lib*.so*")})
+        libraries = [str(path) for path in found]
+        libraries += [path for path in [os.environ.get("LD_LIBRARY_PATH")] if path]
+        return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(libraries)}
+
+    def _unpack(self, options: list[str]) -> None:
+        packages = self._packages(options)
+        if not packages:  # it is installed
+            self.place.mkdir(exist_ok=True)
+            return
+        with tempfile.TemporaryDirectory(prefix=f"partage-{self.package}-") as scratch:
+            _run(["apt-get", *options, "download", *packages], Path(scratch))
+            shutil.rmtree(self.place, ignore_errors=True)
+            for package in Path(scratch).glob("*.deb"):
+                _run(["dpkg-deb", "-x", str(package), str(self.place)], Path(scratch))
+
+    def _packages(self, options: list[str]) -> list[str]:
+        """It and those packages below it that are not installed."""
+        command = ["apt-get", *options, "install", "--simulate", "--no-install-recommends"]
+        said = subprocess.run([*command, self.package], capture_output=True, text=True)
+        if said.returncode != 0:
+            raise where.Missing(f"apt knows no package {self.package}: {self.advice}")
+        return re.findall(r"^Inst (\S+)", said.stdout, re.MULTILINE)
+
+
+KCAT = Deb("kcat", where.KCAT, "usr/bin/kcat", "-V")
+#: The program itself: what is on the PATH is a script that looks for it in ``/usr``.
+CHROMIUM = Deb("chromium", where.CHROMIUM, "usr/lib/chromium/chromium", "--version")
+
+command = KCAT.command
+environment = KCAT.environment
 
 
 def fetch() -> None:
-    """Unpack kcat and the libraries it needs that are not installed; raises `Missing`."""
-    if shutil.which("apt-get") is None and shutil.which("kcat") is not None:
-        where.KCAT.mkdir(exist_ok=True)
-        MADE.touch()
-        return
-    where.tool("apt-get", ADVICE)
-    where.tool("dpkg-deb", ADVICE)
-    try:
-        _unpack([])
-    except where.Missing:
-        # The machine's package lists are missing or too old; ours need no root.
-        _unpack(_package_lists_of_our_own())
-    said = subprocess.run([*command(), "-V"], env=environment(), capture_output=True, text=True)
-    if said.returncode != 0:
-        raise where.Missing(f"kcat was unpacked but does not run: {said.stderr.strip()}")
-    MADE.touch()
+    """kcat; raises `Missing`."""
+    KCAT.fetch()
 
 
-def _unpack(options: list[str]) -> None:
-    packages = _packages(options)
-    if not packages:
-        raise where.Missing(f"apt knows no package kcat: {ADVICE}")
-    with tempfile.TemporaryDirectory(prefix="partage-kcat-") as scratch:
-        _run(["apt-get", *options, "download", *packages], Path(scratch))
-        shutil.rmtree(where.KCAT, ignore_errors=True)
-        for package in Path(scratch).glob("*.deb"):
-            _run(["dpkg-deb", "-x", str(package), str(where.KCAT)], Path(scratch))
-
-
-def command() -> list[str]:
-    """How to call kcat, with `environment`."""
-    unpacked = where.KCAT / "usr/bin/kcat"
-    return [str(unpacked) if unpacked.exists() else where.tool("kcat", ADVICE)]
-
-
-def environment() -> dict[str, str]:
-    """The environment in which kcat finds its libraries."""
-    libraries = [str(path) for path in where.KCAT.glob("usr/lib/*-linux-*") if path.is_dir()]
-    libraries += [path for path in [os.environ.get("LD_LIBRARY_PATH")] if path]
-    return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(libraries)}
-
-
-def _packages(options: list[str]) -> list[str]:
-    """kcat and those packages below it that are not installed."""
-    quiet = [f"--no-{kind}" for kind in ("recommends", "suggests", "conflicts", "breaks")]
-    quiet += ["--no-replaces", "--no-enhances", "--no-pre-depends"]
-    said = subprocess.run(
-        ["apt-cache", *options, "depends", "--recurse", *quiet, "kcat"],
-        capture_output=True,
-        text=True,
-    )
-    names = [line for line in said.stdout.splitlines() if line and line[0].isalnum()]
-    return [name for name in names if not _installed(name)]
-
-
-def _installed(package: str) -> bool:
-    said = subprocess.run(
-        ["dpkg-query", "-W", "-f", "${db:Status-Status}", package], capture_output=True, text=True
-    )
-    return said.stdout == "installed" and package != "kcat"
+def fetch_chromium() -> None:
+    """Chromium; raises `Missing`."""
+    CHROMIUM.fetch()
 
 
 def _package_lists_of_our_own() -> list[str]:

@@ -1,8 +1,8 @@
 """Fetch other people's clients and brokers into ``.peers/``; run it as a script.
 
-Apache Kafka's archives by Maven, kcat by apt, kafkajs by npm; then the Java peer is compiled.
-Nothing is installed on the machine. What is there already is left alone; what cannot be had is
-an error that says what to do. Standard library only.
+Apache Kafka's archives by Maven, kcat and Chromium by apt, kafkajs by npm; then the Java peer is
+compiled. Nothing is installed on the machine. What is there already is left alone; what cannot be
+had is an error that says what to do. Standard library only.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ _POMS = sorted(jars.POMS.iterdir())
 _JAVA = sorted(JAVA_SOURCES.glob("*.java"))
 STEPS = [
     Step("Apache Kafka's archives (Maven)", jars.fetch, _POMS, where.JARS),
-    Step("kcat (apt)", debs.fetch, [Path(debs.__file__)], debs.MADE),
+    Step("kcat (apt)", debs.fetch, [Path(debs.__file__)], debs.KCAT.made),
+    Step("Chromium (apt)", debs.fetch_chromium, [Path(debs.__file__)], debs.CHROMIUM.made),
     Step("kafkajs (npm)", fetch_node, NODE_FILES, where.NODE / "node_modules"),
     Step("the Java peer (compiled)", compile_java, _POMS + _JAVA, where.JAVA_PEER),
     Step("archives of Java classes", archive_classes, _POMS + _JAVA, where.ARCHIVES),

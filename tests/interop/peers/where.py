@@ -15,6 +15,7 @@ PEERS = REPOSITORY / ".peers"
 JARS = PEERS / "jars"
 JAVA_PEER = PEERS / "peer.jar"
 KCAT = PEERS / "kcat"
+CHROMIUM = PEERS / "chromium"
 NODE = PEERS / "node"
 ARCHIVES = PEERS / "archives"
 

@@ -1,0 +1,185 @@
+"""The page in a real browser, with members and brokers that come and go, ours and Apache Kafka."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from interop.browser import Browser
+from interop.members import fresh_name
+from interop.peers.server import BrokerProcess
+from partage.testing import BrokerProcess as PartageProcess
+from waiting import eventually
+from web.served import Served
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def browser(peers: None) -> Iterator[Browser]:
+    with Browser() as opened:
+        yield opened
+
+
+def member(servers: str, group: str, topic: str, client_id: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": group,
+            "client.id": client_id,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "auto.offset.reset": "earliest",
+            "heartbeat.interval.ms": 200,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+def have(*members: Consumer, partitions: int) -> None:
+    """Poll until all have about the same number of partitions, and so many together."""
+
+    def settled() -> bool:
+        for each in members:
+            each.poll(0.02)
+        counts = sorted(len(each.assignment()) for each in members)
+        return sum(counts) == partitions and counts[-1] - counts[0] <= 1
+
+    eventually(settled)
+
+
+TEXT = "document.getElementById('live').innerText"
+
+
+def test_an_operator_watches_a_group(broker: BrokerProcess, topic: str, browser: Browser) -> None:
+    """What changes in the cluster changes on the page, which is not loaded anew for it."""
+    group = f"<script>document.title='owned'</script>{fresh_name('group')}"
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(120):
+        producer.produce(topic, b"x", partition=number % 12)
+    producer.flush(30)
+    with Served(broker.bootstrap, interval_ms=250) as page:
+        home = f"http://127.0.0.1:{page.port}/"
+        first = member(broker.bootstrap, group, topic, "<img src=x onerror=alert(1)>")
+        with closing(first):
+            have(first, partitions=12)
+            browser.open(home)
+            browser.look("window.isTheSame = true")
+            browser.until(f"{TEXT}.includes({group!r})")
+            # By keyboard alone: to the search, what to find, and into the group.
+            browser.look("document.getElementById('q').focus()")
+            browser.write(group[-12:])
+            browser.press("Enter", 13)
+            browser.until(
+                f"location.search.includes({group[-12:]!r}) && {TEXT}.includes('1 group found')"
+            )
+            browser.look("document.querySelector('tbody a').focus()")
+            browser.press("Enter", 13)
+            browser.until("location.pathname.startsWith('/groups/')")
+            browser.until(f"document.readyState === 'complete' && {TEXT}.includes('Stable')")
+            browser.look("window.isTheSame = true")
+            browser.until("document.querySelectorAll('.timeline .bar').length >= 12")
+            assert browser.look("document.querySelector('h1').innerText") == group
+            # Somebody joins, and the page shows who has what now, and that it moved.
+            second = member(broker.bootstrap, group, topic, "second")
+            have(first, second, partitions=12)
+            named = "[...document.querySelectorAll('tbody bdi')].map((each) => each.innerText)"
+            browser.until(f"{named}.includes('second')")
+            browser.until(f"{TEXT}.includes('member joined') && !{TEXT}.includes('under way')")
+            browser.until("document.querySelectorAll('.timeline .rebalance').length >= 1")
+            second.close()
+            have(first, partitions=12)
+            gone = "member left" if "partage" in type(broker).__name__.lower() else "member gone"
+            browser.until(f"{TEXT}.includes({gone!r})")
+        browser.until(f"{TEXT}.includes('Empty')")
+        assert browser.look("window.isTheSame"), "the page was not loaded anew"
+        assert browser.look("document.title").startswith("<script>")
+        assert browser.look("document.images.length") == 0
+        assert {url.startswith(home) for url in browser.requested()} == {True}
+        assert browser.complaints() == []
+
+
+def test_it_is_read_by_day_and_by_night(broker: BrokerProcess, browser: Browser) -> None:
+    """Text and what is behind it differ enough, in each of the system's two schemes."""
+    with Served(broker.bootstrap, interval_ms=250) as page:
+        page.until("/", "as of")
+        lightness = {}
+        for scheme in ("light", "dark"):
+            browser.prefer(scheme)
+            browser.open(f"http://127.0.0.1:{page.port}/")
+            for kind in ("color", "backgroundColor"):
+                found = browser.look(f"getComputedStyle(document.body).{kind}")
+                lightness[scheme, kind] = sum(map(int, found.strip("rgb()").split(",")[:3])) / 3
+            png = browser.picture()
+            assert struct.unpack(">I", png[16:20])[0] >= 1_000
+        assert lightness["light", "backgroundColor"] - lightness["light", "color"] > 150
+        assert lightness["dark", "color"] - lightness["dark", "backgroundColor"] > 150
+
+
+def test_what_has_the_focus_keeps_it(broker: BrokerProcess, topic: str, browser: Browser) -> None:
+    group = fresh_name("group")
+    with (
+        closing(member(broker.bootstrap, group, topic, "one")) as one,
+        Served(broker.bootstrap, interval_ms=250) as page,
+    ):
+        have(one, partitions=12)
+        page.until(f"/groups/{group}", "Stable")
+        browser.open(f"http://127.0.0.1:{page.port}/groups/{group}")
+        browser.look(
+            "document.querySelector('.windows a').focus(); window.was = document.activeElement"
+        )
+        # It is another element by now, which leads to the same place.
+        browser.until("document.activeElement !== window.was")
+        assert browser.look("document.activeElement.innerText") == "10 minutes"
+        browser.look("document.getElementById('pause').click()")
+        assert browser.look("document.getElementById('pause').innerText") == "Go on"
+        before = browser.look("document.querySelector('.fresh').innerText")
+        asked = len(browser.requested())
+        eventually(
+            lambda: (
+                page.get("/").page.text.count("as of") == 1
+                and before not in page.get("/").page.text
+            )
+        )
+        assert browser.look("document.querySelector('.fresh').innerText") == before
+        browser.look("document.getElementById('pause').click()")
+        browser.until(f"document.querySelector('.fresh').innerText !== {before!r}")
+        assert len(browser.requested()) > asked
+
+
+def test_without_scripts(broker: BrokerProcess, topic: str, browser: Browser) -> None:
+    """It is all there, and reloads itself."""
+    group = fresh_name("group")
+    with (
+        closing(member(broker.bootstrap, group, topic, "one")) as one,
+        Served(broker.bootstrap, interval_ms=250) as page,
+    ):
+        have(one, partitions=12)
+        page.until(f"/groups/{group}", "Stable")
+        browser.ask("Emulation.setScriptExecutionDisabled", value=True)
+        browser.open(f"http://127.0.0.1:{page.port}/groups/{group}")
+        assert group in browser.look("document.body.innerText")
+        assert browser.look("document.querySelectorAll('.bar').length") >= 12
+        first = browser.look("performance.timeOrigin")
+        browser.until(
+            f"performance.timeOrigin !== {first} && document.querySelector('h1') !== null"
+        )
+        assert browser.look("document.getElementById('pause').hidden")
+
+
+def test_a_cluster_and_a_server_that_go_away(browser: Browser) -> None:
+    with PartageProcess() as broker:
+        with Served(broker.bootstrap_servers, interval_ms=250, timeout_ms=500) as page:
+            page.until("/", "as of")
+            browser.open(f"http://127.0.0.1:{page.port}/")
+            broker.kill()
+            browser.until(f"{TEXT}.includes('cannot reach {broker.bootstrap_servers}')")
+            broker.start()
+            browser.until(f"!{TEXT}.includes('cannot reach')")
+        # And now the page's own server is gone.
+        lost = "document.getElementById('lost')"
+        browser.until(f"!{lost}.hidden && {lost}.innerText.includes('own server')")

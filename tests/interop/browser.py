@@ -10,6 +10,7 @@ import base64
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -24,6 +25,15 @@ OPTIONS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-quic", "--hide-scrollbars", "--window-size=1200,1000"),
 )
+#: Puts the pipes where Chromium looks for them, and becomes it. Copies first: one may be where the
+#: other has to go.
+_HAND_OVER = """
+import os, sys
+reading, writing = (os.dup(int(number)) for number in sys.argv[1:3])
+os.dup2(reading, 3)
+os.dup2(writing, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 PATIENCE_S = 60.0
 
 
@@ -37,21 +47,16 @@ class Browser:
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
 
-        def hand_over() -> None:
-            # Where Chromium looks for them. Twice, in case that one is where the other has to go.
-            reading, writing = os.dup(to_read), os.dup(to_write)
-            os.dup2(reading, 3)
-            os.dup2(writing, 4)
-
         command = [*debs.CHROMIUM.command(), *OPTIONS, "--remote-debugging-pipe"]
+        command += [f"--user-data-dir={self._profile.name}", "about:blank"]
+        handed = [sys.executable, "-c", _HAND_OVER, str(to_read), str(to_write)]
         self._process = subprocess.Popen(
-            [*command, f"--user-data-dir={self._profile.name}", "about:blank"],
+            [*handed, *command],
             env=debs.CHROMIUM.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            close_fds=False,
-            preexec_fn=hand_over,
+            pass_fds=(to_read, to_write),
         )
         os.close(to_read)
         os.close(to_write)

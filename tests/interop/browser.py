@@ -28,8 +28,8 @@ OPTIONS = (
 #: Puts the pipes where Chromium looks for them, and becomes it. Copies first: one may be where the
 #: other has to go.
 _HAND_OVER = """
-import os, sys
-reading, writing = (os.dup(int(number)) for number in sys.argv[1:3])
+import fcntl, os, sys
+reading, writing = (fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3])
 os.dup2(reading, 3)
 os.dup2(writing, 4)
 os.execv(sys.argv[3], sys.argv[3:])
@@ -46,7 +46,6 @@ class Browser:
         )
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
-
         command = [*debs.CHROMIUM.command(), *OPTIONS, "--remote-debugging-pipe"]
         command += [f"--user-data-dir={self._profile.name}", "about:blank"]
         handed = [sys.executable, "-c", _HAND_OVER, str(to_read), str(to_write)]

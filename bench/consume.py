@@ -165,11 +165,11 @@ def timed(run: Callable[[str, str, int], None], servers: str, topic: str, count:
 
 
 def race(servers: str, topic: str, count: int) -> dict[str, float]:
-    """Millions a CPU second, the best of three; in turns, so that all meet the machine's moods."""
+    """Millions a CPU second, the best of five; in turns, so that all meet the machine's moods."""
     took: dict[str, list[float]] = {name: [] for name in RUNS}
     with ExitStack() as stack:
         aparts = {name: stack.enter_context(Apart(LOAD_CORE)) for name in RUNS}
-        for _ in range(3):
+        for _ in range(5):
             for name, run in RUNS.items():
                 work = aparts[name].begin(timed, run, servers, topic, count)
                 took[name].append(work.result())

@@ -126,6 +126,19 @@ def test_nobody_has_what_was_given_up_until_somebody_loads_it() -> None:
     assert story.ledger.has(1, "g")
 
 
+def test_nobody_has_what_another_has_taken_and_not_loaded_yet() -> None:
+    story = Shared()
+    story.writes(1, 1)
+    story.loads(2, 1)
+    story.tell(told.Taken, broker=1, shard=0, epoch=1)
+    assert story.ledger.has(2, "g"), "that was before"
+    story.tell(told.Taken, broker=2, shard=0, epoch=3)
+    assert story.ledger.has(2, "g"), "from itself"
+    story.tell(told.Taken, broker=1, shard=0, epoch=4)
+    assert not story.ledger.has(2, "g")
+    assert not story.ledger.has(1, "g")
+
+
 def test_what_is_lost_is_told_and_nothing_else() -> None:
     story = Shared()
     lost: list[Record] = []

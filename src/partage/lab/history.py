@@ -80,6 +80,14 @@ class Resigned(Entry, frozen=True, gc=False, kw_only=True):
     shard: int
 
 
+class Taken(Entry, frozen=True, gc=False, kw_only=True):
+    """A broker has taken a shard over in this epoch, and is going to load it."""
+
+    broker: int
+    shard: int
+    epoch: int
+
+
 class Died(Entry, frozen=True, gc=False, kw_only=True):
     """A broker is gone."""
 

@@ -118,6 +118,8 @@ class Host:
 
     def expect(self) -> None:
         """The shard is going to be loaded."""
+        world, epoch = self._world, self._store.epoch
+        world.note(history.Taken(at_ms=world.now_ms, **self._noted_of, epoch=epoch))
         self._is_resigned = False
         self.driver.expect()
 

@@ -21,6 +21,7 @@ from partage.lab.history import (
     Loaded,
     LogFailed,
     Resigned,
+    Taken,
     Violation,
     Written,
 )
@@ -33,7 +34,7 @@ class _Log:
 
     def __init__(self) -> None:
         self.owner: int | None = None
-        self.is_given_up = False  # by its owner, and nobody has loaded it since
+        self.is_given_up = False  # or taken from its owner, and nobody has loaded it since
         self._epoch = 0
         self._state: dict[bytes, bytes] = {}
         self._doubted: list[_Written] = []  # what the owner wrote
@@ -136,6 +137,7 @@ class Ledger:
         history.listen(Durable, self._confirm)
         history.listen(LogFailed, self._lose)
         history.listen(Resigned, self._resign)
+        history.listen(Taken, self._take)
         history.listen(Died, self._die)
         history.listen(Loaded, self._load)
 
@@ -152,8 +154,8 @@ class Ledger:
         self._lost.append(listener)
 
     def has(self, broker: int, group_id: str) -> bool:
-        """Whether a broker may have a group: nobody else has loaded it since, and it has not given
-        it up.
+        """Whether a broker may have a group: nobody else has taken it over since it was loaded, and
+        it has not given it up.
         """
         log = self._logs[self._shards.get(group_id, -1)]
         return log.owner is None or (log.owner == broker and not log.is_given_up)
@@ -207,6 +209,11 @@ class Ledger:
         self._lose(entry)
         log = self._logs[entry.shard]
         log.is_given_up = log.is_given_up or log.owner == entry.broker
+
+    def _take(self, entry: Taken) -> None:
+        log = self._logs[entry.shard]
+        if log.owner != entry.broker and not log.is_past(entry.broker, entry.epoch):
+            log.is_given_up = True
 
     def _die(self, entry: Died) -> None:
         for log in self._logs.values():

@@ -1,6 +1,6 @@
 """``tenures``: of a group speaks the broker that has it, and nobody else.
 
-Who has given a shard up, or does not know yet that another broker has loaded it, may say of its
+Who has given a shard up, or does not know yet that another broker has taken it over, may say of its
 groups only that it is not their coordinator: that keeps a lease. This holds for refusals too. Of
 what was asked while a broker loaded nothing is judged: it says what it says to everybody.
 """

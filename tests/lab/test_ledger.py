@@ -10,7 +10,7 @@ from partage.lab.checkers import Ledger
 from partage.lab.history import Violation
 from partage.store.formats import encode_record
 
-from .stories import Story
+from .stories import Story, member
 
 
 def committed(offset: int) -> OffsetCommitted:
@@ -137,6 +137,16 @@ def test_nobody_has_what_another_has_taken_and_not_loaded_yet() -> None:
     story.tell(told.Taken, broker=1, shard=0, epoch=4)
     assert not story.ledger.has(2, "g")
     assert not story.ledger.has(1, "g")
+
+
+def test_before_anything_was_written_there_was_no_group() -> None:
+    story = Story()
+    ledger = Ledger(story.history)
+    mark = ledger.mark("g")
+    assert ledger.since("g", mark) == [None]
+    story.generation(1, member("a"))
+    assert [saved and saved.generation for saved in ledger.since("g", mark)] == [None, 1, 1]
+    assert [saved and saved.generation for saved in ledger.since("g", ledger.mark("g"))] == [1]
 
 
 def test_what_is_lost_is_told_and_nothing_else() -> None:

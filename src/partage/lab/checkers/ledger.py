@@ -166,8 +166,9 @@ class Ledger:
         return written[-1] if written else None
 
     def since(self, group_id: str, mark: int) -> list[GroupSaved | None]:
-        """What the group was at ``mark``, and what was written of it after."""
-        return self.groups[group_id][max(0, mark - 1) :]
+        """What the group was at ``mark``, and what was written of it after; None is no group."""
+        written = self.groups[group_id]
+        return written[mark - 1 :] if mark else [None, *written]
 
     def mark(self, group_id: str) -> int:
         """Now, for `since`."""

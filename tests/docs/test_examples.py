@@ -17,8 +17,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: The address that the examples use; each run puts its own broker's there.
 ADDRESS = "127.0.0.1:9092"
 #: Commands that are tried elsewhere: installation in interop, the main job by CI itself, the
-#: broker's own start by tests of the console.
-ELSEWHERE = re.compile(r"^(make|pip install|git clone|partage broker|source|python -m bench)\b")
+#: own start of broker and page by tests of the console.
+ELSEWHERE = re.compile(
+    r"^(make|pip install|git clone|partage (broker|web)|source|python -m bench)\b"
+)
 
 #: Examples with brokers of their own: see spark/test_docs, pipelines/test_docs and
 #: client/test_security_docs.

@@ -41,6 +41,13 @@ def test_it_is_fine_lately_and_coarse_before() -> None:
     assert len(all_of_it) <= FINE_MAX + COARSE_MAX
 
 
+def test_lags_that_cannot_be() -> None:
+    lags = Lags()
+    lags.add(1, -5)
+    lags.add(2, 2**70)
+    assert [point.value for point in lags.since(0)] == [0, 2**63 - 1]
+
+
 def test_what_is_kept_does_not_grow() -> None:
     lags = Lags()
     for minute in range(3 * COARSE_MAX):

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from partage.store.group_events import GroupEvent, encode_event
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partage.coordinator.outcome import Cause, Happening
+from partage.store.group_events import EventMember, GroupEvent, encode_event
+from partage.web.timeline_picture import codes_of, timeline_picture
 from partage.web.told import BYTES_MAX, EVENTS_MAX, Told
 from pipelines.telling import events
+
+from .checking import drawing
 
 STORY = """
     0.0   joined a
@@ -60,6 +67,49 @@ def test_of_several_brokers_the_epochs_say_what_was_first() -> None:
 def test_nothing_told_is_no_timeline() -> None:
     assert Told().timeline() is None
     assert told(*events("1.0 refused a 3")).timeline() is None
+
+
+PARTITIONS = st.dictionaries(st.sampled_from("tu"), st.lists(st.integers(0, 3), max_size=3))
+WHO = st.sampled_from("abc")
+TIMES = st.integers(0, 100_000)
+MEMBERS = st.builds(
+    EventMember,
+    member_id=WHO,
+    instance_id=st.none() | WHO,
+    joined_ms=st.none() | TIMES,
+    owned=st.none() | PARTITIONS,
+    assigned_ms=st.none() | TIMES,
+    assigned=st.none() | PARTITIONS,
+    partition_count=st.none() | st.integers(0, 9),
+)
+EVENTS = st.builds(
+    GroupEvent,
+    version=st.just(1),
+    event=st.sampled_from([*map(str, Happening), "lag", "dropped", "what nobody knows"]),
+    at_ms=TIMES,
+    group_id=st.just("g"),
+    generation=st.integers(-1, 5),
+    cause=st.none() | st.sampled_from([*map(str, Cause), "<b>"]),
+    member_id=st.none() | WHO,
+    instance_id=st.none() | WHO,
+    session_timeout_ms=st.none() | st.integers(0, 10_000),
+    leader=st.none() | WHO,
+    members=st.none() | st.lists(MEMBERS, max_size=3),
+    part=st.integers(0, 3),
+    parts=st.integers(0, 3),
+    lag=st.none() | st.just({"t": {0: 5}}),
+    epoch=st.none() | st.integers(0, 3),
+)
+
+
+@given(st.lists(EVENTS, max_size=20))
+def test_whatever_is_told_is_borne(given_events: list[GroupEvent]) -> None:
+    """A topic takes what anybody writes."""
+    timeline = told(*given_events).timeline()
+    if timeline is not None:
+        assert {span.member for span in timeline.spans} <= timeline.readers.keys()
+        codes = codes_of([span.member for span in timeline.spans])
+        drawing(timeline_picture(timeline, codes, 0, 100_000))
 
 
 def test_lag_is_told_in_parts() -> None:

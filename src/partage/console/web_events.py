@@ -9,7 +9,8 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from partage.console.cluster import Cluster, words
-from partage.store.group_events import TOPIC, decode_event
+from partage.pipelines.rebalances.reported import event_of
+from partage.store.group_events import TOPIC
 from partage.web.watched import TakenEvent
 from partage.wire.primitives import Malformed
 
@@ -111,9 +112,9 @@ class EventsTail:
         self._next[partition] = (message.offset() or 0) + 1
         value = message.value() or b""
         try:
-            return TakenEvent(decode_event(value), value)
+            return TakenEvent(event_of(value), value)
         except Malformed:
-            return None  # whatever else somebody has written there
+            return None  # whatever else somebody has written there, or figures that cannot be
 
     def _refused(self, why: str) -> None:
         self.remark = f"rebalances are as this page sees them: {TOPIC} cannot be read ({why})"

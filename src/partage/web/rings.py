@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 FINE_MAX: Final = 300
 COARSE_MAX: Final = 360
 COARSE_MS: Final = 60_000
+_LAG_MAX: Final = 2**63 - 1  # somebody may have written that into the topic of events
 
 
 class Point(NamedTuple):
@@ -64,7 +65,8 @@ class Lags:
         self._coarse = Ring(COARSE_MAX)
 
     def add(self, at_ms: int, lag: int) -> None:
-        """The lag, in records, at a time."""
+        """The lag, in records, at a time. Where more is committed than there is, it is 0."""
+        lag = min(max(lag, 0), _LAG_MAX)
         if self._fine.last_ms is not None and at_ms < self._fine.last_ms:
             return
         self._fine.add(at_ms, lag)

@@ -7,7 +7,8 @@ from typing import Final
 
 from partage.coordinator.outcome import Happening
 from partage.pipelines.rebalances.history import History
-from partage.store.group_events import LAG, GroupEvent, decode_event, in_order
+from partage.pipelines.rebalances.reported import event_of
+from partage.store.group_events import LAG, GroupEvent, in_order
 from partage.web.timeline import Mark, Reader, Span, Timeline
 
 EVENTS_MAX: Final = 1_000
@@ -78,7 +79,7 @@ class Told:
         history = History("")
         values = list(self._values)
         for place in in_order(values):
-            history.take(decode_event(values[place]))
+            history.take(event_of(values[place]))
         return Timeline(
             spans=[
                 Span(

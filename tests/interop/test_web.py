@@ -127,24 +127,18 @@ def test_what_has_the_focus_keeps_it(broker: BrokerProcess, topic: str, browser:
         Served(broker.bootstrap, interval_ms=250) as page,
     ):
         have(one, partitions=12)
-        page.until(f"/groups/{group}", "Stable")
-        browser.open(f"http://127.0.0.1:{page.port}/groups/{group}")
-        browser.look(
-            "document.querySelector('.windows a').focus(); window.was = document.activeElement"
-        )
+        page.until("/", group)
+        browser.open(f"http://127.0.0.1:{page.port}/?q={group}")
+        link = "document.querySelector('tbody a')"
+        browser.look(f"{link}.focus(); window.was = document.activeElement")
         # It is another element by now, which leads to the same place.
         browser.until("document.activeElement !== window.was")
-        assert browser.look("document.activeElement.innerText") == "10 minutes"
+        assert browser.look("document.activeElement.innerText") == group
         browser.look("document.getElementById('pause').click()")
         assert browser.look("document.getElementById('pause').innerText") == "Go on"
         before = browser.look("document.querySelector('.fresh').innerText")
         asked = len(browser.requested())
-        eventually(
-            lambda: (
-                page.get("/").page.text.count("as of") == 1
-                and before not in page.get("/").page.text
-            )
-        )
+        eventually(lambda: before not in page.get("/").page.text)
         assert browser.look("document.querySelector('.fresh').innerText") == before
         browser.look("document.getElementById('pause').click()")
         browser.until(f"document.querySelector('.fresh').innerText !== {before!r}")

@@ -91,9 +91,8 @@ def test_before_the_first_look_and_after_a_failure() -> None:
     watched = watched_with(group("g", a="0"))
     watched.failed(AT + 1_000, "no broker answered")
     for shown in (all_groups(watched), one_group(watched, "g")):
-        assert (
-            "cannot reach kafka-1:9092: no broker answered; what you see is 3 s old" in shown.text
-        )
+        assert "cannot reach kafka-1:9092: no broker answered" in shown.text
+        assert "what you see is 3 s old" in shown.text
         assert "Stable" in shown.text
 
 

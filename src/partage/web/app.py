@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from partage.web.group_page import WINDOW, WINDOWS, Wanted, group_part
 from partage.web.guard import Application, Guard
+from partage.web.markup import element
 from partage.web.pages import Surroundings, groups_part, live_part, page, search_form
 from partage.web.views import line_of, overview, parse_query
 from partage.web.watched import Watched
@@ -90,7 +91,8 @@ class _Pages:
             words = (
                 f"There is no group {name!r}, or it is gone. The page shows it once it is there."
             )
-            live = live_part(self._watched, around, words if self._watched.at_ms else None)
+            said = element("p", words) if self._watched.at_ms else None
+            live = live_part(self._watched, around, said)
             status = 404 if self._watched.at_ms else 503
         if _is_part(request):
             return HTMLResponse(live, status)

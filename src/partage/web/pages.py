@@ -67,13 +67,15 @@ def _freshness(watched: Watched, around: Surroundings) -> Markup:
     failing, seen_ms = watched.failure, watched.at_ms
     parts: list[Child] = []
     if failing is not None:
+        # Apart, because it is read out again when it changes.
+        words = f"cannot reach {around.servers}: {failing}"
+        parts.append(element("p", words, class_="alert", role="alert"))
         old = (
             "nothing has been seen of it since this page was started"
             if seen_ms is None
             else f"what you see is {age(around.now_ms - seen_ms)} old, of {stamp(seen_ms)}"
         )
-        words = f"cannot reach {around.servers}: {failing}; {old}"
-        parts.append(element("p", words, class_="alert", role="alert"))
+        parts.append(element("p", old, class_="old"))
     elif seen_ms is None:
         parts.append(element("p", f"asking {around.servers} for the first time …", class_="fresh"))
     else:

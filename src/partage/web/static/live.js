@@ -1,41 +1,54 @@
 "use strict";
-// Keeps the page as it is now: fetches its changing part and puts it in the place of the old one.
+// Keeps the page as it is now: fetches its changing part, and puts what is different in its place.
 // Without this script the page is right when it is loaded, and reloads itself.
 (() => {
   const every = Math.max(Number(document.body.dataset.interval) || 2000, 250);
   const pause = document.getElementById("pause");
   const lost = document.getElementById("lost");
   let isPaused = false;
-  let lastWell = Date.now();
 
   function put(text) {
     const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("live");
     const old = document.getElementById("live");
-    if (!fresh || !old || fresh.outerHTML === old.outerHTML) return;
+    if (!fresh || !old) return;
     const selection = document.getSelection();
     if (selection && !selection.isCollapsed && old.contains(selection.anchorNode)) return;
-    const focused = old.contains(document.activeElement) ? pathTo(old, document.activeElement) : null;
-    const scrolled = [...old.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
-    old.replaceWith(document.adoptNode(fresh));
-    [...fresh.querySelectorAll(".scroll")].forEach((each, place) => {
-      each.scrollLeft = scrolled[place] || 0;
-    });
-    if (focused) at(fresh, focused)?.focus({ preventScroll: true });
-  }
-
-  // What has the focus keeps it: a link by where it leads to, anything else by its place.
-  function pathTo(root, element) {
-    const href = element.getAttribute("href");
-    const alike = href === null ? null : [...root.querySelectorAll("a")].filter((a) => a.getAttribute("href") === href);
-    if (alike) return { href, place: alike.indexOf(element) };
-    return { place: element === root ? -1 : [...root.querySelectorAll("[tabindex]")].indexOf(element) };
-  }
-
-  function at(root, path) {
-    if (path.href !== undefined) {
-      return [...root.querySelectorAll("a")].filter((a) => a.getAttribute("href") === path.href)[path.place];
+    const before = [...old.children];
+    const after = [...fresh.children];
+    const isAlike =
+      before.length === after.length &&
+      before.every((each, place) => each.tagName === after[place].tagName);
+    if (!isAlike) {
+      old.replaceChildren(...after);
+      return;
     }
-    return path.place < 0 ? root : root.querySelectorAll("[tabindex]")[path.place];
+    // What is the same stays: nothing is read out twice, and nothing moves.
+    before.forEach((each, place) => {
+      if (each.outerHTML !== after[place].outerHTML) replace(each, after[place]);
+    });
+  }
+
+  function replace(old, fresh) {
+    const left = old.scrollLeft;
+    const focused = document.activeElement;
+    const trail = old.contains(focused) ? trailOf(old, focused) : null;
+    old.replaceWith(fresh);
+    fresh.scrollLeft = left;
+    if (trail) found(fresh, trail)?.focus({ preventScroll: true });
+  }
+
+  // What has the focus keeps it: a link by where it leads to, anything else is the part itself.
+  function trailOf(root, element) {
+    const href = element.getAttribute("href");
+    return { href, place: leadingTo(root, href).indexOf(element) };
+  }
+
+  function found(root, trail) {
+    return trail.href === null ? root : leadingTo(root, trail.href)[trail.place];
+  }
+
+  function leadingTo(root, href) {
+    return [...root.querySelectorAll("a")].filter((each) => each.getAttribute("href") === href);
   }
 
   async function look() {
@@ -44,16 +57,20 @@
     url.searchParams.set("part", "live");
     url.hash = "";
     try {
-      const answer = await fetch(url, { cache: "no-store", credentials: "omit", redirect: "error", signal: AbortSignal.timeout(15000) });
+      const answer = await fetch(url, {
+        cache: "no-store",
+        credentials: "omit",
+        redirect: "error",
+        signal: AbortSignal.timeout(15000),
+      });
       const text = await answer.text();
       if (!text.startsWith("<main")) throw new Error(text);
-      lastWell = Date.now();
       lost.hidden = true;
       if (!isPaused) put(text);
     } catch {
-      const seconds = Math.round((Date.now() - lastWell) / 1000);
-      const words = `cannot reach this page's own server; what you see is ${seconds} s old or more`;
-      if (lost.textContent !== words) lost.textContent = words;
+      if (!lost.hidden) return;
+      const now = new Date().toISOString().slice(11, 19);
+      lost.textContent = `cannot reach this page's own server since ${now} UTC; what you see is older`;
       lost.hidden = false;
     }
   }

@@ -1,0 +1,60 @@
+"""The page of a cluster of several brokers, of which one dies and comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from waiting import eventually
+from web.served import Served
+
+from .asking import GroupClient, group_of
+from .brokers import PATIENCE_S, ClusterBroker, bootstrap, brokers
+from .ensemble import Ensemble
+from .members import SOON
+from .telling import placed
+
+pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def cluster(zookeeper: Ensemble, path: str, tmp_path: Path) -> Iterator[dict[int, ClusterBroker]]:
+    with brokers(tmp_path / "data", zookeeper.servers_at, path) as running:
+        yield running
+
+
+def test_a_group_changes_hands_and_its_timeline_is_whole_again(
+    cluster: dict[int, ClusterBroker],
+) -> None:
+    """What the dead broker has told is read once it is back, and stands before what came later."""
+    servers = bootstrap(cluster)
+    client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    topic = NewTopic("flights", 1, replica_assignment=[[2]])
+    client.create_topics([topic], request_timeout=30)["flights"].result(PATIENCE_S)
+    eventually(lambda: sorted(placed(cluster).values()) == [1, 2])
+    group = group_of(cluster, 1, "tower{}".format).group
+    settings = {"bootstrap.servers": servers, "group.id": group, "heartbeat.interval.ms": 200}
+    with closing(Consumer({**settings, **SOON})) as member:
+        member.subscribe(["flights"])
+
+        def has(partitions: int) -> bool:
+            member.consume(100, 0.02)
+            return len(member.assignment()) == partitions
+
+        eventually(lambda: has(1))
+        with Served(servers) as page:
+            page.until(f"/groups/{group}", "(1)", "its coordinator tells it", "member joined")
+            cluster[1].kill()
+            eventually(lambda: has(1) and GroupClient([cluster[2]], group).find()[0] == 2)
+            page.until(f"/groups/{group}", "(2)", "Stable", "member joined")
+            with Served(servers) as late:
+                shown = late.until(f"/groups/{group}", "(2)", "Stable", "its coordinator tells it")
+                assert "member joined" not in shown.text
+                assert "what came before is not known" in shown.text
+                cluster[1].start()
+                late.until(f"/groups/{group}", "member joined")

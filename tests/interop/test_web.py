@@ -8,9 +8,11 @@ from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from interop.browser import Browser
 from interop.members import fresh_name
+from interop.peers.kafka import ApacheKafka
 from interop.peers.server import BrokerProcess
 from partage.testing import BrokerProcess as PartageProcess
 from waiting import eventually
@@ -177,3 +179,25 @@ def test_a_cluster_and_a_server_that_go_away(browser: Browser) -> None:
         # And now the page's own server is gone.
         lost = "document.getElementById('lost')"
         browser.until(f"!{lost}.hidden && {lost}.innerText.includes('own server')")
+
+
+def test_a_group_that_its_broker_assigns(peers: None) -> None:
+    """KIP-848: its members know no generation and no leader, and are on the page all the same."""
+    with ApacheKafka() as kafka, Served(kafka.bootstrap, interval_ms=250) as page:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.create_topics([NewTopic("t", 4, 1)])["t"].result(30)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": kafka.bootstrap,
+                "group.id": "modern",
+                "group.protocol": "consumer",
+                "client.id": "one",
+            }
+        )
+        with closing(consumer):
+            consumer.subscribe(["t"])
+            have(consumer, partitions=4)
+            shown = page.until("/groups/modern", "Consumer", "Stable", "t(0-3)")
+            assert "As this page has seen it" in shown.text
+            assert shown.row("t-3")[4].endswith(" one")
+            assert page.get("/").page.row("modern")[3:5] == ["uniform", "1"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partage.model.groups import GroupState
@@ -132,6 +132,10 @@ def test_what_strangers_send_is_text(name: str, client: str, host: str) -> None:
         assert all(link.startswith(("/", "#")) and not link.startswith("//") for link in each.links)
 
 
+@example("")
+@example(".")
+@example("..")
+@example("a/b?c#d%2e")
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_groups_address_leads_to_it(name: str) -> None:
     url = group_url(name, window="1h")

@@ -62,7 +62,7 @@ class EventsTail:
             return False
         self._look_again_s = time.monotonic() + _TOPIC_EVERY_S
         topic = self._cluster.metadata().topics.get(TOPIC)
-        # Of several brokers each holds one, and some may be down: those are read once they are back.
+        # Of several brokers each holds one. What one holds that is down is read once it is back.
         led = [] if topic is None else [n for n, of in topic.partitions.items() if of.leader >= 0]
         new = sorted(set(led) - self._next.keys())
         if not new:

@@ -14,6 +14,7 @@ from partage.broker.cluster import cluster
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.cluster import Cluster
 from partage.broker.cluster.kazoo_session import KazooSession
+from partage.broker.cluster.leasing import boot_ms
 from partage.broker.cluster.seen import Seen
 from partage.broker.cluster.shared_changes import SharedChanges
 from partage.broker.coordinator import Coordinator
@@ -90,6 +91,7 @@ class Place(Follower):
 
     def connect(self) -> object:
         session: Any = self.zoo.connect(self.timeout_ms)
+        session.begun_ms = boot_ms()
 
         async def end() -> None:
             self.zoo.expire(session)

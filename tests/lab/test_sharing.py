@@ -11,7 +11,6 @@ from partage.lab.running import draw
 from partage.lab.shared_store import SharedStore
 from partage.lab.world import World
 from partage.store.tree import StateDoc, decode
-from partage.wire.primitives import Malformed
 
 TIMEOUT_MS = 6_000
 
@@ -93,17 +92,18 @@ def merged(world: World) -> int:
     return decode(path, world.zookeeper.nodes.nodes[path].data, StateDoc).first
 
 
-def test_who_has_lost_a_shard_may_find_its_log_in_pieces(world: World) -> None:
+def test_a_log_that_is_found_in_pieces_is_looked_at_again(world: World) -> None:
     assert world.zookeeper is not None
     store = coordinator_of(world).hosts[0]._store
     assert isinstance(store, SharedStore)
-    del world.zookeeper.nodes.nodes[TREE.state(0)]
-    store.load(lambda content: None)
-    with pytest.raises(Malformed, match="is missing in ZooKeeper"):
-        world.clock.run(TIMEOUT_MS)
-    store.load(lambda content: None)
-    store.resign()
-    world.clock.run(100)
+    state = world.zookeeper.nodes.nodes.pop(TREE.state(0))
+    loaded: list[object] = []
+    store.load(loaded.append)
+    world.clock.run(TIMEOUT_MS)
+    assert not loaded
+    world.zookeeper.nodes.nodes[TREE.state(0)] = state
+    world.clock.run(TIMEOUT_MS)
+    assert len(loaded) == 1
 
 
 def test_a_broker_gives_back_what_it_owns_and_does_not_hold(

@@ -340,23 +340,42 @@ def test_a_session_that_is_over_stays_over() -> None:
 
 
 def test_a_lease_ends_before_the_session_can() -> None:
-    lease = Lease(10_000)
+    lease = Lease(9_000, begun_ms=0)
     assert not lease.holds(0)
     lease.renew(sent_ms=1_000)
-    assert lease.holds(9_999)
-    assert not lease.holds(11_000 - 1)
+    assert lease.holds(8_099)
+    assert not lease.holds(8_100)
+
+
+def test_of_what_was_asked_last_the_leader_may_not_have_heard() -> None:
+    lease = Lease(9_000, begun_ms=0)
+    for sent_ms in (1_500, 3_000, 4_499):
+        lease.renew(sent_ms)
+        assert not lease.holds(8_100)
+    lease.renew(sent_ms=4_500)  # of 1,500 it has, for that was a third of the timeout before
+    assert lease.holds(9_599)
+    assert not lease.holds(9_600)
+
+
+def test_asking_often_does_not_help() -> None:
+    lease = Lease(9_000, begun_ms=0)
+    for sent_ms in range(0, 6_001, 10):
+        lease.renew(sent_ms)
+    assert lease.holds(3_000 + 8_099)
+    assert not lease.holds(3_000 + 8_100)
 
 
 def test_an_answer_that_comes_late_renews_from_when_it_was_asked() -> None:
-    lease = Lease(10_000)
-    lease.renew(sent_ms=5_000)
+    lease = Lease(9_000, begun_ms=0)
+    lease.renew(sent_ms=6_000)
     lease.renew(sent_ms=1_000)
-    assert lease.holds(13_999)
-    assert not lease.holds(14_000)
+    assert not lease.holds(8_100)
+    lease.renew(sent_ms=9_000)
+    assert lease.holds(14_099)
 
 
 def test_without_a_connection_there_is_silence_until_it_is_renewed() -> None:
-    lease = Lease(10_000)
+    lease = Lease(9_000, begun_ms=0)
     lease.renew(sent_ms=0)
     lease.suspend()
     assert not lease.holds(1)

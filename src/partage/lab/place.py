@@ -24,7 +24,7 @@ from partage.store.zookeeper import InDoubt, Refused, SessionOver, StoreFault
 
 TREE: Final = Tree("/partage")
 #: As in `partage.broker.cluster`.
-_RENEWALS: Final = 4
+_RENEWALS: Final = 6
 _LOOKED_EVERY_MS: Final = 2_000
 _TICK_MS: Final = 5
 
@@ -78,7 +78,7 @@ class Place:
         self.session = session = self._servers.begin(
             name_of(self._broker_id), self._timeout_ms, self._when_awake
         )
-        self._lease = Lease(session.timeout_ms)
+        self._lease = Lease(session.timeout_ms, self._clock.now_ms)
         session.on_suspended, session.on_over = self._lease.suspend, self._over
         self._roster = Roster(session, TREE, self._broker_id, len(self._holders))
         self._gatherer = Gatherer(session)

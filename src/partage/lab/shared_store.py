@@ -65,11 +65,8 @@ class SharedStore:
     async def _load(self, log: SharedLog, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         try:
             content = await log.load()
-        except StoreFault:
+        except (StoreFault, Malformed):  # a broker that has got the shard may have merged meanwhile
             self._broker.later(RELOAD_AFTER_MS, lambda: self.load(loaded))
-        except Malformed:  # a broker that has got the shard may have merged what was to be read
-            if log is self.log:
-                raise
         else:
             if log is self.log:
                 loaded(content)

@@ -23,6 +23,7 @@ T = TypeVar("T")
 _LOOKED_EVERY_MS: Final = 100
 _CONNECTS_EVERY_MS: Final = 200
 _LATE_MAX_MS: Final = 3_000
+_TOLD_EVERY_MS: Final = 1_000  # half a tick; a session lasts two ticks at least
 
 
 class ZooKeeper:
@@ -34,26 +35,48 @@ class ZooKeeper:
         self._rng = rng
         self._delay_max_ms = delay_max_ms
         self._cuts: dict[str, int] = {}
-        self._heard_ms: dict[MemorySession, int] = {}
+        self._lone: dict[
+            str, int
+        ] = {}  # clients whose server is cut off from the leader, until when
+        self._clients: dict[MemorySession, str] = {}
+        self._heard_ms: dict[MemorySession, int] = {}  # when the leader was told of a sign of life
+        self._untold: set[MemorySession] = set()  # what the clients' servers have not told it
+        self._told_ms = clock.now_ms
         self._clock_look()
 
     def begin(self, client: str, timeout_ms: int, when_awake: WhenAwake) -> LabSession:
         """A session of a client, which its servers know from now on."""
         inner = self.nodes.connect(timeout_ms)
+        self._clients[inner] = client
         self._heard_ms[inner] = self.clock.now_ms
         return LabSession(self, client, inner, when_awake)
 
     def cut(self, client: str, for_ms: int) -> None:
-        """Nothing passes between a client and the servers for a while."""
+        """Nothing passes between a client and the servers for a while. What the one that it was
+        connected to knew of it is lost.
+        """
         self._cuts[client] = self.clock.now_ms + for_ms
+        self._untold = {inner for inner in self._untold if self._clients[inner] != client}
+
+    def cut_server(self, client: str, for_ms: int) -> None:
+        """A client and its server are cut off together from all others: pings are answered, and
+        nothing else is for a while. What the server knew of the client is lost.
+        """
+        self._lone[client] = self.clock.now_ms + for_ms
+        self._untold = {inner for inner in self._untold if self._clients[inner] != client}
 
     def heal(self) -> None:
         """Everything passes."""
         self._cuts.clear()
+        self._lone.clear()
 
     def closed_for_ms(self, client: str) -> int:
         """For how long nothing passes from now on; 0 where everything does."""
         return max(0, self._cuts.get(client, 0) - self.clock.now_ms)
+
+    def alone_for_ms(self, client: str) -> int:
+        """For how long a client's server is cut off from now on; 0 where it is not."""
+        return max(0, self._lone.get(client, 0) - self.clock.now_ms)
 
     def delay_ms(self) -> int:
         """How long a packet takes."""
@@ -69,7 +92,16 @@ class ZooKeeper:
         self.nodes.expire(inner)
 
     def hear(self, inner: MemorySession) -> bool:
-        """A sign of life; whether the session still lives."""
+        """A sign of life; whether the session still lives. A client's server tells the leader of it
+        when that pings, twice a tick, whatever it has asked the leader meanwhile.
+        """
+        if self.nodes.is_alive(inner):
+            self._untold.add(inner)
+            return True
+        return False
+
+    def revalidate(self, inner: MemorySession) -> bool:
+        """A client connects again; whether its session still lives, as the leader says."""
         if self.nodes.is_alive(inner):
             self._heard_ms[inner] = self.clock.now_ms
             return True
@@ -78,6 +110,11 @@ class ZooKeeper:
     def _clock_look(self) -> None:
         now_ms = self.clock.now_ms
         self.nodes.now_ms = now_ms
+        if now_ms - self._told_ms >= _TOLD_EVERY_MS:
+            self._told_ms = now_ms
+            for inner in self._untold & self._heard_ms.keys():
+                self._heard_ms[inner] = now_ms
+            self._untold.clear()
         for inner, heard_ms in list(self._heard_ms.items()):
             if now_ms - heard_ms > inner.timeout_ms:
                 del self._heard_ms[inner]
@@ -142,7 +179,9 @@ class LabSession:
 
     # Packets.
 
-    def _send(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> Moment[T]:
+    def _send(
+        self, ask: Callable[[], Coroutine[Any, Any, T]], *, is_ping: bool = False
+    ) -> Moment[T]:
         """Have the servers answer; what is sent is done in order, and answered in order."""
         moment: Moment[T] = Moment()
         self._open[moment] = None
@@ -161,7 +200,11 @@ class LabSession:
                 clock.later(late_ms, serve)  # and nobody waits for the answer any more
 
         def serve() -> None:
-            if not servers.hear(self._inner):
+            alone_ms = servers.alone_for_ms(self._client)
+            if alone_ms and not is_ping:
+                clock.later(alone_ms, serve)
+                return
+            if not alone_ms and not servers.hear(self._inner):
                 clock.later(servers.delay_ms(), lambda: self._when_awake(self._lose))
                 return
             answer = _outcome(ask())
@@ -202,7 +245,7 @@ class LabSession:
             if self._clock.now_ms - self._answered_ms > 2 * third_ms:
                 self._lose()
             else:
-                self._send(self._inner.connected)
+                self._send(self._inner.connected, is_ping=True)
         self._clock.later(third_ms, lambda: self._when_awake(self._ping))
 
     def _lose(self) -> None:
@@ -225,8 +268,8 @@ class LabSession:
         servers = self._servers
 
         def arrive() -> None:
-            if not servers.closed_for_ms(self._client):
-                lives = servers.hear(self._inner)
+            if not servers.closed_for_ms(self._client) and not servers.alone_for_ms(self._client):
+                lives = servers.revalidate(self._inner)
                 self._clock.later(
                     servers.delay_ms(), lambda: self._when_awake(lambda: self._found(lives))
                 )

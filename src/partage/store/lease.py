@@ -1,30 +1,48 @@
 """How long the owner of a session may answer without having asked.
 
-ZooKeeper ends a session no sooner than its timeout after the last sign of life; only then somebody
-else takes over. Who has sent something that was answered knows of a sign of life: it came after the
-sending. So whoever answers within one timeout of that sending answers before any successor. The
-clock has to count the time that a process, or its machine, was suspended.
+ZooKeeper ends a session no sooner than its timeout after its leader last heard of it; only then
+somebody else takes over. The leader hears of a session when it begins, when its client connects
+again, and when the server that the client is connected to answers the leader's pings, twice a tick;
+but not by what that server asks it in the client's name. So an answer from the leader shows that it
+has heard of what the client had sent half a tick before or earlier: both came the same way, in
+order. A session lasts two ticks at least (``minSessionTimeout``), so that is a quarter of it at
+most.
+
+Whoever answers within one timeout of such a sending answers before any successor. The clock has to
+count the time that a process, or its machine, was suspended.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 _KEPT_SHARE: Final = 0.1  # of the timeout, for what passes between looking and sending
+_TOLD_SHARE: Final = (
+    1 / 3
+)  # of the timeout, until the leader has heard for sure: half a tick and more
 
 
 class Lease:
-    """The right to answer, until a time on the clock that ``now_ms`` is of."""
+    """The right to answer, until a time on the clock that ``now_ms`` is of.
 
-    def __init__(self, timeout_ms: int) -> None:
+    Its session, which lasts ``timeout_ms``, was begun after ``begun_ms``.
+    """
+
+    def __init__(self, timeout_ms: int, begun_ms: int) -> None:
         self.length_ms = round(timeout_ms * (1 - _KEPT_SHARE))
+        self._told_ms = round(timeout_ms * _TOLD_SHARE)
+        #: When the leader's last answers were asked for; of the first it has heard for sure.
+        self._asked_ms = deque([begun_ms])
         self._until_ms: int | None = None
 
     def renew(self, sent_ms: int) -> None:
-        """What was sent at ``sent_ms`` has been answered."""
-        until_ms = sent_ms + self.length_ms
-        if self._until_ms is None or until_ms > self._until_ms:
-            self._until_ms = until_ms
+        """What was sent at ``sent_ms`` has been answered by ZooKeeper's leader."""
+        asked = self._asked_ms
+        asked.append(max(sent_ms, asked[-1]))
+        while len(asked) > 1 and asked[1] <= sent_ms - self._told_ms:
+            asked.popleft()
+        self._until_ms = asked[0] + self.length_ms
 
     def suspend(self) -> None:
         """The connection is lost: be silent until something sent from now on is answered."""

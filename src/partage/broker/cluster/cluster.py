@@ -76,7 +76,7 @@ class Cluster:
     def _begin(self, session: KazooSession) -> None:
         """What is known goes with the session that it was read in."""
         self._session = session
-        self._lease = Lease(session.timeout_ms)
+        self._lease = Lease(session.timeout_ms, session.begun_ms)
         writing = Writing(session, self._spawn, self._on_fatal)
         self._roster = Roster(session, self._tree, self._settings.node_id, self.shard_count)
         self._topics = SharedTopics(session, self._tree, self._settings.node_id)

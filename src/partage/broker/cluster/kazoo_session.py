@@ -31,6 +31,7 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.serialization import Connect
 
+from partage.broker.cluster.leasing import boot_ms
 from partage.broker.cluster.tls import TlsHandler
 from partage.store.zookeeper import (
     Changed,
@@ -77,6 +78,8 @@ class KazooSession:
         self.on_suspended: Callable[[], None] = _nothing
         self.on_connected: Callable[[], None] = _nothing
         self.on_over: Callable[[], None] = _nothing
+        #: Before it began, by `boot_ms`.
+        self.begun_ms = boot_ms()
         self._asked_ms = timeout_ms
         self._granted_ms: int | None = None
         self._loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ from typing import Final
 from partage.store.lease import Lease
 from partage.store.zookeeper import InDoubt, Session, SessionOver
 
-_RENEWALS: Final = 4  # in one session timeout
+_RENEWALS: Final = 6  # in one session timeout
 
 
 def boot_ms() -> int:

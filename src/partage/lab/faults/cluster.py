@@ -39,6 +39,16 @@ def coordinator_is_cut_off_from_zookeeper(world: World, rng: Random) -> bool:
     return True
 
 
+def coordinator_is_cut_off_with_its_server(world: World, rng: Random) -> bool:
+    """From ZooKeeper's leader, that is, while the server goes on answering its pings."""
+    coordinator = world.coordinator()
+    if coordinator is None or world.zookeeper is None:
+        return False
+    timeout_ms = world.options.zookeeper_timeout_ms
+    world.zookeeper.cut_server(name_of(coordinator.broker_id), timeout_ms * rng.choice((1, 2, 3)))
+    return True
+
+
 def coordinator_is_killed(world: World, rng: Random) -> bool:
     coordinator = world.coordinator()
     if coordinator is not None:
@@ -106,6 +116,7 @@ def _is_leaders_sync(seen: object) -> bool:
 FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
     broker_is_cut_off_from_zookeeper,
     coordinator_is_cut_off_from_zookeeper,
+    coordinator_is_cut_off_with_its_server,
     coordinator_is_killed,
     coordinator_pauses,
     log_is_merged,

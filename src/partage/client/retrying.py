@@ -32,6 +32,11 @@ class Retries:
         self._deadline = self._loop.time() + self._policy.timeout_ms / 1000
         self._failures = 0
 
+    @property
+    def left_s(self) -> float:
+        """How long it may still take."""
+        return max(0.0, self._deadline - self._loop.time())
+
     async def after(self, error: ClientError) -> None:
         """Wait before the next attempt; raises ``error`` if there is to be none."""
         policy = self._policy

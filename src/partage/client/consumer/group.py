@@ -11,20 +11,20 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from partage.bridge.embedding import Embedding
-from partage.bridge.membership import error_of
 from partage.client.cluster import Cluster
 from partage.client.consumer.embedded import Asked, EmbeddedProtocol
 from partage.client.consumer.errors import NothingAssigned
 from partage.client.consumer.owners import Holdings, Owner
 from partage.client.consumer.watching import Watching
-from partage.client.errors import ClientError, RequestRefused
+from partage.client.errors import ClientError
+from partage.client.group.committing import Commits
 from partage.client.group.coordinator import Coordinator
 from partage.client.group.driver import Driver, now_ms
 from partage.client.group.errors import (
@@ -35,7 +35,7 @@ from partage.client.group.errors import (
     why_fenced,
     why_not,
 )
-from partage.client.group.offsets import FENCED, NOBODY, Offsets, commit, committed
+from partage.client.group.offsets import NOBODY, Offsets, committed
 from partage.client.topics import TopicPartition
 from partage.member.events import (
     CallbackDone,
@@ -63,6 +63,7 @@ from partage.member.outcome import (
 )
 from partage.member.ownership import Ownership, RebalanceProtocol
 from partage.member.settings import MemberSettings
+from partage.model.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +106,13 @@ class GroupOwner(Owner):
         )
         #: For offsets, over a connection of its own: behind a JoinGroup they would have to wait.
         self._coordinator = Coordinator(cluster, settings.group_id)
+        retries = cluster.options.retries
+        self._commits = Commits(self._coordinator, settings.group_id, retries, self)
         self._standing = Standing(frozenset(), 0, None)
         self._held: frozenset[tuple[str, int]] = frozenset()
+        #: What is held; each time that something is given it counts on.
+        self.tenures: dict[tuple[str, int], int] = {}
+        self._given = 0
         self._errors: deque[Exception] = deque()
         self._failure: MemberFailed | None = None
         self._trouble: ClientError | None = None  # the last one, to be raised once
@@ -260,21 +266,15 @@ class GroupOwner(Owner):
         return identity
 
     async def commit(self, offsets: Offsets, *, only_as: Identity | None = None) -> None:
-        """Commit in this member's name; tried again while that may help.
+        """Commit, in the order of the calls; see `Commits.commit`."""
+        await self._commits.commit(offsets, only_as=only_as)
 
-        With ``only_as`` in that one's name or not at all.
-
-        Raises:
-            CommitFailed: they are not committed; the message says why.
-            ClientError: nobody could be asked.
-        """
-        if offsets:
-            await self._cluster.retried(lambda: self._commit(offsets, only_as))
-
-    async def commit_quietly(self, offsets: Offsets) -> None:
+    async def commit_quietly(
+        self, offsets: Offsets, *, after: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         """The same by itself: what goes wrong is logged, and later commits make up for it."""
         try:
-            await self.commit(offsets)
+            await self._commits.commit(offsets, after=after)
         except CommitFailed as error:  # a rebalance, mostly
             log.info("auto commit of group %s: %s", self.settings.group_id, error)
         except ClientError as error:
@@ -289,32 +289,26 @@ class GroupOwner(Owner):
         """
         member = self._ownership.membership
         deadline_ms = now_ms() + 2 * self.settings.heartbeat_interval_ms
-        while offsets and member.is_in_generation and member.commits_as is None:
-            if now_ms() >= deadline_ms:
-                break
-            await asyncio.sleep(_LOOK_EVERY_S)
-        await self.commit_quietly(offsets)
 
-    async def _commit(self, offsets: Offsets, only_as: Identity | None) -> None:
-        identity = self.identity
-        if identity is None or (only_as is not None and identity != only_as):
-            raise CommitFailed(self._why_not())
-        try:
-            await commit(self._coordinator, self.settings.group_id, identity, offsets)
-        except RequestRefused as error:
-            code = error_of(error.code)
-            if code not in FENCED:
-                raise
-            why = why_fenced(code, self.settings, now_ms() - self._poll_ended_ms)
-            generation, member_id = identity.generation, identity.member_id
-            self._driver.handle(
-                CommitAnswered(
-                    at_ms=now_ms(), generation=generation, member_id=member_id, error=code
-                )
-            )
-            raise CommitFailed(why, code) from None
+        async def can_be() -> None:
+            while offsets and member.is_in_generation and member.commits_as is None:
+                if now_ms() >= deadline_ms:
+                    break
+                await asyncio.sleep(_LOOK_EVERY_S)
 
-    def _why_not(self) -> str:
+        await self.commit_quietly(offsets, after=can_be)
+
+    def fenced(self, identity: Identity, code: ErrorCode) -> str:
+        """The coordinator refused a commit in this name; why, in words."""
+        why = why_fenced(code, self.settings, now_ms() - self._poll_ended_ms)
+        generation, member_id = identity.generation, identity.member_id
+        self._driver.handle(
+            CommitAnswered(at_ms=now_ms(), generation=generation, member_id=member_id, error=code)
+        )
+        return why
+
+    def why_not(self) -> str:
+        """Why nothing can be committed now."""
         if self._failure is not None:
             return str(self._failure)
         away_ms = 0 if self._is_polling else now_ms() - self._poll_ended_ms
@@ -380,8 +374,12 @@ class GroupOwner(Owner):
     def _hold(self) -> None:
         before, self._held = self._held, self._ownership.owned
         if lost := before - self._held:
+            for each in lost:
+                del self.tenures[each]
             self.holdings.disown([TopicPartition(*each) for each in sorted(lost)])
         if new := self._held - before:
+            self._given += 1
+            self.tenures |= dict.fromkeys(new, self._given)
             self.holdings.own([TopicPartition(*each) for each in sorted(new)])
 
     def _publish_due(self) -> None:

@@ -68,21 +68,33 @@ async def commit(
         ClientError: as `Coordinator.send`.
     """
     await coordinator.connected()
-    answer = await coordinator.send(OFFSET_COMMIT, _commit(group_id, identity, offsets))
-    refused = [
-        (TopicPartition(topic.name, partition.partition_index), partition.error_code)
-        for topic in answer.topics
-        for partition in topic.partitions
-        if partition.error_code
-    ]
-    for _, code in refused:
-        if code in LOST:
-            coordinator.disconnect()
+    refused = await commit_once(coordinator, group_id, identity, offsets)
+    for code in refused.values():
         if code in FENCED or RequestRefused(code, "").is_retriable:
             raise RequestRefused(code, f"committing offsets of group {group_id!r}")
     if refused:
-        story = ", ".join(f"{partition}: {error_name(code)}" for partition, code in refused)
-        raise CommitFailed(story, refused[0][1])
+        story = ", ".join(f"{partition}: {error_name(c)}" for partition, c in refused.items())
+        raise CommitFailed(story, next(iter(refused.values())))
+
+
+async def commit_once(
+    coordinator: Coordinator, group_id: str, identity: Identity, offsets: Offsets
+) -> dict[TopicPartition, int]:
+    """Send a commit over the connection there is; what was refused, with its codes.
+
+    Raises:
+        ClientError: as `Coordinator.send`; whether anything is stored is open then.
+    """
+    answer = await coordinator.send(OFFSET_COMMIT, _commit(group_id, identity, offsets))
+    refused = {
+        TopicPartition(topic.name, partition.partition_index): partition.error_code
+        for topic in answer.topics
+        for partition in topic.partitions
+        if partition.error_code
+    }
+    if not LOST.isdisjoint(refused.values()):
+        coordinator.disconnect()
+    return refused
 
 
 def _commit(group_id: str, identity: Identity, offsets: Offsets) -> OffsetCommitRequest:

@@ -1,0 +1,103 @@
+"""The order of one consumer's commits: what may be sent of which, so that none undoes a later one.
+
+For each partition there are the commits that are not decided, in the order in which they were
+issued. The newest is the one to be sent, if none of that partition is on its way: two at a time
+would be a matter of luck once the connection changes between them. When one is stored, those
+issued before it are done with as well, since a later position is stored. When one fails for good,
+the one before it is the newest.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+
+from partage.client.topics import TopicPartition
+
+
+class Issued:
+    """One commit. ``left`` is what of its partitions is not decided."""
+
+    def __init__(
+        self, serial: int, partitions: Iterable[TopicPartition], look: Callable[[], None]
+    ) -> None:
+        self.serial = serial
+        self.left = set(partitions)
+        self.sent: set[TopicPartition] = set()  # what of it is on its way
+        #: Called when it may be this one's turn, or nothing is left.
+        self.look = look
+
+
+class CommitOrder:
+    """The commits that are under way, as of the last call."""
+
+    def __init__(self) -> None:
+        self._serials = itertools.count()
+        #: By partition those that have it left, by their serials: the oldest first.
+        self._waiting: dict[TopicPartition, dict[int, Issued]] = {}
+        self._sent: set[TopicPartition] = set()
+
+    def issue(self, partitions: Iterable[TopicPartition], look: Callable[[], None]) -> Issued:
+        """One more, after all others; `ended` must be called for it in the end."""
+        issued = Issued(next(self._serials), partitions, look)
+        for partition in issued.left:
+            self._waiting.setdefault(partition, {})[issued.serial] = issued
+        return issued
+
+    def due(self, commit: Issued) -> set[TopicPartition]:
+        """What of it is to be sent now; the rest waits for later commits, or for answers."""
+        return {p for p in commit.left if p not in self._sent and self._newest(p) is commit}
+
+    def sent(self, commit: Issued, partitions: Iterable[TopicPartition]) -> None:
+        """These, which were due, are on their way; `returned` must follow."""
+        commit.sent = set(partitions)
+        self._sent |= commit.sent
+
+    def returned(self, commit: Issued, stored: Iterable[TopicPartition]) -> None:
+        """What was sent is on its way no more; of that these are stored."""
+        for partition in stored:
+            self._decide(partition, commit.serial)
+        self._back(commit)
+
+    def failed(self, commit: Issued, partitions: Iterable[TopicPartition]) -> None:
+        """These will not be sent again; commits before it may be."""
+        for partition in partitions:
+            self._drop(commit, partition)
+
+    def ended(self, commit: Issued) -> None:
+        """Nothing of it will be sent again."""
+        self._back(commit)
+        self.failed(commit, tuple(commit.left))
+
+    def _newest(self, partition: TopicPartition) -> Issued | None:
+        waiting = self._waiting.get(partition)
+        return waiting[next(reversed(waiting))] if waiting else None
+
+    def _decide(self, partition: TopicPartition, last: int) -> None:
+        """All up to this serial are done with."""
+        waiting = self._waiting.get(partition, {})
+        for serial in list(itertools.takewhile(lambda serial: serial <= last, waiting)):
+            self._drop(waiting[serial], partition)
+
+    def _drop(self, commit: Issued, partition: TopicPartition) -> None:
+        if partition not in commit.left:
+            return
+        commit.left.discard(partition)
+        waiting = self._waiting[partition]
+        del waiting[commit.serial]
+        if not waiting:
+            del self._waiting[partition]
+        if not commit.left:
+            commit.look()
+        self._look(partition)
+
+    def _back(self, commit: Issued) -> None:
+        back, commit.sent = commit.sent, set()
+        self._sent -= back
+        for partition in back:
+            self._look(partition)
+
+    def _look(self, partition: TopicPartition) -> None:
+        newest = self._newest(partition)
+        if newest is not None and partition not in self._sent:
+            newest.look()

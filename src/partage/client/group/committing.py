@@ -1,0 +1,180 @@
+"""A consumer's commits: sent, and sent again while that may help, as if one after the other.
+
+Kafka's own client does not try a commit again that nobody waits for, because a later one may be
+stored by then. Here each may be tried again: `CommitOrder` sees to it that none undoes a later
+one, and a commit belongs to the generation in which it was issued. In a later one it goes out for
+partitions alone that were this member's all the while: what others had meanwhile they may have
+committed further. (What a broker still does with a request whose connection is gone, no client
+can know.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Protocol
+
+from partage.bridge.membership import error_of
+from partage.client.errors import ClientError, RequestRefused, error_name
+from partage.client.group.commit_order import CommitOrder, Issued
+from partage.client.group.coordinator import Coordinator
+from partage.client.group.errors import CommitFailed
+from partage.client.group.offsets import FENCED, Offsets, commit_once
+from partage.client.options import RetryPolicy
+from partage.client.retrying import Retries
+from partage.client.topics import TopicPartition
+from partage.member.member import Identity
+from partage.model.errors import ErrorCode
+
+
+class Seat(Protocol):
+    """A consumer's place in its group, as it is at this moment."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """In whose name a commit would be made now; None while none can be accepted."""
+
+    @property
+    def tenures(self) -> Mapping[tuple[str, int], int]:
+        """What the member owns; another number for each time that it was given a partition."""
+
+    def why_not(self) -> str:
+        """Why no commit can be accepted, or not in the name that was asked for."""
+
+    def fenced(self, identity: Identity, code: ErrorCode) -> str:
+        """Hear that the coordinator refused a commit in this name; the reason in words."""
+
+
+class _Commit:
+    """What is to be committed, and what held when it was issued."""
+
+    def __init__(self, offsets: Offsets, seat: Seat, only_as: Identity | None) -> None:
+        self.offsets = offsets
+        self.only_as = only_as
+        self.identity = seat.identity
+        self.tenures = {p: seat.tenures.get(p) for p in offsets}
+        self.turn = asyncio.Event()
+        self.gone: set[TopicPartition] = set()
+        self.refused: dict[TopicPartition, int] = {}
+
+    def rebalanced(self, left: Iterable[TopicPartition], seat: Seat) -> set[TopicPartition]:
+        """What of that has not been this member's all the while since a generation ago."""
+        if seat.identity == self.identity:
+            return set()
+        then, now = self.tenures, seat.tenures
+        return {p for p in left if then[p] is None or then[p] != now.get(p)}
+
+    def check(self) -> None:
+        """Raises CommitFailed if part of it was not committed."""
+        stories = [f"{p}: {error_name(code)}" for p, code in sorted(self.refused.items())]
+        if self.gone:
+            names = ", ".join(map(str, sorted(self.gone)))
+            stories.append(
+                "the group has rebalanced since they were issued, and this consumer has not had "
+                f"{names} all the while"
+            )
+        if stories:
+            raise CommitFailed(", ".join(stories), next(iter(self.refused.values()), None))
+
+
+class Commits:
+    """All commits of one consumer; belongs to the loop that it is made on."""
+
+    def __init__(
+        self, coordinator: Coordinator, group_id: str, policy: RetryPolicy, seat: Seat
+    ) -> None:
+        self._coordinator = coordinator
+        self._group_id = group_id
+        self._policy = policy
+        self._seat = seat
+        self._order = CommitOrder()
+
+    async def commit(
+        self,
+        offsets: Offsets,
+        *,
+        only_as: Identity | None = None,
+        after: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Commit; returns once this or something later is stored for each partition.
+
+        With ``only_as`` in that one's name or not at all. ``after`` is awaited before anything is
+        sent; the commit has its place in the order, and its generation, from the call on.
+
+        Raises:
+            CommitFailed: not all is committed; the message says what, and why.
+            ClientError: nobody could be asked.
+        """
+        commit = _Commit(offsets, self._seat, only_as)
+        issued = self._order.issue(offsets, commit.turn.set)
+        try:
+            if after is not None:
+                await after()
+            await self._settle(commit, issued)
+        finally:
+            self._order.ended(issued)
+        commit.check()
+
+    async def _settle(self, commit: _Commit, issued: Issued) -> None:
+        retries = Retries(self._policy)
+        while issued.left:
+            try:
+                await self._advance(commit, issued, retries)
+            except ClientError as error:
+                await retries.after(error)
+
+    async def _advance(self, commit: _Commit, issued: Issued, retries: Retries) -> None:
+        """Send what is due, or wait until that may be something else."""
+        commit.turn.clear()
+        self._check(commit, issued)
+        if not self._order.due(issued):
+            if issued.left:
+                await self._waited(commit, retries)
+            return
+        await self._coordinator.connected()
+        identity = self._check(commit, issued)  # from here to the order's hearing of it no wait
+        if due := self._order.due(issued):
+            await self._send(commit, issued, identity, due)
+
+    def _check(self, commit: _Commit, issued: Issued) -> Identity:
+        """In whose name to send; of what was given away, nothing is left."""
+        identity = self._seat.identity
+        if identity is None or commit.only_as not in (None, identity):
+            raise CommitFailed(self._seat.why_not())
+        gone = commit.rebalanced(issued.left, self._seat)
+        commit.gone |= gone
+        self._order.failed(issued, gone)
+        return identity
+
+    async def _waited(self, commit: _Commit, retries: Retries) -> None:
+        try:
+            async with asyncio.timeout(retries.left_s):
+                await commit.turn.wait()
+        except TimeoutError:
+            raise CommitFailed(
+                "another commit of the same partitions was not answered in time "
+                f"(default_api_timeout_ms, {self._policy.timeout_ms})"
+            ) from None
+
+    async def _send(
+        self, commit: _Commit, issued: Issued, identity: Identity, due: set[TopicPartition]
+    ) -> None:
+        offsets = {p: offset for p, offset in commit.offsets.items() if p in due}
+        stored: set[TopicPartition] = set()
+        self._order.sent(issued, due)
+        try:
+            refused = await commit_once(self._coordinator, self._group_id, identity, offsets)
+            stored = due - set(refused)
+        finally:
+            self._order.returned(issued, stored)
+        fence = next((code for code in refused.values() if code in FENCED), None)
+        if fence is not None:
+            raise CommitFailed(self._seat.fenced(identity, error_of(fence)), fence)
+        what = f"committing offsets of group {self._group_id!r}"
+        errors = {p: RequestRefused(code, what) for p, code in refused.items()}
+        final = [p for p, error in errors.items() if not error.is_retriable]
+        commit.refused |= {p: refused[p] for p in final}
+        self._order.failed(issued, final)
+        for error in errors.values():
+            if error.is_retriable:
+                raise error

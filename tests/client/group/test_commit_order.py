@@ -1,0 +1,184 @@
+"""Which commit may be sent when, with requests that fail, are lost, or are not waited for."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from partage.client.group.commit_order import CommitOrder
+from partage.client.topics import TopicPartition
+
+A, B, C = (TopicPartition("t", n) for n in range(3))
+
+
+class User:
+    """One commit's owner: acts when it was told to look, and again after an error that passes."""
+
+    def __init__(self, world, partitions):
+        self.world, self.has_to_look = world, True
+        self.commit = world.order.issue(partitions, self.look)
+        self.wanted, self.given_up = set(partitions), set()
+        self.is_over = False
+
+    def look(self):
+        self.has_to_look = True
+
+    def act(self):
+        self.has_to_look = False
+        if self.commit.left:
+            if due := self.world.order.due(self.commit):
+                self.world.send(self, due)
+        else:
+            self.end()
+
+    def end(self):
+        """All is decided, or the user waits no longer."""
+        self.given_up |= self.commit.left
+        self.world.order.ended(self.commit)
+        self.is_over = True
+
+    @property
+    def told(self):
+        """Of which partitions it has been told that this, or something later, is stored."""
+        return self.wanted - self.commit.left - self.given_up
+
+
+class World:
+    """Commits by one consumer, and a coordinator that may do anything to their requests."""
+
+    def __init__(self):
+        self.order, self.users = CommitOrder(), []
+        self.on_the_way = {}  # what was sent, by its sender
+        self.stored = dict.fromkeys((A, B, C), -1)  # which commit, by its serial
+
+    def issue(self, partitions):
+        self.users.append(User(self, partitions))
+        return self.users[-1]
+
+    def send(self, user, due):
+        assert not due & set().union(*self.on_the_way.values()), "one of a partition at a time"
+        self.order.sent(user.commit, due)
+        self.on_the_way[user] = due
+
+    def served(self, user, partitions):
+        for partition in partitions & self.on_the_way[user]:
+            self.stored[partition] = user.commit.serial
+
+    def answered(self, user, stored=frozenset(), final=frozenset()):
+        """Its answer, or the loss of its connection; what is in neither is to be tried again."""
+        due = self.on_the_way.pop(user)
+        self.served_and_told(user, due & stored)
+        user.given_up |= due & final & user.commit.left
+        self.order.failed(user.commit, due & final)
+        user.look()
+
+    def served_and_told(self, user, stored):
+        for partition in stored:
+            self.stored[partition] = user.commit.serial
+        self.order.returned(user.commit, stored)
+
+    def cancelled(self, user):
+        self.on_the_way.pop(user, None)
+        user.end()
+
+    def check(self):
+        for user in self.users:
+            for partition in user.told:
+                assert self.stored[partition] >= user.commit.serial, "it was told stored"
+
+
+def some(random, partitions=(A, B, C)):
+    return {each for each in partitions if random.random() < 0.5}
+
+
+def step(world, random):
+    """One thing that may happen."""
+    ready = [user for user in world.users if user.has_to_look and not user.is_over]
+    ready = [user for user in ready if user not in world.on_the_way]
+    kinds = ["issue"] + ["act"] * 3 * bool(ready) + ["answer"] * 3 * bool(world.on_the_way)
+    open_ = [user for user in world.users if not user.is_over]
+    kinds += ["cancel"] * bool(open_)
+    kind = random.choice(kinds)
+    match kind:
+        case "issue":
+            world.issue(some(random) or {A})
+        case "act":
+            random.choice(ready).act()
+        case "answer":
+            user = random.choice(list(world.on_the_way))
+            how = random.choice(["answered", "lost"])
+            if how == "lost":  # it may have been served all the same
+                world.served(user, some(random))
+                world.answered(user)
+            else:
+                stored = some(random)
+                world.answered(user, stored, some(random) - stored)
+        case "cancel":
+            user = random.choice(open_)
+            if user in world.on_the_way:
+                world.served(user, some(random))
+            world.cancelled(user)
+    note(f"{kind}: stored {world.stored}, sent {len(world.on_the_way)}")
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 60))
+@settings(deadline=None, max_examples=300)
+def test_what_was_told_stored_is_never_undone(random, steps):
+    """And once nothing fails any more, all come to an end: each hears when it is its turn."""
+    world = World()
+    for _ in range(steps):
+        step(world, random)
+        world.check()
+    while world.on_the_way or any(u.has_to_look and not u.is_over for u in world.users):
+        for user in world.users:
+            if user in world.on_the_way:
+                world.answered(user, stored={A, B, C})
+            elif user.has_to_look and not user.is_over:
+                user.act()
+            world.check()
+    assert all(user.is_over for user in world.users), "nobody waits for ever"
+    for partition, stored in world.stored.items():
+        told = [u.commit.serial for u in world.users if partition in u.told]
+        assert stored >= max(told, default=-1)
+
+
+def test_the_newest_is_sent_and_stands_for_all_before_it():
+    world = World()
+    first = world.issue({A})
+    first.act()
+    others = [world.issue({A}) for _ in range(100)]
+    for user in others:
+        user.act()
+    assert list(world.on_the_way) == [first], "one at a time"
+    world.answered(first, stored={A})
+    assert [user.has_to_look for user in others] == [False] * 99 + [True]
+    others[-1].act()
+    world.answered(others[-1], stored={A})
+    assert all(user.told == {A} and user.has_to_look for user in others)
+    assert world.order.due(world.issue({A}).commit) == {A}
+
+
+def test_each_partition_for_itself():
+    world = World()
+    first, second = world.issue({A, B}), world.issue({B, C})
+    assert world.order.due(first.commit) == {A}
+    assert world.order.due(second.commit) == {B, C}
+    second.act()
+    world.answered(second, stored={C}, final={B})
+    assert world.order.due(first.commit) == {A, B}, "the later one has failed for good"
+
+
+@pytest.mark.parametrize("count", [2000])
+def test_many_are_no_trouble(count):
+    """Each is looked at a few times, however many wait."""
+    world, looks = World(), Counter()
+    commits = [world.order.issue({A}, lambda n=n: looks.update([n])) for n in range(count)]
+    for commit in commits[::-1]:
+        assert world.order.due(commit) == ({A} if commit is commits[-1] else set())
+    for commit in reversed(commits[1:]):
+        world.order.ended(commit)
+    assert world.order.due(commits[0]) == {A}
+    assert sum(looks.values()) <= 3 * count

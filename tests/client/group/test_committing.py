@@ -189,6 +189,21 @@ class TestRebalances:
         kept = sorted(one.assignment())
         assert stored(one, *kept) == [5] * len(kept), "in the name of the present generation"
 
+    def test_one_that_is_of_one_generation_alone_ends_with_it(self, faults, member):
+        """As those of a query of Spark: what it has kept, it commits anew."""
+        one = member("one")
+        until(lambda: shared(one), one)
+        owner, offset = one._place.owner, OffsetAndMetadata(5)
+        with refused_later(faults, "NOT_COORDINATOR", "one") as held:
+            of_then = owner.commit(dict.fromkeys(EVERYTHING, offset), only_as=owner.identity)
+            commit = one._engine.ask(of_then)
+            held.wait()
+            two = member("two")
+            until(lambda: shared(one, two), one, two)
+        with pytest.raises(CommitFailed):
+            commit.result(30)
+        assert stored(one, *EVERYTHING) == [None] * PARTITIONS
+
     def test_what_came_back_was_not_kept(self, faults, member):
         """Somebody else had it in between, and has gone on."""
         one = member("one", partition_assignment_strategy=["range"])

@@ -185,10 +185,11 @@ class Consumer(Face):
     def commit(self, offsets: Written | None = None) -> None:
         """Commit in the group: offsets of the next records to be read, by partition.
 
-        Where the user has come to if nothing is named. Returns once the coordinator has it.
+        Where the user has come to if nothing is named. Returns once the coordinator has it, or
+        a later commit of this consumer.
 
         Raises:
-            CommitFailed: it was not committed; the message says why.
+            CommitFailed: not all of it was committed; the message says what, and why.
             NoGroup, NotSubscribed: there is nothing to commit for.
         """
         self._grouped("commit()").commit(offsets).result()

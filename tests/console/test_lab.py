@@ -20,7 +20,7 @@ from partage.console.cluster import Cluster
 from partage.console.failure import Failure
 from partage.console.group_states import GroupState, MemberState
 from partage.console.group_states import TopicPartitions as StateTopicPartitions
-from partage.lab.rehearsal import Rehearsal
+from partage.lab.rehearsals.rehearsal import Rehearsal
 from partage.lab.running import draw, live
 from partage.sync import Consumer as OurConsumer
 from partage.wire.consumer_protocol import (

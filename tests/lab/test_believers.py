@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from partage.coordinator.records import OffsetCommitted
-from partage.lab.clock import Clock
-from partage.lab.coroutines import Moment
-from partage.lab.place import Place, name_of
-from partage.lab.zookeeper import ZooKeeper
+from partage.lab.brokers.place import Place, name_of
+from partage.lab.nature.clock import Clock
+from partage.lab.nature.coroutines import Moment
+from partage.lab.nature.zookeeper import ZooKeeper
 from partage.model.settings import GroupSettings
 from partage.store.lease import Lease
 from partage.store.shard_log import encode_records, replay
@@ -167,7 +167,7 @@ class Shard:
         self.log: SharedLog | None = None
         self.shown: int | None = None
 
-    # As `partage.lab.place.Holder`.
+    # As `partage.lab.brokers.place.Holder`.
 
     def take(self, log: SharedLog) -> None:
         self.log, self.shown = log, None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from partage.lab import history
-from partage.lab.broker import Broker
-from partage.lab.place import TREE
+from partage.lab.brokers.broker import Broker
+from partage.lab.brokers.place import TREE
+from partage.lab.brokers.shared_store import SharedStore
 from partage.lab.running import draw
-from partage.lab.shared_store import SharedStore
 from partage.lab.world import World
 from partage.store.tree import StateDoc, decode
 

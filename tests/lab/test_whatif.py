@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from partage.lab.handovers import Disturbance, Reads, follow
-from partage.lab.lags import lags
-from partage.lab.live_group import LiveGroup, LiveMember, LivePartition
-from partage.lab.rehearsal import ASSIGNORS, Rehearsal
-from partage.lab.trials import try_all
-from partage.lab.whatif import Outcome, Trial, try_out
+from partage.lab.rehearsals.handovers import Disturbance, Reads, follow
+from partage.lab.rehearsals.lags import lags
+from partage.lab.rehearsals.live_group import LiveGroup, LiveMember, LivePartition
+from partage.lab.rehearsals.rehearsal import ASSIGNORS, Rehearsal
+from partage.lab.rehearsals.trials import try_all
+from partage.lab.rehearsals.whatif import Outcome, Trial, try_out
 
 pytestmark = pytest.mark.timeout(120)
 

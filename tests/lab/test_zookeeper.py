@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from partage.lab.clock import Clock
-from partage.lab.coroutines import Task
-from partage.lab.zookeeper import LabSession, ZooKeeper
+from partage.lab.nature.clock import Clock
+from partage.lab.nature.coroutines import Task
+from partage.lab.nature.zookeeper import LabSession, ZooKeeper
 from partage.store.zookeeper import Create, SetData
 
 PATHS = [f"/{number}" for number in range(20)]

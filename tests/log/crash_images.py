@@ -13,7 +13,7 @@ import traceback
 from itertools import count
 from random import Random, SystemRandom
 
-from partage.lab.disk import Crash, CrashDisk
+from partage.lab.nature.disk import Crash, CrashDisk
 
 from .crash_stories import STORIES, crashes, survives
 from .hosting import Host

@@ -7,7 +7,7 @@ from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
-from partage.lab.disk import Crash, CrashDisk
+from partage.lab.nature.disk import Crash, CrashDisk
 from partage.log.config import LogConfig
 from partage.wire.records.columns import RecordTuple
 

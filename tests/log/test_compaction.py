@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from partage.lab.disk import CrashDisk
+from partage.lab.nature.disk import CrashDisk
 from partage.log.config import LogConfig
 from partage.log.damage import DamagedLog
 from partage.log.layout import LOG

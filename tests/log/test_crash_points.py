@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from partage.lab.disk import Crash, CrashDisk
+from partage.lab.nature.disk import Crash, CrashDisk
 from partage.log.outcomes import Refusal
 from partage.log.topics import Change, Topics, apply_change
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from partage.lab.disk import Crash, CrashDisk
+from partage.lab.nature.disk import Crash, CrashDisk
 from partage.log.outcomes import Refusal, Step
 from partage.wire.records.columns import RecordTuple
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partage.lab.disk import CrashDisk
+from partage.lab.nature.disk import CrashDisk
 from partage.log.cutting import CannotCut, cut_log
 from partage.log.damage import DamagedLog
 from partage.log.reading import fault_in_slice

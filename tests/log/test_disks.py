@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from partage.lab.disk import CrashDisk
+from partage.lab.nature.disk import CrashDisk
 from partage.log.disk import Disk
 from partage.log.memory import MemoryDisk
 from partage.log.outcomes import Write

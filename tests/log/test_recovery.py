@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from partage.lab.disk import CrashDisk
+from partage.lab.nature.disk import CrashDisk
 from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
 from partage.log.layout import MARKERS

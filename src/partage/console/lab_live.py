@@ -17,7 +17,7 @@ from partage.console.group_states import CONSUMER, GroupState, MemberState, desc
 from partage.console.offsets import Place, offsets
 from partage.console.show import count, ranges
 from partage.coordinator.records import GroupSaved
-from partage.lab.live_group import LiveGroup, LiveMember, LivePartition
+from partage.lab.rehearsals.live_group import LiveGroup, LiveMember, LivePartition
 from partage.wire.consumer_protocol import decode_assignment
 from partage.wire.primitives import Malformed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from partage.console.failure import Failure
-from partage.lab.whatif import Outcome
+from partage.lab.rehearsals.whatif import Outcome
 
 _INK: Final = "#22262b"
 _FAINT: Final = "#6b7280"

@@ -19,10 +19,10 @@ from partage.console.lab_live import HEARTBEAT_INTERVAL_MS, SPEED_LEAST, look
 from partage.console.lab_picture import TITLES, check_drawing, draw
 from partage.console.options import Json, with_cluster
 from partage.console.show import Progress, count, note, print_json, print_table
-from partage.lab.live_group import LiveGroup
-from partage.lab.rehearsal import ASSIGNORS
-from partage.lab.trials import try_all
-from partage.lab.whatif import Outcome, Trial
+from partage.lab.rehearsals.live_group import LiveGroup
+from partage.lab.rehearsals.rehearsal import ASSIGNORS
+from partage.lab.rehearsals.trials import try_all
+from partage.lab.rehearsals.whatif import Outcome, Trial
 
 
 class Happening(StrEnum):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer
-from partage.lab.consumer import Process
+from partage.lab.clients.consumer import Process
+from partage.lab.clients.strangers import Stranger
 from partage.lab.history import Partition, Violation
 from partage.lab.options import LATE_MS
-from partage.lab.strangers import Stranger
 from partage.member.states import MemberState
 from partage.model.errors import ErrorCode
 

@@ -13,8 +13,8 @@ from partage.coordinator.records import (
     Record,
 )
 from partage.lab import history
-from partage.lab.clock import DAWN_MS
 from partage.lab.history import Entry
+from partage.lab.nature.clock import DAWN_MS
 from partage.model.errors import ErrorCode
 
 #: Requests that are told only with ``everything``: there are so many.

@@ -18,15 +18,15 @@ from partage.bridge.embedding import Embedding
 from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.lab import history
-from partage.lab.broker import Broker
-from partage.lab.clock import Clock
-from partage.lab.consumer import Process
-from partage.lab.hosting import Host
-from partage.lab.network import Connection, Network
+from partage.lab.brokers.broker import Broker
+from partage.lab.brokers.hosting import Host
+from partage.lab.clients.consumer import Process
+from partage.lab.clients.producer import Producer
+from partage.lab.clients.strangers import Gossip
+from partage.lab.nature.clock import Clock
+from partage.lab.nature.network import Connection, Network
+from partage.lab.nature.zookeeper import ZooKeeper
 from partage.lab.options import Scenario
-from partage.lab.producer import Producer
-from partage.lab.strangers import Gossip
-from partage.lab.zookeeper import ZooKeeper
 from partage.log.damage import DamagedLog
 from partage.member.states import MemberState
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from partage.lab.clients.strangers import Stranger
 from partage.lab.faults import brokers, cluster, members, network
 from partage.lab.options import Kinds
-from partage.lab.strangers import Stranger
 
 if TYPE_CHECKING:
     from partage.lab.world import World

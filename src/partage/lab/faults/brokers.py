@@ -6,12 +6,12 @@ import errno
 from random import Random
 from typing import TYPE_CHECKING
 
-from partage.lab.storage import Storage
+from partage.lab.brokers.storage import Storage
 from partage.log.layout import MARKERS
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from partage.lab.broker import Broker
+    from partage.lab.brokers.broker import Broker
     from partage.lab.world import World
 
 

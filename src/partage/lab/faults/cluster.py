@@ -12,8 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from partage.coordinator.records import GroupSaved
+from partage.lab.brokers.place import name_of
 from partage.lab.history import Trap
-from partage.lab.place import name_of
 from partage.wire.apis.join_group import JoinGroupRequest
 from partage.wire.apis.sync_group import SyncGroupRequest
 

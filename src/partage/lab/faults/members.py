@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from partage.lab.consumer import Process
+from partage.lab.clients.consumer import Process
 
 if TYPE_CHECKING:
     from partage.lab.world import World

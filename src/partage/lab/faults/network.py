@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from partage.lab.clock import DAWN_MS
 from partage.lab.faults.members import one
+from partage.lab.nature.clock import DAWN_MS
 from partage.lab.options import LATE_MS
 
 if TYPE_CHECKING:

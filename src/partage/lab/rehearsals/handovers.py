@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from partage.lab.live_group import Partition
+from partage.lab.rehearsals.live_group import Partition
 
 
 class Reads(NamedTuple):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
-from partage.lab.clock import Clock
-from partage.lab.disk import Crash, CrashDisk
+from partage.lab.nature.clock import Clock
+from partage.lab.nature.disk import Crash, CrashDisk
 from partage.log.config import LogConfig
 from partage.log.layout import LOG, MARKERS, offset_of, partition_directory
 from partage.log.markers import Markers

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from partage.lab.clock import Clock
-from partage.lab.network import Connection, Network
+from partage.lab.nature.clock import Clock
+from partage.lab.nature.network import Connection, Network
 from partage.wire.api import AnyApi
 from partage.wire.frames import LENGTH, request_frame, response_body
 from partage.wire.types import Message

@@ -15,17 +15,17 @@ from partage.bridge.exchange import Surroundings
 from partage.coordinator.events import ListGroups
 from partage.coordinator.shard import Shard
 from partage.lab import history
-from partage.lab.disk import Crash, CrashDisk
-from partage.lab.hosting import Host
-from partage.lab.local_store import LocalStore
-from partage.lab.network import Connection
-from partage.lab.place import Place
-from partage.lab.serving import Inbound, ServerEnd
-from partage.lab.shared_store import SharedStore
-from partage.lab.storage import Storage, Writer
-from partage.lab.topics import fetch, find_coordinator, produce
-from partage.lab.upkeep import Upkeep
-from partage.lab.zookeeper import ZooKeeper
+from partage.lab.brokers.hosting import Host
+from partage.lab.brokers.local_store import LocalStore
+from partage.lab.brokers.place import Place
+from partage.lab.brokers.serving import Inbound, ServerEnd
+from partage.lab.brokers.shared_store import SharedStore
+from partage.lab.brokers.storage import Storage, Writer
+from partage.lab.brokers.topics import fetch, find_coordinator, produce
+from partage.lab.brokers.upkeep import Upkeep
+from partage.lab.nature.disk import Crash, CrashDisk
+from partage.lab.nature.network import Connection
+from partage.lab.nature.zookeeper import ZooKeeper
 from partage.log.damage import DamagedLog
 from partage.wire.apis.fetch import FETCH
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR

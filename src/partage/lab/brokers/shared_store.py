@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from partage.lab.upkeep import RELOAD_AFTER_MS
+from partage.lab.brokers.upkeep import RELOAD_AFTER_MS
 from partage.model.errors import ErrorCode
 from partage.store.gathering import Deposed
 from partage.store.shared_log import SharedLog
@@ -14,9 +14,9 @@ from partage.wire.primitives import Malformed
 from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
-    from partage.lab.broker import Broker
-    from partage.lab.hosting import Host
-    from partage.lab.place import Place
+    from partage.lab.brokers.broker import Broker
+    from partage.lab.brokers.hosting import Host
+    from partage.lab.brokers.place import Place
 
 
 class SharedStore:
@@ -33,7 +33,7 @@ class SharedStore:
         """Be the store of this host, in this place."""
         self.place, self.host = place, host
 
-    # For the place: see `partage.lab.place.Holder`.
+    # For the place: see `partage.lab.brokers.place.Holder`.
 
     def take(self, log: SharedLog) -> None:
         """The shard is this broker's: load it."""
@@ -50,7 +50,7 @@ class SharedStore:
         """What waited for the lease may leave."""
         self.host.settle()
 
-    # For the host: see `partage.lab.hosting.StateStore`.
+    # For the host: see `partage.lab.brokers.hosting.StateStore`.
 
     @property
     def epoch(self) -> int:

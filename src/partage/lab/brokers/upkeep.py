@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from partage.lab.disk import Crash
 from partage.lab.history import Violation
+from partage.lab.nature.disk import Crash
 from partage.log.damage import DamagedLog
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from partage.lab.broker import Broker
+    from partage.lab.brokers.broker import Broker
 
 #: How long after a failure a log is opened again.
 RELOAD_AFTER_MS: Final = 500

@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from partage.lab.coroutines import Lock, Moment, Task, WhenAwake
-from partage.lab.zookeeper import LabSession, ZooKeeper
+from partage.lab.nature.coroutines import Lock, Moment, Task, WhenAwake
+from partage.lab.nature.zookeeper import LabSession, ZooKeeper
 from partage.store.founding import found_cluster
 from partage.store.gathering import Gatherer, Written
 from partage.store.lease import Lease

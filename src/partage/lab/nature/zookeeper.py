@@ -13,8 +13,8 @@ from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
 
-from partage.lab.clock import Clock
-from partage.lab.coroutines import Moment, WhenAwake
+from partage.lab.nature.clock import Clock
+from partage.lab.nature.coroutines import Moment, WhenAwake
 from partage.store.memory import MemorySession, MemoryZooKeeper
 from partage.store.zookeeper import Changed, InDoubt, Node, Operation, SessionOver
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from partage.lab import history
-from partage.lab.asking import Link
+from partage.lab.clients.asking import Link
 from partage.wire.api import AnyApi
 from partage.wire.apis import APIS
 from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest

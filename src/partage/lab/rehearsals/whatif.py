@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from partage.lab.consumer import Process
-from partage.lab.handovers import follow
-from partage.lab.lags import lags
-from partage.lab.live_group import LiveGroup
-from partage.lab.rehearsal import Rehearsal
+from partage.lab.clients.consumer import Process
+from partage.lab.rehearsals.handovers import follow
+from partage.lab.rehearsals.lags import lags
+from partage.lab.rehearsals.live_group import LiveGroup
+from partage.lab.rehearsals.rehearsal import Rehearsal
 
 #: For so long a member is left to leave its group by itself.
 _LEAVING_MS: Final = 5_000

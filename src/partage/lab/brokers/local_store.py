@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from partage.lab.disk import Crash
-from partage.lab.storage import Storage
-from partage.lab.upkeep import RELOAD_AFTER_MS
+from partage.lab.brokers.storage import Storage
+from partage.lab.brokers.upkeep import RELOAD_AFTER_MS
+from partage.lab.nature.disk import Crash
 from partage.log.damage import DamagedLog
 from partage.log.outcomes import Refusal
 from partage.log.scanning import first_fault
@@ -16,7 +16,7 @@ from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
-    from partage.lab.broker import Broker
+    from partage.lab.brokers.broker import Broker
 
 _EVERYTHING: Final = 1 << 40
 

@@ -15,8 +15,8 @@ from partage.wire.apis.produce import (
 )
 
 if TYPE_CHECKING:
-    from partage.lab.broker import Broker
-    from partage.lab.serving import Inbound
+    from partage.lab.brokers.broker import Broker
+    from partage.lab.brokers.serving import Inbound
 
 _FETCHED_MAX = 4_000
 

@@ -26,12 +26,12 @@ from partage.assignors import (
 from partage.bridge.embedding import Assigning, Embedding
 from partage.coordinator.records import GroupSaved
 from partage.coordinator.states import GroupState
-from partage.lab.consumer import Process
-from partage.lab.handovers import Disturbance, Reads
+from partage.lab.clients.consumer import Process
+from partage.lab.clients.reading import Reading, by_topic
 from partage.lab.history import Asked, Entry
-from partage.lab.live_group import LiveGroup, LiveMember, Partition
 from partage.lab.options import Options, Scenario
-from partage.lab.reading import Reading, by_topic
+from partage.lab.rehearsals.handovers import Disturbance, Reads
+from partage.lab.rehearsals.live_group import LiveGroup, LiveMember, Partition
 from partage.lab.world import World
 from partage.member import events, outcome
 from partage.member.states import MemberState

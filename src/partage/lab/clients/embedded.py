@@ -10,7 +10,7 @@ from partage.member import events, outcome
 from partage.wire.primitives import Malformed
 
 if TYPE_CHECKING:
-    from partage.lab.consumer import Process
+    from partage.lab.clients.consumer import Process
 
 
 class EmbeddedProtocol:

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from partage.lab.handovers import Reads
-from partage.lab.live_group import LivePartition, Partition
+from partage.lab.rehearsals.handovers import Reads
+from partage.lab.rehearsals.live_group import LivePartition, Partition
 
 #: Between two looks at the sum of all lags, at least.
 _LOOK_MS: Final = 100

@@ -17,7 +17,7 @@ from partage.coordinator.outcome import Happening
 from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.lab import history
-from partage.lab.serving import Inbound
+from partage.lab.brokers.serving import Inbound
 from partage.model.errors import ErrorCode
 from partage.runtime.driver import Driver
 from partage.runtime.resting import Rest
@@ -27,7 +27,7 @@ from partage.wire.records.decode import decode_pairs
 from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
-    from partage.lab.broker import Broker
+    from partage.lab.brokers.broker import Broker
 
 
 class StateStore(Protocol):

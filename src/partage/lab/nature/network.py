@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from partage.lab.clock import Clock
+from partage.lab.nature.clock import Clock
 
 
 class End(Protocol):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from partage.bridge import Call
 from partage.lab import history
-from partage.lab.network import Connection
+from partage.lab.nature.network import Connection
 from partage.wire.api import AnyApi
 from partage.wire.apis import APIS
 from partage.wire.frames import (
@@ -21,7 +21,7 @@ from partage.wire.primitives import Malformed
 from partage.wire.types import Buffer, Message
 
 if TYPE_CHECKING:
-    from partage.lab.broker import Broker
+    from partage.lab.brokers.broker import Broker
 
 _FRAME_BYTES_MAX: Final = 1 << 24
 

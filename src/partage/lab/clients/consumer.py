@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from partage.bridge.embedding import PROTOCOL_TYPE, Embedding
 from partage.bridge.membership import Sending, answered, error_of, request
 from partage.lab import history
-from partage.lab.asking import Link
-from partage.lab.embedded import EmbeddedProtocol
+from partage.lab.clients.asking import Link
+from partage.lab.clients.embedded import EmbeddedProtocol
+from partage.lab.clients.reading import Reading
 from partage.lab.options import PARKED_LAPSE_MS, REQUEST_TIMEOUT_MS
-from partage.lab.reading import Reading
 from partage.member import events, invariants, outcome
 from partage.member.ownership import Ownership, RebalanceProtocol
 from partage.member.settings import MemberSettings

@@ -8,8 +8,8 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing.queues import SimpleQueue
 from typing import Final
 
+from partage.lab.rehearsals.whatif import Outcome, Trial, try_out
 from partage.lab.swarm import settle_in
-from partage.lab.whatif import Outcome, Trial, try_out
 
 #: From so many members on another process is worth its start.
 _MEMBERS_LEAST: Final = 20

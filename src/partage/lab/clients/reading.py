@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from partage.bridge.membership import error_of
 from partage.lab import history
-from partage.lab.asking import Link
+from partage.lab.clients.asking import Link
 from partage.lab.options import REQUEST_TIMEOUT_MS
 from partage.member import events, outcome
 from partage.model.errors import ErrorCode
@@ -27,7 +27,7 @@ from partage.wire.apis.offset_fetch import (
 from partage.wire.records.decode import decode_records
 
 if TYPE_CHECKING:
-    from partage.lab.consumer import Process
+    from partage.lab.clients.consumer import Process
 
 Partition = tuple[str, int]
 

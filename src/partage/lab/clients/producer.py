@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from partage.lab import history
-from partage.lab.asking import Link
+from partage.lab.clients.asking import Link
 from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
 from partage.wire.records.encode import Record, encode_batch
 

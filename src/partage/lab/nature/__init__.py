@@ -1,0 +1,1 @@
+"""What surrounds the processes of a world: time, network, disks, a ZooKeeper."""

@@ -133,7 +133,10 @@ class TestWhatIf:
                 stack.callback(member.close)
                 member.subscribe(topics)
             owned = partial(_owned, members)
-            _wait(members, lambda: sorted(map(len, owned())) == [0, 1, 2, 2])
+            _wait(
+                members,
+                lambda: sorted(map(len, owned())) == [0, 1, 2, 2] and _is_stable(partage, group),
+            )
             picture = tmp_path / "lags.png"
             asked = ("lab", "whatif", "--group", group, "--more", 2, "--sample-s", 0.1)
             found = partage(*asked, "--rate", 100, "--picture", picture, "--json").json
@@ -332,6 +335,11 @@ def _looked(monkeypatch: pytest.MonkeyPatch, *states: GroupState) -> str:
 
 def _owned(members: list[Consumer]) -> list[list[object]]:
     return [member.assignment() for member in members]
+
+
+def _is_stable(partage: Commands, group: str) -> bool:
+    found = partage("groups", "describe", "--group", group, "--json").json["groups"]
+    return bool(found[0]["state"] == "Stable")
 
 
 def _wait(members: list[Consumer], come: Callable[[], bool]) -> None:

@@ -8,6 +8,10 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from partage import sync
+from partage.client.group.offsets import OffsetAndMetadata
+from partage.client.topics import TopicPartition as Place
+
 from .commands import Commands, records
 from .generic_member import GenericMember
 
@@ -256,3 +260,17 @@ def test_a_group_that_is_not_of_consumers(partage: Commands, name: str) -> None:
 )
 def test_what_does_not_work(partage: Commands, options: list[str], says: str, code: int) -> None:
     assert says in partage.fails("groups", *options, code=code)
+
+
+def test_metadata_as_long_as_it_may_be_hides_no_group(
+    partage: Commands, topic: str, name: str
+) -> None:
+    """librdkafka reads on where such metadata ends, and finds what may be no text."""
+    groups = [f"{name}-long-{number}" for number in range(10)]
+    for group in groups:
+        with sync.Consumer(partage.bootstrap_servers, group_id=group) as member:
+            place = Place(topic, 0)
+            member.assign([place])
+            member.commit({place: OffsetAndMetadata(1, "m" * 4096)})
+    found = partage("groups", "describe", "--all-groups", "--json").json["groups"]
+    assert {group["group"] for group in found} >= set(groups)

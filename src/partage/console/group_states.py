@@ -250,6 +250,14 @@ def _owners(group: GroupState) -> dict[Place, str]:
     }
 
 
+def _metadata(commit: TopicPartition) -> str | None:
+    """What somebody wrote beside an offset; None where it is no text, as it may be."""
+    try:
+        return cast("str | None", commit.metadata)
+    except UnicodeDecodeError:
+        return None
+
+
 def _with_offsets(
     group: GroupState, committed: Mapping[Place, TopicPartition], ends: Mapping[Place, int]
 ) -> GroupState:
@@ -267,7 +275,7 @@ def _with_offsets(
                 log_end_offset=end,
                 lag=None if current is None or end is None else end - current,
                 leader_epoch=None if commit is None else commit.leader_epoch,
-                metadata=None if commit is None else commit.metadata,
+                metadata=None if commit is None else _metadata(commit),
                 member_id=owners.get(place),
             )
         )

@@ -253,7 +253,7 @@ def _owners(group: GroupState) -> dict[Place, str]:
 def _metadata(commit: TopicPartition) -> str | None:
     """What somebody wrote beside an offset; None where it is no text, as it may be."""
     try:
-        return cast("str | None", commit.metadata)
+        return commit.metadata
     except UnicodeDecodeError:
         return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from partage.model.groups import (
     GroupState,
     MemberState,
@@ -21,7 +23,7 @@ def numbers(text: str) -> list[int]:
 
 def member(name: str, owned: str = "", **fields: object) -> MemberState:
     """A member; one whose name begins with ``static`` has it for its instance id."""
-    given = {
+    given: dict[str, Any] = {
         "member_id": f"{name}-id",
         "group_instance_id": name if name.startswith("static") else None,
         "client_id": name,
@@ -32,7 +34,7 @@ def member(name: str, owned: str = "", **fields: object) -> MemberState:
         "assignment_bytes": 20,
         **fields,
     }
-    return MemberState(**given)  # type: ignore[arg-type]
+    return MemberState(**given)
 
 
 def group(name: str = "g", state: str = "", lag: int = 0, **owned: str) -> GroupState:

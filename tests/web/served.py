@@ -54,8 +54,8 @@ class Served:
         self._ready = threading.Event()
         pages = application(source or ClusterSource(cluster), options)
         self._server = server(pages, self._ready.set)
-        run = {"target": self._server.run, "kwargs": {"sockets": [self._socket]}}
-        self._thread = threading.Thread(**run, daemon=True)  # type: ignore[arg-type]
+        sockets = {"sockets": [self._socket]}
+        self._thread = threading.Thread(target=self._server.run, kwargs=sockets, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -70,7 +70,9 @@ def test_lag_stays_within_its_frame(points: list[Point]) -> None:
     spark = sparkline(points)
     assert (spark == "") == (len(points) < 2)
     if spark:
-        assert len(numbers_of(drawing(spark).find("path").attrib["d"])) == len(points)  # type: ignore[union-attr]
+        line = drawing(spark).find("path")
+        assert line is not None
+        assert len(numbers_of(line.attrib["d"])) == len(points)
 
 
 def test_a_lag_that_nobody_has_seen() -> None:

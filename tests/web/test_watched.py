@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from partage.model.groups import GroupState
 from partage.store.group_events import GroupEvent, encode_event
 from partage.web import watched as module
@@ -113,7 +115,7 @@ def test_a_cluster_that_goes_away_and_comes_back() -> None:
     assert (watched.failure, watched.failing_since_ms) == (None, None)
 
 
-def test_beyond_so_many_groups_no_history_is_kept(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_beyond_so_many_groups_no_history_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED_MAX", 10)
     watched = Watched()
     watched.take(look(1_000, *[group(f"g{n}") for n in range(15)]))
@@ -121,7 +123,7 @@ def test_beyond_so_many_groups_no_history_is_kept(monkeypatch) -> None:  # type:
     assert sum(watched.memory(f"g{n}") is not None for n in range(15)) == 10
 
 
-def test_events_of_all_groups_together_have_a_bound(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_events_of_all_groups_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOLD_BYTES_MAX", 10_000)
     watched = Watched()
     groups = [group(f"g{n}") for n in range(20)]

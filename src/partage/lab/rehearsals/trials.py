@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from functools import partial
 from multiprocessing.queues import SimpleQueue
 from typing import Final
 
@@ -26,10 +27,7 @@ def try_all(trials: Sequence[Trial], jobs: int, told: Told) -> list[Outcome]:
     """What comes of each trial, in order; from up to ``jobs`` processes if the group is large."""
     if min(jobs, len(trials)) > 1 and len(trials[0].group.members) >= _MEMBERS_LEAST:
         return _spread(trials, jobs, told)
-    return [
-        try_out(trial, lambda done, number=number: told(number, done))  # type: ignore[misc]
-        for number, trial in enumerate(trials)
-    ]
+    return [try_out(trial, partial(told, number)) for number, trial in enumerate(trials)]
 
 
 def _spread(trials: Sequence[Trial], jobs: int, told: Told) -> list[Outcome]:

@@ -19,9 +19,7 @@ from .ensemble import Ensemble
 from .members import SOON
 from .telling import placed
 
-# In the soak, where it has a process to itself: librdkafka 2.16 ends the process when it asks a
-# former coordinator for offsets, which the page makes rare and cannot rule out.
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -265,7 +265,7 @@ def test_what_does_not_work(partage: Commands, options: list[str], says: str, co
 def test_metadata_as_long_as_it_may_be_hides_no_group(
     partage: Commands, topic: str, name: str
 ) -> None:
-    """librdkafka reads on where such metadata ends, and finds what may be no text."""
+    """librdkafka reads on where such metadata ends: it is not asked."""
     groups = [f"{name}-long-{number}" for number in range(10)]
     for group in groups:
         with sync.Consumer(partage.bootstrap_servers, group_id=group) as member:
@@ -273,4 +273,18 @@ def test_metadata_as_long_as_it_may_be_hides_no_group(
             member.assign([place])
             member.commit({place: OffsetAndMetadata(1, "m" * 4096)})
     found = partage("groups", "describe", "--all-groups", "--json").json["groups"]
-    assert {group["group"] for group in found} >= set(groups)
+    by_name = {each["group"]: each["offsets"] for each in found}
+    assert {row["metadata"] for group in groups for row in by_name[group]} == {"m" * 4096}
+
+
+@pytest.mark.parametrize(
+    "property_", ["enable.ssl.certificate.verification=false", "ssl.ca.location=/none"]
+)
+def test_offsets_by_librdkafka_where_only_that_gets_in(
+    partage: Commands, readers: Readers, property_: str
+) -> None:
+    """It has more ways to be secure than our client, and puts up with some that do nothing."""
+    described = partage("groups", "describe", "-g", readers.group, "-J", "-X", property_).json
+    again = partage("groups", "describe", "-g", readers.group, "-J").json
+    assert described == again
+    assert {row["metadata"] for row in described["groups"][0]["offsets"]} == {"half", None}

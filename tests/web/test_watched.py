@@ -36,6 +36,35 @@ def test_a_look_is_what_there_is() -> None:
     assert memory.lags.since(0) == [Point(1_000, 5), Point(2_000, 7)]
 
 
+def test_a_group_whose_coordinator_changes_is_unlisted_for_a_moment_and_keeps_its_history() -> None:
+    watched = Watched()
+    watched.take(look(1_000, group("g", m="0"), told=taken(*events(STORY))))
+    watched.take(look(2_000))
+    assert watched.memory("g") is None
+    watched.take(look(2_000 + module.UNLISTED_KEPT_MS - 1_000, group("g", lag=3, m="0")))
+    memory = watched.memory("g")
+    assert memory is not None
+    assert [point.at_ms for point in memory.lags.since(0)] == [1_000, 301_000]
+    assert memory.timeline().is_told
+
+
+def test_a_group_that_was_deleted_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched()
+    watched.take(look(1_000, group("a", m="0")))
+    watched.take(look(1_001 + module.UNLISTED_KEPT_MS))
+    watched.take(look(400_000, group("a", m="0")))
+    late = watched.memory("a")
+    assert late is not None
+    assert [point.at_ms for point in late.lags.since(0)] == [400_000]
+    # Or sooner, if others need its room.
+    monkeypatch.setattr(module, "REMEMBERED_MAX", 2)
+    watched.take(look(500_000, group("b"), group("c")))
+    watched.take(look(501_000, group("a"), group("b")))
+    last = watched.memory("a")
+    assert last is not None
+    assert [point.at_ms for point in last.lags.since(0)] == [501_000]
+
+
 def test_since_when() -> None:
     """Of what was so when the page began nobody knows since when, unless the coordinator tells."""
     watched = Watched()
@@ -93,8 +122,8 @@ def test_told_a_moment_before_it_is_listed() -> None:
     assert memory is not None
     assert memory.timeline().is_told
     watched.take(look(3_000, told=taken(*events(STORY))))
-    watched.take(look(4_000))
-    watched.take(look(5_000, group("g")))
+    watched.take(look(4_000 + module.UNLISTED_KEPT_MS))
+    watched.take(look(5_000 + module.UNLISTED_KEPT_MS, group("g")))
     later = watched.memory("g")
     assert later is not None
     assert not later.timeline().is_told, "what was told of a group that is gone is forgotten"

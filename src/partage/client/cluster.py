@@ -131,7 +131,7 @@ class Cluster:
             self.forget(partition.topic)
             raise NoLeader(partition)
         try:
-            return await self._connection(address), leadership
+            return await self.broker_at(address), leadership
         except CannotConnect as error:
             self.forget(partition.topic)
             why = f"{error.why}; broker {leadership.leader_id} says that this is its address"
@@ -153,10 +153,33 @@ class Cluster:
         failures = []
         for address in dict.fromkeys([*self._brokers.values(), *self._bootstrap]):
             try:
-                return await self._connection(address)
+                return await self.broker_at(address)
             except CannotConnect as error:
                 failures.append(error)
         raise BrokersUnreachable(failures, is_retriable=self._has_answered)
+
+    async def broker_at(self, address: Address) -> Connection:
+        """The connection to the broker at an address that brokers told, or that we were given.
+
+        Raises:
+            CannotConnect: it cannot be reached there.
+        """
+        known = self._connections.get(address)
+        if known is not None and known.is_open:
+            return known
+        async with self._locks.setdefault(address, asyncio.Lock()):
+            known = self._connections.get(address)
+            if known is not None and known.is_open:
+                return known
+            if self._is_closed:
+                raise CannotConnect(address, "this client is closed")
+            made = await Connection.open(address, self.options, self._credentials)
+            if known is not None and known.was_cut_unanswered:
+                await made.check_no_sasl()
+            self._connections[address] = made
+            self._complained.discard(address)
+            self._has_answered = True
+            return made
 
     async def retried(
         self, attempt: Callable[[], Awaitable[T]], policy: RetryPolicy | None = None
@@ -180,24 +203,6 @@ class Cluster:
         if partition.partition not in topic.partitions:
             raise UnknownPartition(partition, len(topic.partitions))
         return topic.partitions[partition.partition]
-
-    async def _connection(self, address: Address) -> Connection:
-        known = self._connections.get(address)
-        if known is not None and known.is_open:
-            return known
-        async with self._locks.setdefault(address, asyncio.Lock()):
-            known = self._connections.get(address)
-            if known is not None and known.is_open:
-                return known
-            if self._is_closed:
-                raise CannotConnect(address, "this client is closed")
-            made = await Connection.open(address, self.options, self._credentials)
-            if known is not None and known.was_cut_unanswered:
-                await made.check_no_sasl()
-            self._connections[address] = made
-            self._complained.discard(address)
-            self._has_answered = True
-            return made
 
     async def _known(self, names: list[str]) -> dict[str, Topic]:
         missing = [name for name in names if not self._is_fresh(name)]

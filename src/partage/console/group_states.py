@@ -13,9 +13,7 @@ from typing import Final, cast
 import msgspec
 from confluent_kafka import (
     ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
     ConsumerGroupType,
-    TopicPartition,
 )
 from confluent_kafka.admin import (
     ConsumerGroupDescription,
@@ -24,7 +22,9 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+from partage.client.group.offsets import OffsetAndMetadata
 from partage.console.cluster import Cluster
+from partage.console.committed import Committed, committed_offsets
 from partage.console.failure import Failure
 from partage.console.offsets import Place, offsets
 from partage.console.raw_groups import RawGroup, RawMember, raw_groups
@@ -48,7 +48,6 @@ __all__ = [
     "Node",
     "OffsetState",
     "TopicPartitions",
-    "committed_offsets",
     "described",
     "listed",
     "state_of",
@@ -137,24 +136,6 @@ def _descriptions(cluster: Cluster, names: list[str]) -> dict[str, ConsumerGroup
         name: answer.result() for name, answer in answers.items() if cluster.attempt(answer) is None
     }
     return {name: each for name, each in found.items() if each.state is not ConsumerGroupState.DEAD}
-
-
-def committed_offsets(cluster: Cluster, names: list[str]) -> dict[str, dict[Place, TopicPartition]]:
-    """What these groups have committed, by group."""
-    asked = {
-        name: cluster.admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.timeout_s
-        )[name]
-        for name in names
-    }
-    return {
-        name: {
-            (each.topic, each.partition): each
-            for each in cluster.result(answer).topic_partitions or []
-            if each.offset >= 0
-        }
-        for name, answer in asked.items()
-    }
 
 
 def _consumer_group(
@@ -250,17 +231,16 @@ def _owners(group: GroupState) -> dict[Place, str]:
     }
 
 
-def _metadata(commit: TopicPartition) -> str | None:
-    """What somebody wrote beside an offset; None where it is no text, as it may be."""
-    try:
-        return commit.metadata
-    except UnicodeDecodeError:
-        return None
+def _epoch(commit: OffsetAndMetadata) -> int | None:
+    return None if commit.leader_epoch < 0 else commit.leader_epoch
 
 
-def _with_offsets(
-    group: GroupState, committed: Mapping[Place, TopicPartition], ends: Mapping[Place, int]
-) -> GroupState:
+def _metadata(commit: OffsetAndMetadata) -> str:
+    """What somebody wrote beside an offset; confluent-kafka writes C's end of a text with it."""
+    return commit.metadata.removesuffix("\0")
+
+
+def _with_offsets(group: GroupState, committed: Committed, ends: Mapping[Place, int]) -> GroupState:
     owners = _owners(group)
     rows = []
     for place in sorted({*committed, *owners}):
@@ -274,7 +254,7 @@ def _with_offsets(
                 current_offset=current,
                 log_end_offset=end,
                 lag=None if current is None or end is None else end - current,
-                leader_epoch=None if commit is None else commit.leader_epoch,
+                leader_epoch=None if commit is None else _epoch(commit),
                 metadata=None if commit is None else _metadata(commit),
                 member_id=owners.get(place),
             )

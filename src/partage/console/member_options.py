@@ -10,8 +10,13 @@ import msgspec
 from partage.client.consumer import BadOption
 from partage.client.consumer.options import option_names
 from partage.client.errors import ClientError
+from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.security.errors import SecurityError
-from partage.client.security.options import SECURITY_NAMES, BadSecurityOption
+from partage.client.security.options import (
+    SECURITY_NAMES,
+    BadSecurityOption,
+    security_options,
+)
 from partage.console.failure import Failure, misused
 from partage.sync import Consumer
 
@@ -72,12 +77,28 @@ def sharing(
 ) -> Sharing:
     """How to read in a group: ``defaults`` in our words, and what the user says before them.
 
+    Raises:
+        Failure: as `consumer_options`.
+    """
+    options = {**defaults, **consumer_options(properties)}
+    every_ms = options.pop("auto_commit_interval_ms", 5_000)
+    commits = options.pop("enable_auto_commit", True)
+    return Sharing(
+        bootstrap_servers=bootstrap_servers,
+        options={**options, "enable_auto_commit": False},
+        commit_every_s=every_ms / 1000 if commits else None,
+    )
+
+
+def consumer_options(properties: Mapping[str, str]) -> dict[str, Any]:
+    """What the user says, in our words; heartbeats keep to a session of the user's.
+
     What only librdkafka has and changes nothing of what is read is passed over.
 
     Raises:
         Failure: the user asks for what our consumer has no equal of.
     """
-    given = {}
+    given: dict[str, Any] = {}
     for name, value in properties.items():
         if name == "ssl.endpoint.identification.algorithm":
             given["ssl_check_hostname"] = value == "https"
@@ -87,19 +108,31 @@ def sharing(
                 given[option] = _value(name, option, value)
             elif name.startswith(("ssl.", "sasl.", "enable.ssl.", "enable.sasl.")):
                 raise misused(
-                    f"{name} is librdkafka's own, and --group reads by Partage's consumer; give "
+                    f"{name} is librdkafka's own, and members of groups are Partage's; give "
                     "certificates and keys as files in PEM, logins by sasl.username and "
                     "sasl.password"
                 )
-    options = {**defaults, **given}
     if "session_timeout_ms" in given and "heartbeat_interval_ms" not in given:
-        options["heartbeat_interval_ms"] = max(1, min(3_000, given["session_timeout_ms"] // 3))
-    every_ms = options.pop("auto_commit_interval_ms", 5_000)
-    commits = options.pop("enable_auto_commit", True)
-    return Sharing(
-        bootstrap_servers=bootstrap_servers,
-        options={**options, "enable_auto_commit": False},
-        commit_every_s=every_ms / 1000 if commits else None,
+        given["heartbeat_interval_ms"] = max(1, min(3_000, given["session_timeout_ms"] // 3))
+    return given
+
+
+def client_options(properties: Mapping[str, str], timeout_ms: int) -> ClientOptions | None:
+    """How to reach a cluster, and answers that come within ``timeout_ms``.
+
+    None if what the user says of security is librdkafka's own: then only librdkafka gets in.
+    """
+    try:
+        given = consumer_options(properties)
+        security = security_options({n: v for n, v in given.items() if n in SECURITY_NAMES})
+    except (Failure, BadSecurityOption):
+        return None
+    return ClientOptions(
+        client_id=properties.get("client.id", "partage"),
+        connect_timeout_ms=timeout_ms,
+        request_timeout_ms=timeout_ms,
+        retries=RetryPolicy(timeout_ms=timeout_ms),
+        security=security,
     )
 
 

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from partage.client.errors import ClientError
-from partage.console.client_options import client_options
 from partage.console.cluster import Cluster
 from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
+from partage.console.member_options import consumer_options
 from partage.console.options import Json, with_cluster
 from partage.console.show import Progress, count, json_help, note, print_json, print_table, size
 from partage.console.stopping import StopRequest
@@ -94,7 +94,7 @@ def index(
       partage pipeline index --topic flights --output indexes/a --once
       partage pipeline index -t flights -o indexes/b --group search --replicas 3 --once --json
     """
-    options = client_options(cluster.properties)
+    options = consumer_options(cluster.properties)
     if group_instance_id is not None:
         options["group_instance_id"] = group_instance_id
     cluster.require_topics(topic)

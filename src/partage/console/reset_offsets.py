@@ -12,8 +12,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicParti
 from confluent_kafka.admin import OffsetSpec
 
 from partage.console.cluster import Cluster, words
+from partage.console.committed import committed_offsets
 from partage.console.failure import Failure, misused
-from partage.console.group_states import UNKNOWN, committed_offsets, state_of
+from partage.console.group_states import UNKNOWN, state_of
 from partage.console.offsets import ELECTION_S, Place, offsets
 from partage.console.options import Json
 from partage.console.reset_scenarios import Partitions, Scenario, planned, scenario

@@ -31,11 +31,8 @@ class ClusterSource:
             events = self._events.read()
             groups = described(self._cluster, None)
         except Failure as failure:
-            raise Unreachable(failure.message) from failure
-        finally:
-            # librdkafka 2.16 ends the process when it asks a former coordinator for offsets, and
-            # remembers coordinators for as long as a client lives: so none lives for long.
             self._cluster.begin_anew()
+            raise Unreachable(failure.message) from failure
         return Round(
             at_ms=int(time.time() * 1000),
             took_ms=round((time.monotonic() - began_s) * 1000),

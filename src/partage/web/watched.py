@@ -16,6 +16,9 @@ from partage.web.told import Told
 
 #: Of more groups than these no history is kept; they are shown all the same.
 REMEMBERED_MAX: Final = 5_000
+#: For how long a group that is no longer listed is remembered: while one coordinator has gone and
+#: no other has taken over, its groups are in no broker's list.
+UNLISTED_KEPT_MS: Final = 5 * 60_000
 TOLD_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
@@ -46,6 +49,8 @@ class Memory:
         self.lags = Lags()
         self.sampled = Sampled()
         self.told = Told()
+        #: When it was listed last.
+        self.listed_ms = 0
         #: Since when it is in its state, and whether that is known or the page began then.
         self.state = ""
         self.since_ms = 0
@@ -53,6 +58,7 @@ class Memory:
 
     def take(self, at_ms: int, group: GroupState, *, is_first: bool) -> None:
         """The group as it was at a time."""
+        self.listed_ms = at_ms
         self.lags.add(at_ms, group.total_lag)
         self.sampled.take(at_ms, group)
         if group.state != self.state:
@@ -91,8 +97,7 @@ class Watched:
         self.at_ms, self.took_ms, self.remark = seen.at_ms, seen.took_ms, seen.remark
         self.failure = self.failing_since_ms = None
         self._groups = {group.group: group for group in seen.groups}
-        for gone in self._memories.keys() - self._groups.keys():
-            del self._memories[gone]
+        self._forget(seen.at_ms)
         told_of = self._take_events(seen)
         for name, group in self._groups.items():
             memory = self._memories.get(name)
@@ -125,10 +130,18 @@ class Watched:
         return self._groups.get(name)
 
     def memory(self, name: str) -> Memory | None:
-        """What is remembered of a group."""
-        return self._memories.get(name)
+        """What is remembered of a group that there is."""
+        return self._memories.get(name) if name in self._groups else None
 
     # Inside.
+
+    def _forget(self, now_ms: int) -> None:
+        """Groups that have not been listed for long, or that others need the room of."""
+        unlisted = self._memories.keys() - self._groups.keys()
+        has_room = len(self._groups) + len(unlisted) <= REMEMBERED_MAX
+        for name in unlisted:
+            if not has_room or now_ms - self._memories[name].listed_ms > UNLISTED_KEPT_MS:
+                del self._memories[name]
 
     def _remembered(self, name: str) -> Memory:
         return self._early.pop(name) if name in self._early else Memory()

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from partage.bridge.membership import error_of
 from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
 from partage.client.errors import RequestRefused
 from partage.client.group.errors import NotConnected
+from partage.client.group.finding import find_coordinators
 from partage.wire.api import Api
-from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from partage.wire.types import Message
 
 Req = TypeVar("Req", bound=Message)
@@ -65,12 +64,8 @@ class Coordinator:
             connection.close()
 
     async def _find(self) -> Address:
-        """FindCoordinator; before v4 it asks for one key, and answers without a list (KIP-699)."""
         broker = await self._cluster.any_broker()
-        asked = FindCoordinatorRequest(key=self._group_id, coordinator_keys=[self._group_id])
-        answer = await broker.send(FIND_COORDINATOR, asked)
-        found = answer.coordinators[0] if answer.coordinators else answer
-        if found.error_code:
-            what = f"finding the coordinator of group {self._group_id!r}"
-            raise RequestRefused(error_of(found.error_code), what)
-        return Address(found.host, found.port)
+        place = (await find_coordinators(broker, [self._group_id]))[self._group_id]
+        if isinstance(place, RequestRefused):
+            raise place
+        return place

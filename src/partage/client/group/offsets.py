@@ -23,7 +23,6 @@ from partage.wire.apis.offset_commit import (
 from partage.wire.apis.offset_fetch import (
     OFFSET_FETCH,
     OffsetFetchGroup,
-    OffsetFetchPartitionResult,
     OffsetFetchRequest,
     OffsetFetchTopic,
     OffsetFetchTopicResult,
@@ -131,14 +130,8 @@ async def committed(
     topics, code = answer.topics, answer.error_code
     for group in answer.groups:  # before v8 the answer itself is that of the one group
         topics, code = group.topics, group.error_code
-    _check(coordinator, group_id, code)
-    found = {}
-    for partition, result in _results(topics):
-        _check(coordinator, group_id, result.error_code)
-        if result.committed_offset >= 0:
-            found[partition] = OffsetAndMetadata(
-                result.committed_offset, result.metadata or "", result.committed_leader_epoch
-            )
+    found, first = offsets_in(topics)
+    _check(coordinator, group_id, code or first)
     return found
 
 
@@ -156,14 +149,19 @@ def _fetch(group_id: str, partitions: Sequence[TopicPartition]) -> OffsetFetchRe
     )
 
 
-def _results(
+def offsets_in(
     topics: Iterable[OffsetFetchTopicResult],
-) -> list[tuple[TopicPartition, OffsetFetchPartitionResult]]:
-    return [
-        (TopicPartition(topic.name, result.partition_index), result)
-        for topic in topics
-        for result in topic.partitions
-    ]
+) -> tuple[dict[TopicPartition, OffsetAndMetadata], int]:
+    """The offsets that an answer has, and the first error code in it, 0 if there is none."""
+    found, first = {}, 0
+    for topic in topics:
+        for result in topic.partitions:
+            first = first or result.error_code
+            if result.committed_offset >= 0 and not result.error_code:
+                found[TopicPartition(topic.name, result.partition_index)] = OffsetAndMetadata(
+                    result.committed_offset, result.metadata or "", result.committed_leader_epoch
+                )
+    return found, first
 
 
 def _check(coordinator: Coordinator, group_id: str, code: int) -> None:

@@ -1,0 +1,62 @@
+"""FindCoordinator: which brokers coordinate groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from partage.bridge.membership import error_of
+from partage.client.addresses import Address
+from partage.client.connection import Connection
+from partage.client.errors import RequestRefused
+from partage.model.errors import ErrorCode
+from partage.wire.apis.find_coordinator import (
+    FIND_COORDINATOR,
+    FindCoordinatorRequest,
+    FindCoordinatorResult,
+)
+
+#: The first version that asks for several keys at once (KIP-699).
+_SEVERAL: Final = 4
+
+
+#: What a group without an answer is taken for.
+_LEFT_OUT: Final = FindCoordinatorResult(
+    key="", node_id=-1, host="", port=-1, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+)
+
+
+async def find_coordinators(
+    broker: Connection, group_ids: Sequence[str]
+) -> dict[str, Address | RequestRefused]:
+    """Where each group's coordinator is, or why nobody knows; in one request if the broker can.
+
+    Raises:
+        ClientError: as `Connection.send`.
+    """
+    if broker.version_of(FIND_COORDINATOR) >= _SEVERAL:
+        asked = FindCoordinatorRequest(coordinator_keys=list(group_ids))
+        answer = await broker.send(FIND_COORDINATOR, asked)
+        found = {each.key: each for each in answer.coordinators}
+    else:
+        found = {group_id: await _find_one(broker, group_id) for group_id in group_ids}
+    return {group_id: _place(group_id, found.get(group_id, _LEFT_OUT)) for group_id in group_ids}
+
+
+async def _find_one(broker: Connection, group_id: str) -> FindCoordinatorResult:
+    """Before v4 the answer is that of the one key, and does not repeat it."""
+    found = await broker.send(FIND_COORDINATOR, FindCoordinatorRequest(key=group_id))
+    return FindCoordinatorResult(
+        key=group_id,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+        error_code=found.error_code,
+    )
+
+
+def _place(group_id: str, found: FindCoordinatorResult) -> Address | RequestRefused:
+    if found.error_code:
+        what = f"finding the coordinator of group {group_id!r}"
+        return RequestRefused(error_of(found.error_code), what)
+    return Address(found.host, found.port)

@@ -1,0 +1,121 @@
+"""What groups have committed, asked by who is in none of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from partage.bridge.membership import error_of
+from partage.client.addresses import Address
+from partage.client.cluster import Cluster
+from partage.client.connection import Connection
+from partage.client.errors import ClientError, RequestRefused
+from partage.client.group.finding import find_coordinators
+from partage.client.group.offsets import Offsets, offsets_in
+from partage.client.options import RetryPolicy
+from partage.client.retrying import Retries
+from partage.model.errors import ErrorCode
+from partage.wire.apis.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchGroup,
+    OffsetFetchGroupResult,
+    OffsetFetchRequest,
+)
+
+#: The first version that asks for several groups at once (KIP-709).
+_SEVERAL: Final = 8
+
+#: How many groups a request asks for at most: a group may have thousands of partitions.
+_GROUPS_MAX: Final = 100
+
+
+async def committed_offsets(
+    cluster: Cluster, group_ids: Iterable[str], *, policy: RetryPolicy | None = None
+) -> dict[str, Offsets]:
+    """All that each group has committed, by group; nothing for a group that there is not.
+
+    Every coordinator is asked for all of its groups at once. What one does not answer, or no
+    longer coordinates, is asked for again, within the policy (the cluster's own if None). What a
+    transaction is about to commit is not in it yet.
+
+    Raises:
+        ClientError: what the last attempt failed with; of several, one that will not pass.
+    """
+    wanted = list(dict.fromkeys(group_ids))
+    found: dict[str, Offsets] = {}
+    retries = Retries(policy or cluster.options.retries)
+    while left := [group_id for group_id in wanted if group_id not in found]:
+        failures = await _attempt(cluster, left, found)
+        failures.sort(key=lambda failure: failure.is_retriable)
+        if failures:
+            await retries.after(failures[0])
+    return {group_id: found[group_id] for group_id in wanted}
+
+
+async def _attempt(
+    cluster: Cluster, group_ids: Sequence[str], found: dict[str, Offsets]
+) -> list[ClientError]:
+    """Ask each group's coordinator once; what failed, if not all is found."""
+    try:
+        places = await find_coordinators(await cluster.any_broker(), group_ids)
+    except ClientError as error:
+        return [error]
+    by_address: dict[Address, list[str]] = {}
+    failures: list[ClientError] = []
+    for group_id, place in places.items():
+        if isinstance(place, RequestRefused):
+            failures.append(place)
+        else:
+            by_address.setdefault(place, []).append(group_id)
+    asked = (_ask(cluster, address, some, found) for address, some in by_address.items())
+    for failed in await asyncio.gather(*asked):
+        failures += failed
+    return failures
+
+
+async def _ask(
+    cluster: Cluster, address: Address, group_ids: Sequence[str], found: dict[str, Offsets]
+) -> list[ClientError]:
+    """Ask one coordinator for its groups; what failed."""
+    failures: list[ClientError] = []
+    try:
+        connection = await cluster.broker_at(address)
+        size = _GROUPS_MAX if connection.version_of(OFFSET_FETCH) >= _SEVERAL else 1
+        for start in range(0, len(group_ids), size):
+            for result in await _fetch(connection, group_ids[start : start + size]):
+                offsets, code = offsets_in(result.topics)
+                code = result.error_code or code
+                if code:
+                    what = f"reading the offsets of group {result.group_id!r}"
+                    failures.append(RequestRefused(error_of(code), what))
+                else:
+                    found[result.group_id] = offsets
+    except ClientError as error:
+        failures.append(error)
+    return failures
+
+
+async def _fetch(connection: Connection, group_ids: Sequence[str]) -> list[OffsetFetchGroupResult]:
+    """OffsetFetch of all partitions; before v8 the answer itself is that of the one group."""
+    request = OffsetFetchRequest(
+        group_id=group_ids[0],
+        topics=None,
+        groups=[OffsetFetchGroup(group_id=group_id, topics=None) for group_id in group_ids],
+    )
+    answer = await connection.send(OFFSET_FETCH, request)
+    if connection.version_of(OFFSET_FETCH) >= _SEVERAL:
+        told = {group.group_id: group for group in answer.groups}
+        return [told.get(group_id, _left_out(group_id)) for group_id in group_ids]
+    return [
+        OffsetFetchGroupResult(
+            group_id=group_ids[0], topics=answer.topics, error_code=answer.error_code
+        )
+    ]
+
+
+def _left_out(group_id: str) -> OffsetFetchGroupResult:
+    """What a group without an answer is taken for."""
+    return OffsetFetchGroupResult(
+        group_id=group_id, topics=[], error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )

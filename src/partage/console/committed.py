@@ -1,0 +1,79 @@
+"""What groups have committed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeAlias
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+from partage.client import cluster as client
+from partage.client.addresses import Address
+from partage.client.errors import ClientError
+from partage.client.group.offsets import OffsetAndMetadata, Offsets
+from partage.client.group.reading import committed_offsets as read
+from partage.client.options import ClientOptions
+from partage.console.cluster import Cluster
+from partage.console.failure import Failure
+from partage.console.member_options import client_options
+from partage.console.offsets import Place
+
+Committed: TypeAlias = dict[Place, OffsetAndMetadata]
+
+
+def committed_offsets(cluster: Cluster, names: list[str]) -> dict[str, Committed]:
+    """What these groups have committed, by group; nothing for a group that there is not.
+
+    Asked for by Partage's own client, a request for many groups: librdkafka 2.16 asks for one at a
+    time, reads metadata past its end, and ends the process when a broker answers that it no longer
+    coordinates a group.
+
+    Raises:
+        Failure: a coordinator does not answer, or refuses.
+    """
+    if not names:
+        return {}
+    options = client_options(cluster.properties, cluster.timeout_ms)
+    if options is None:
+        return {name: _by_librdkafka(cluster, name) for name in names}
+    brokers = [
+        Address(str(each.host), int(each.port)) for each in cluster.metadata().brokers.values()
+    ]
+    try:
+        found = asyncio.run(_asked(brokers, options, names))
+    except ClientError as error:
+        raise Failure(str(error)) from error
+    return {
+        name: {(place.topic, place.partition): each for place, each in offsets.items()}
+        for name, offsets in found.items()
+    }
+
+
+async def _asked(
+    brokers: list[Address], options: ClientOptions, names: list[str]
+) -> dict[str, Offsets]:
+    async with client.Cluster(brokers, options) as cluster:
+        return await read(cluster, names)
+
+
+def _by_librdkafka(cluster: Cluster, name: str) -> Committed:
+    """For security that only librdkafka has, such as key stores of PKCS#12."""
+    asked = ConsumerGroupTopicPartitions(name)
+    answer = cluster.admin.list_consumer_group_offsets([asked], request_timeout=cluster.timeout_s)
+    return {
+        (each.topic, each.partition): OffsetAndMetadata(
+            each.offset,
+            _metadata(each),
+            -1 if each.leader_epoch is None else each.leader_epoch,
+        )
+        for each in cluster.result(answer[name]).topic_partitions or []
+        if each.offset >= 0
+    }
+
+
+def _metadata(commit: TopicPartition) -> str:
+    """What somebody wrote beside an offset; nothing where librdkafka finds no text."""
+    try:
+        return commit.metadata or ""
+    except UnicodeDecodeError:
+        return ""

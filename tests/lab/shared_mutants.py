@@ -44,4 +44,10 @@ SHARED = (
         "await self._swing(entries[-1].number + 1, [part",
         "await self._swing(entries[0].number, [part",
     ),
+    Mutant(
+        "who is up is read before who has what",
+        f"{_S}.roster",
+        "        await self._read_shards(changed)\n        await self.look(changed)\n",
+        "        await self.look(changed)\n        await self._read_shards(changed)\n",
+    ),
 )

@@ -260,6 +260,50 @@ def test_of_two_that_take_a_shard_one_has_it() -> None:
     play(scenario())
 
 
+@pytest.mark.parametrize("count", range(4 + SHARDS))
+def test_nobody_takes_a_shard_from_who_came_while_it_was_reading(count: int) -> None:
+    """An owner that is not among the brokers is gone only if these were read after it was owner."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two, three = await Player(zoo, 1).come(), Player(zoo, 2), await Player(zoo, 3).come()
+        await three.take(3)
+        left = count
+
+        async def somebody_comes(what: Sequence[Operation] | str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0 and not two.roster.brokers:
+                await two.come()
+                assert [t.shard for t in await two.roster.take([0])] == [0]
+
+        nobody, one.session.after = one.session.after, somebody_comes
+        await one.look()
+        one.session.after = nobody
+        assert two.roster.shards[0].broker == 2, "it came"
+        take, _ = one.roster.wanted()
+        assert 0 not in [t.shard for t in await one.roster.take(take)]
+
+    play(scenario())
+
+
+def test_a_look_that_began_earlier_and_ends_later_changes_nothing() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), Player(zoo, 2)
+
+        async def look_again(what: Sequence[Operation] | str) -> None:
+            one.session.after = nobody
+            await two.come()
+            await one.roster.look()
+
+        nobody, one.session.after = one.session.after, look_again
+        await one.roster.look()
+        assert sorted(one.roster.brokers) == [1, 2]
+
+    play(scenario())
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_taking_in_doubt(when: str) -> None:
     async def scenario() -> None:

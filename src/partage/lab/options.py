@@ -104,6 +104,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * self.zookeeper_timeout_ms + TAKEN_WITHIN_MS + asked_ms
 
 
+_ZOOKEEPER_DELAYS: Final = 10  # that a member's session lasts at least
 REQUEST_TIMEOUT_MS: Final = 5_000
 PARKED_LAPSE_MS: Final = 2_000
 LATE_MS: Final = 8_000  # what is under way when everything heals may take as long
@@ -229,7 +230,7 @@ def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kind
     """A fifth of the worlds have several brokers, a third a second producer. From dice of their
     own: what else is drawn of a seed stays as it is.
     """
-    return msgspec.structs.replace(
+    more = msgspec.structs.replace(
         options,
         producers=producers_rng.choice((1, 1, 2)),
         brokers=rng.choice((1, 1, 1, 1, 1, 1, 1, 1, 2, 3)),
@@ -241,6 +242,11 @@ def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kind
         or kinds.cluster[:1],
         merges_every=rng.choice((3, 10, 64)),
     )
+    if more.brokers == 1:
+        return more
+    # A heartbeat may have to wait for a write and for the lease, each as long as ZooKeeper takes.
+    session_ms = max(more.session_timeout_ms, _ZOOKEEPER_DELAYS * more.zookeeper_delay_max_ms)
+    return msgspec.structs.replace(more, session_timeout_ms=session_ms)
 
 
 def _plan(rng: Random, kinds: tuple[str, ...], steps: int, until_ms: int) -> tuple[Step, ...]:

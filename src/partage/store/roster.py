@@ -59,6 +59,7 @@ class Roster:
         self.brokers: dict[int, BrokerDoc] = {}
         self.shards: list[ShardDoc] = [ShardDoc()] * shard_count
         self._versions = [0] * shard_count
+        self._looks = self._looked = 0  # how often it was begun, and what `brokers` is of
         self._touched = -1  # the version of the node that is touched with every change
         self._session = session
         self._tree = tree
@@ -115,12 +116,19 @@ class Roster:
     # Reading.
 
     async def refresh(self, changed: Changed) -> None:
-        """Read who is up and who has what; ``changed`` is called at the next change.
+        """Read who has what, and then who is up; ``changed`` is called at the next change.
+
+        In this order: an owner who is not up by then is gone, and if somebody has taken the shard
+        since it was read, taking it is refused. The other way round it could be somebody who has
+        just come.
 
         Raises `ForeignData`, `InDoubt` and `SessionOver`.
         """
-        session, tree = self._session, self._tree
+        await self._read_shards(changed)
         await self.look(changed)
+
+    async def _read_shards(self, changed: Changed) -> None:
+        session, tree = self._session, self._tree
         touched = await session.read(tree.shards, changed)
         if touched is not None and touched.version == self._touched:
             return
@@ -133,14 +141,18 @@ class Roster:
 
     async def look(self, changed: Changed | None = None) -> None:
         """Read who is up, and nothing else. Raises `ForeignData`, `InDoubt` and `SessionOver`."""
+        self._looks += 1
+        begun = self._looks
         names = await self._session.children(self._tree.brokers, changed)
         paths = [f"{self._tree.brokers}/{name}" for name in names]
         nodes = await self._session.read_all(paths)
-        self.brokers = {
+        brokers = {
             numbered(self._tree.brokers, name): decode(path, node.data, BrokerDoc)
             for name, path, node in zip(names, paths, nodes, strict=True)
             if node is not None
         }
+        if begun > self._looked:  # else somebody has looked later, and was quicker
+            self.brokers, self._looked = brokers, begun
 
     def owner(self, shard: int) -> int | None:
         """The broker that has a shard and is up."""

@@ -34,4 +34,5 @@ async def keep(lease: Lease, session: Session, renewed: Callable[[], None]) -> N
             lease.renew(sent_ms)
             if not held and lease.holds(boot_ms()):
                 renewed()
-            await asyncio.sleep(session.timeout_ms / 1000 / _RENEWALS)
+            took_ms = boot_ms() - sent_ms
+            await asyncio.sleep(max(0, session.timeout_ms / _RENEWALS - took_ms) / 1000)

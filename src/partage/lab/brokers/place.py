@@ -159,7 +159,8 @@ class Place:
             if not held and lease.holds(self._clock.now_ms):
                 for shard in self.held:
                     self._holders[shard].settle()
-            await self._sleep(session.timeout_ms // _RENEWALS)
+            took_ms = self._clock.now_ms - sent_ms
+            await self._sleep(max(0, session.timeout_ms // _RENEWALS - took_ms))
 
     def _sleep(self, for_ms: int) -> Moment[None]:
         moment: Moment[None] = Moment()

@@ -24,6 +24,53 @@ import msgspec
 from partage.pipelines.rebalances.history import History
 from partage.store.group_events import VERSION, EventMember, GroupEvent
 
+FIRST = """
+    0.0   joined a
+    0.0   rebalance "member joined" a
+    3.0   generation 1 a@0.0[]
+    3.1   assigned 1 a[0-3]
+"""
+
+#: b comes; a, an eager consumer, gives all up and gets half of it back.
+EAGER = (
+    FIRST
+    + """
+    10.0  joined b
+    10.0  rebalance "member joined" b
+    12.0  generation 2 a@12.0[] b@10.0[]
+    12.5  assigned 2 a[0,1] b[2,3]
+"""
+)
+
+#: The same with a cooperative consumer: it keeps all until it is told what to give up.
+COOPERATIVE = (
+    FIRST
+    + """
+    10.0  joined b
+    10.0  rebalance "member joined" b
+    12.0  generation 2 a@12.0[0-3] b@10.0[]
+    12.5  assigned 2 a[0,1] b[]
+    12.6  rebalance "member joined again" a
+    13.0  generation 3 a@12.6[0,1] b@13.0[]
+    13.1  assigned 3 a[0,1] b[2,3]
+"""
+)
+
+#: Broker 1 forms the group, 2 takes it over, and 1 has it again when b comes.
+MOVED = (
+    "broker 1 epoch 4"
+    + FIRST
+    + """
+    broker 2 epoch 5
+    6.0   loaded 1 a[0-3]
+    8.0   lag 0:5
+    broker 1 epoch 7
+    9.0   loaded 1 a[0-3]
+"""
+    + EAGER.removeprefix(FIRST)
+)
+
+
 _MEMBER = re.compile(r"(?P<name>\w+)(?P<late>\?)?(?:@(?P<at>[\d.]+|-))?(?:\[(?P<of>[\d,-]*)\])?")
 
 

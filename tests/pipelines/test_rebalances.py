@@ -35,8 +35,7 @@ from partage.pipelines.rebalances.tables import SCHEMAS, TABLES, Analysis, neste
 from partage.store.group_events import dropped_event, encode_event
 from partage.testing import BrokerProcess, ThreadedBroker
 
-from .telling import events
-from .test_rebalance_history import COOPERATIVE, EAGER, FIRST, MOVED
+from .telling import COOPERATIVE, EAGER, FIRST, MOVED, events
 
 DEADLINE_S = 120
 PNG = b"\x89PNG\r\n"

@@ -11,8 +11,7 @@ from partage.pipelines.rebalances.reported import event_of
 from partage.pipelines.rebalances.tables import Analysis, table_of
 from partage.store.group_events import decode_event, encode_event
 
-from .telling import events
-from .test_rebalance_history import COOPERATIVE, EAGER
+from .telling import COOPERATIVE, EAGER, events
 
 
 @pytest.mark.parametrize("script", [EAGER, COOPERATIVE, "14.0 lag 0:5 1:2"])

@@ -1,0 +1,141 @@
+"""What an analysis finds in what several brokers told of a group, one after the other."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from partage.pipelines.rebalances.history import History
+
+from .telling import EAGER, FIRST, MOVED, events, history
+
+
+def had(told: History) -> list[tuple[int | None, int | None, float, str | None, int | None]]:
+    return [
+        (row.broker_id, row.epoch, row.from_at / 1000, row.found, row.found_members)
+        for row in told.coordinators
+    ]
+
+
+def test_another_coordinator_changes_nothing_and_is_told() -> None:
+    told, same = history(MOVED), history(EAGER)
+    assert had(told) == [
+        (1, 4, 0.0, None, None),
+        (2, 5, 6.0, "Stable", 1),
+        (1, 7, 9.0, "Stable", 1),
+    ]
+    assert [row.events for row in told.coordinators] == [4, 2, 5]
+    assert told.group.is_complete
+    assert (told.group.loads, told.group.members) == (2, 2)
+    assert (told.rebalances, told.moves) == (same.rebalances, same.moves)
+    assert (told.standstills, told.ownership) == (same.standstills, same.ownership)
+
+
+def test_who_joined_and_was_in_no_generation_that_was_stored_is_forgotten() -> None:
+    """It joins anew, under another id."""
+    told = history(
+        f"""
+    broker 1 epoch 4{FIRST}
+    10.0  joined b
+    10.0  rebalance "member joined" b
+    broker 2 epoch 5
+    13.0  loaded 1 a[0-3]
+    14.0  joined c
+    14.0  rebalance "member joined" c
+    15.0  generation 2 a@15.0[] c@14.0[]
+    15.5  assigned 2 a[0,1] c[2,3]
+    """
+    )
+    assert [(row.member, row.gone_at, row.gone_by) for row in told.members] == [
+        ("a", None, None),
+        ("b", 13_000, "forgotten"),
+        ("c", None, None),
+    ]
+    assert [row.outcome for row in told.rebalances] == ["assigned", "abandoned", "assigned"]
+    assert told.group.members == 2
+    assert told.group.is_complete
+
+
+def test_a_rebalance_that_awaits_its_sync_goes_on_under_another_coordinator() -> None:
+    script = f"""
+    broker 1 epoch 4{FIRST}
+    10.0  joined b
+    10.0  rebalance "member joined" b
+    12.0  generation 2 a@12.0[] b@10.0[]
+    broker 2 epoch 5
+    13.0  loaded 2 a[] b[]
+    13.5  assigned 2 a[0,1] b[2,3]
+    """
+    told = History("g")
+    for one in events(script):
+        is_awaiting = one.event == "loaded"
+        told.take(
+            msgspec.structs.replace(one, reason="CompletingRebalance") if is_awaiting else one
+        )
+    second = told.rebalances[-1]
+    assert (second.outcome, second.took_ms, second.sync_ms) == ("assigned", 3_500, 1_500)
+    assert told.group.is_complete
+
+
+def test_a_broker_whose_events_are_missing_makes_a_history_incomplete() -> None:
+    """It is down: there were generations, or all were gone, while it had the group."""
+    told = history(f"broker 1 epoch 4{FIRST}\nbroker 3 epoch 6\n20.0 loaded 5 a[0,1] b[2,3]")
+    assert not told.group.is_complete
+    assert told.group.members == 2
+    told = history(
+        f"""
+    broker 1 epoch 4{FIRST}
+    broker 3 epoch 6
+    20.0  joined b
+    20.0  rebalance "member joined" b
+    23.0  generation 7 b@20.0[]
+    23.1  assigned 7 b[0-3]
+    """
+    )
+    assert not told.group.is_complete
+    assert [(row.member, row.gone_by) for row in told.members] == [("a", "forgotten"), ("b", None)]
+    assert told.standstills == told.moves == []
+    assert told.group.members == 1
+
+
+def test_a_broker_that_is_alone_and_started_again_is_told_too() -> None:
+    told = history(f"{FIRST}\n6.0 loaded 1 a[0-3]\n7.0 left a\n7.0 emptied")
+    assert had(told) == [(None, None, 0.0, None, None), (None, None, 6.0, "Stable", 1)]
+    assert [row.events for row in told.coordinators] == [4, 3]
+    assert told.group.is_complete
+
+
+#: The next broker's clock is behind; it finds a rebalance under way.
+BEHIND = (
+    EAGER[: EAGER.index("12.5")]
+    + """
+    broker 2 epoch 5
+    5.0   loaded 2 a[] b[]
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("script", "ended_at"),
+    [
+        (f"{BEHIND}5.5 assigned 2 a[0,1] b[2,3]", 10_000),
+        (f"{BEHIND}5.5 generation 3 a@5.2[] b@5.1[]\n5.6 assigned 3 a[0,1] b[2,3]", 10_000),
+        (f'{BEHIND}5.5 rebalance "member joined" a', 10_000),
+        (f"{BEHIND}5.5 emptied", 10_000),
+    ],
+)
+def test_clocks_that_disagree_make_no_time_run_backwards(script: str, ended_at: int) -> None:
+    """Between two coordinators nobody knows how long it was; it was no less than nothing."""
+    told = History("g")
+    for one in events(f"broker 1 epoch 4{script}"):
+        awaits = {"reason": "CompletingRebalance"} if one.event == "loaded" else {}
+        told.take(msgspec.structs.replace(one, **awaits))
+    told.finish()
+    row = told.rebalances[1]
+    assert row.ended_at == ended_at
+    assert row.took_ms == 0
+    for row in told.rebalances:
+        assert min(row.took_ms or 0, row.join_ms or 0, row.sync_ms or 0) >= 0
+    for member in told.members:
+        assert min(member.waited_ms, member.stood_still_ms, member.partitions_still_ms) >= 0
+    assert min((still.still_ms or 0 for still in told.standstills), default=0) >= 0

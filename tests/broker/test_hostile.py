@@ -7,11 +7,9 @@ is tried; a follower's fetch (CVE-2018-1288) is in ``test_fetch``, telemetry (CV
 
 from __future__ import annotations
 
-import gc
 import struct
 import threading
 import time
-import tracemalloc
 
 import pytest
 
@@ -26,8 +24,6 @@ from partage.wire.apis.metadata import METADATA, MetadataRequest
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.primitives import encode_uvarint
-from partage.wire.records.batch import Compression
-from partage.wire.records.compression import compress
 from waiting import eventually
 
 from .asking import (
@@ -44,6 +40,7 @@ from .asking import (
     values,
 )
 from .grouping import joining
+from .peak import Peak
 from .raw import Raw
 
 HUGE = b"\xff\xff\xff\xff\x07"  # 2**31 - 1 as a varint
@@ -74,21 +71,6 @@ def header(api_key: int, version: int, *, flexible: bool = False) -> bytes:
 
 def framed(request: bytes) -> bytes:
     return struct.pack(">i", len(request)) + request
-
-
-class Peak:
-    """The most memory that was allocated inside a ``with`` block, in bytes."""
-
-    bytes = 0
-
-    def __enter__(self):
-        gc.collect()
-        tracemalloc.start()
-        return self
-
-    def __exit__(self, *details):
-        self.bytes = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
 
 
 def is_unharmed(raw: Raw) -> bool:
@@ -365,56 +347,6 @@ def test_answers_to_a_breath_of_small_requests_are_not_gathered(broker, raw):
         hostile.send_bytes(framed(header(1, 11) + body) * 2000)
         assert is_unharmed(raw)
     assert peak.bytes < 40 * MB
-
-
-# Records.
-
-BOMB = 16 * MB
-
-
-@pytest.mark.parametrize("codec", [c for c in Compression if c])
-def test_a_decompression_bomb_is_not_unpacked(raw, codec):
-    """CVE-2026-111073, CVE-2023-34455: an ordinary topic stores what is packed as it is."""
-    create(raw, "t")
-    packed = compress(codec, bytes(BOMB))
-    made = wrapped(packed, codec)
-    with Peak() as peak:
-        assert produce(raw, "t", made).error_code == 0
-    assert peak.bytes < 4 * len(made) + 2 * MB
-
-
-@pytest.mark.parametrize("codec", [c for c in Compression if c])
-def test_nor_where_keys_have_to_be_looked_at(raw, codec):
-    """A compacted topic looks into its records: within limits, and what is no record is refused."""
-    create(raw, "table", cleanup_policy="compact")
-    made = wrapped(compress(codec, bytes(BOMB)), codec)
-    with Peak() as peak:
-        assert produce(raw, "table", made).error_code in (10, 87)
-    assert peak.bytes < 4 * BOMB
-    assert produce(raw, "table", batch(b"k", compression=codec)).error_code == 0
-    assert ends(raw, "table") == (0, 1)
-
-
-@pytest.mark.parametrize("codec", [c for c in Compression if c])
-@pytest.mark.parametrize("payload", [b"", b"\xff" * 40, b"\x82SNAPPY\x00" + b"\x7f" * 60])
-def test_what_cannot_be_unpacked(raw, codec, payload):
-    """CVE-2023-34455: lengths inside the codecs' own framing."""
-    create(raw, "table", cleanup_policy="compact")
-    assert produce(raw, "table", wrapped(payload, codec)).error_code == 87
-    assert ends(raw, "table") == (0, 0)
-
-
-def wrapped(payload: bytes, codec: int) -> bytes:
-    """A batch that claims to hold one record in ``payload``."""
-    made = bytearray(batch(b"x", compression=codec)[:61] + payload)
-    struct.pack_into(">i", made, 8, len(made) - 12)
-    return sealed(bytes(made))
-
-
-def sealed(made: bytes) -> bytes:
-    from crc32c import crc32c
-
-    return made[:17] + struct.pack(">I", crc32c(made[21:])) + made[21:]
 
 
 # Nobody else.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from partage.client import LoopThread
 from partage.testing import ThreadedBroker
+
+from .driven import Driven
 
 
 class Kafka:
@@ -112,3 +114,18 @@ def spark():
     session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+@pytest.fixture
+def query(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driven]]:
+    """Makes driven queries, of this broker unless another is given; they end with the test."""
+    monkeypatch.setattr("partage.spark.stream.reader._on_sigterm", lambda stop: None)
+    made: list[Driven] = []
+
+    def make(servers: str | None = None, **options: str) -> Driven:
+        made.append(one := Driven(servers or kafka.servers, **options))
+        return one
+
+    yield make
+    for one in made:
+        one.stop()

@@ -81,3 +81,8 @@ class Driven:
     @staticmethod
     def everything():
         return ReadAllAvailable()
+
+
+def grouped(topic, **options):
+    """Options of a query in a group named after its topic, which reads it from its beginning."""
+    return {"subscribe": topic, "kafka__group__id": topic, "startingOffsets": "earliest"} | options

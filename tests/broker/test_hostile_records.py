@@ -1,0 +1,60 @@
+"""Records that no client should send: they are stored as they are, or refused; none is a bomb."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from crc32c import crc32c
+
+from partage.wire.records.batch import Compression
+from partage.wire.records.compression import compress
+
+from .asking import batch, create, ends, produce
+from .peak import Peak
+
+MB = 1 << 20
+BOMB = 16 * MB
+
+
+@pytest.mark.parametrize("codec", [c for c in Compression if c])
+def test_a_decompression_bomb_is_not_unpacked(raw, codec):
+    """CVE-2026-111073, CVE-2023-34455: an ordinary topic stores what is packed as it is."""
+    create(raw, "t")
+    packed = compress(codec, bytes(BOMB))
+    made = wrapped(packed, codec)
+    with Peak() as peak:
+        assert produce(raw, "t", made).error_code == 0
+    assert peak.bytes < 4 * len(made) + 2 * MB
+
+
+@pytest.mark.parametrize("codec", [c for c in Compression if c])
+def test_nor_where_keys_have_to_be_looked_at(raw, codec):
+    """A compacted topic looks into its records: within limits, and what is no record is refused."""
+    create(raw, "table", cleanup_policy="compact")
+    made = wrapped(compress(codec, bytes(BOMB)), codec)
+    with Peak() as peak:
+        assert produce(raw, "table", made).error_code in (10, 87)
+    assert peak.bytes < 4 * BOMB
+    assert produce(raw, "table", batch(b"k", compression=codec)).error_code == 0
+    assert ends(raw, "table") == (0, 1)
+
+
+@pytest.mark.parametrize("codec", [c for c in Compression if c])
+@pytest.mark.parametrize("payload", [b"", b"\xff" * 40, b"\x82SNAPPY\x00" + b"\x7f" * 60])
+def test_what_cannot_be_unpacked(raw, codec, payload):
+    """CVE-2023-34455: lengths inside the codecs' own framing."""
+    create(raw, "table", cleanup_policy="compact")
+    assert produce(raw, "table", wrapped(payload, codec)).error_code == 87
+    assert ends(raw, "table") == (0, 0)
+
+
+def wrapped(payload: bytes, codec: int) -> bytes:
+    """A batch that claims to hold one record in ``payload``."""
+    made = bytearray(batch(b"x", compression=codec)[:61] + payload)
+    struct.pack_into(">i", made, 8, len(made) - 12)
+    return sealed(bytes(made))
+
+
+def sealed(made: bytes) -> bytes:
+    return made[:17] + struct.pack(">I", crc32c(made[21:])) + made[21:]

@@ -1,0 +1,167 @@
+"""What the streaming source says of options, checkpoints and topics that cannot be."""
+
+import logging
+
+import pytest
+
+from partage.client import ClientError, RecordsGone, UnknownTopic
+from partage.client.errors import BrokersUnreachable
+from partage.client.group.errors import MemberFailed
+from partage.spark.bounds import BadOption
+from partage.spark.stream.offset import BadCheckpoint
+from partage.spark.stream.topics import TopicGone
+from partage.sync import Membership
+
+from .driven import grouped
+from .watching import filled, produce, until
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("options", "story"),
+        [
+            ({"endingOffsets": "latest"}, "endingOffsets is for batch reads"),
+            ({"kafka__session__timeout__ms": "9"}, "heartbeat.interval.ms=3000 must be less"),
+            ({"kafka__session__timeout__ms": "9000"}, "kafka.group.id is missing"),
+            ({"kafka__group__instance__id": "i"}, "names a member of a group; which"),
+            ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "is more than max"),
+            ({"maxTriggerDelay": "soon"}, "takes a time such as 15m"),
+            ({"kafka__partition__assignment__strategy": "rnage"}, "did you mean range"),
+            ({"kafka__partition__assignment__strategy": "x:Y"}, "cannot be imported"),
+            ({"kafka__partition__assignment__strategy": "json:loads"}, "no class of assignors"),
+            ({"kafka__partition__assignment__strategy": "range,range"}, "two assignors"),
+            ({"kafka__group__id": " "}, "kafka.group.id is empty"),
+        ],
+    )
+    def test_options(self, query, options, story):
+        with pytest.raises(BadOption, match=story):
+            query("h:1", subscribe="t", **options)
+
+    def test_a_checkpoint_of_another_group_topic_or_cluster(self, query, kafka):
+        topic, truth = filled(kafka, 1, 3)
+        one = query(**grouped(topic))
+        assert one.all() == truth
+        kept = one.checkpoint
+        with pytest.raises(BadCheckpoint, match="this one is in group 'another'"):
+            query(checkpoint=kept, **grouped(topic, kafka__group__id="another")).all()
+        elsewhere = kafka.topic()
+        with pytest.raises(BadCheckpoint, match=f"is of topics {topic}, none of which"):
+            query(checkpoint=kept, **grouped(topic, subscribe=elsewhere)).all()
+        moved = [{**kept[-1], "cluster": "another"}]
+        with pytest.raises(BadCheckpoint, match="is of another cluster"):
+            query(checkpoint=moved, **grouped(topic)).all()
+        with pytest.raises(BadCheckpoint, match="is of another cluster"):
+            query(checkpoint=[{}, *moved], **grouped(topic)).read()
+
+    def test_a_topic_less_is_said_and_borne(self, query, kafka, caplog):
+        topic, _ = filled(kafka, 1, 3)
+        other, _ = filled(kafka, 1, 3)
+        one = query(**grouped(topic, subscribe=f"{topic},{other}"))
+        one.all()
+        one.stop()
+        produce(kafka, topic, 1)
+        with caplog.at_level(logging.WARNING):
+            again = query(checkpoint=one.checkpoint, **grouped(topic))
+            assert again.all() == [(0, 3)]
+        assert f"the checkpoint is of topics that are not read now: ['{other}']" in caplog.text
+
+    def test_a_group_of_another_kind(self, query, kafka):
+        topic, _ = filled(kafka, 1, 3)
+        with (
+            Membership(kafka.servers, topic, "crew", {}),
+            pytest.raises(MemberFailed, match="INCONSISTENT_GROUP_PROTOCOL"),
+        ):
+            query(**grouped(topic)).all()
+
+    def test_a_member_of_the_same_name(self, query, kafka):
+        topic, _ = filled(kafka, 1, 3)
+        options = grouped(
+            topic, kafka__group__instance__id="i", kafka__heartbeat__interval__ms="100"
+        )
+        one = query(**options)
+        one.all()
+        query(**options).all()
+
+        def is_told():
+            with pytest.raises(MemberFailed, match="FENCED_INSTANCE_ID"):
+                until(lambda: one.plan() is not None)
+            return True
+
+        assert is_told()
+
+    def test_no_broker_and_no_topic(self, query):
+        with pytest.raises(BrokersUnreachable, match=r"127\.0\.0\.1:1: Connection refused"):
+            query("127.0.0.1:1", subscribe="t", kafka__group__id="g").all()
+
+    def test_no_topic(self, query, kafka):
+        for options in ({}, {"kafka__group__id": "g"}):
+            with pytest.raises(UnknownTopic, match="there is no topic 'nowhere'"):
+                query(subscribe="nowhere", **options).all()
+
+    @pytest.mark.parametrize("in_group", [True, False])
+    def test_records_that_are_gone(self, query, kafka, caplog, in_group):
+        topic, truth = filled(kafka, 1, 10)
+        options = grouped(topic)
+        if not in_group:
+            del options["kafka__group__id"]
+        one = query(**options)
+        assert one.all() == truth
+        produce(kafka, topic, 1, 10)
+        kafka.cut(topic, 15)
+        with pytest.raises(RecordsGone, match=f"offset 10 of {topic}-0 is deleted"):
+            one.plan()
+        one.stop()
+        with caplog.at_level(logging.WARNING):
+            again = query(checkpoint=one.checkpoint, failOnDataLoss="false", **options)
+            assert again.all() == [(0, o) for o in range(15, 20)]
+        assert "failOnDataLoss=false, so it is passed over" in caplog.text
+
+    def test_records_that_go_between_plan_and_replay(self, query, kafka):
+        topic, _ = filled(kafka, 1, 10)
+        one = query(**grouped(topic))
+        one.plan()
+        kafka.cut(topic, 4)
+        with pytest.raises(RecordsGone, match="offset 0 of"):
+            one.read()
+        again = query(checkpoint=one.checkpoint, failOnDataLoss="false", **grouped(topic))
+        assert again.read() == [(0, o) for o in range(4, 10)]
+
+    @pytest.mark.parametrize("in_group", [True, False])
+    def test_a_topic_that_is_deleted(self, query, kafka, caplog, in_group):
+        topic, truth = filled(kafka, 1, 3)
+        stays, _ = filled(kafka, 1, 3)
+        options = grouped(topic, subscribe=f"{topic},{stays}")
+        if not in_group:
+            del options["kafka__group__id"]
+        one = query(**options)
+        two = query(
+            failOnDataLoss="false",
+            **(options | {"kafka__group__id": stays} if in_group else options),
+        )
+        assert one.all() == two.all() == sorted(truth * 2)
+        kafka.delete(topic)
+        produce(kafka, stays, 1)
+        with pytest.raises(TopicGone, match=f"'{topic}' was deleted while the query read it"):
+            until(lambda: one.plan() and False)
+        with caplog.at_level(logging.WARNING):
+            assert until(two.batch) == [(0, 3)]
+        assert "Going on without it" in caplog.text
+
+    @pytest.mark.parametrize("in_group", [True, False])
+    def test_a_topic_that_is_made_anew(self, query, kafka, in_group):
+        topic, truth = filled(kafka, 1, 10)
+        options = grouped(topic)
+        if not in_group:
+            del options["kafka__group__id"]
+        one, two = query(**options), query(failOnDataLoss="false", **options)
+        assert one.all() == truth
+        one.stop()
+        kafka.delete(topic)
+        kafka.create(topic)
+        produce(kafka, topic, 1, 15)
+        again = query(checkpoint=one.checkpoint, **options)
+        with pytest.raises(ClientError, match=f"topic '{topic}' was deleted and made anew"):
+            again.all()
+        again.stop()
+        two.checkpoint = one.checkpoint
+        assert two.all() == [(0, o) for o in range(15)]

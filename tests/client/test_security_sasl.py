@@ -28,6 +28,7 @@ from partage.client import (
     WrongSecurityProtocol,
 )
 from partage.client.connection import Connection
+from partage.client.security.credentials import warn_of_readable
 from partage.client.security.mechanisms import Scram
 from partage.wire.apis import APIS
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
@@ -129,9 +130,12 @@ class TestPasswords:
         assert topics(options("PLAIN", **trusted), sasl, tls=server)[0] == ["t"]
 
     def test_one_that_anybody_could_read_is_warned_of(self, caplog):
+        warn_of_readable.cache_clear()
         Cluster("127.0.0.1:9092", options("PLAIN"))
         assert "without TLS: anybody on the way can read the secret" in caplog.text
         caplog.clear()
+        Cluster("127.0.0.1:9092", options("PLAIN"))
+        assert caplog.text == "", "once is enough"
         Cluster("127.0.0.1:9092", options("SCRAM-SHA-256"))
         assert caplog.text == ""
 

@@ -10,14 +10,17 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from partage.store.shard_log import shard_of
 from waiting import eventually
 from web.served import Served
 
 from .asking import GroupClient, group_of
-from .brokers import PATIENCE_S, ClusterBroker, bootstrap, brokers
+from .brokers import OVERRIDES, PATIENCE_S, ClusterBroker, bootstrap, brokers
 from .ensemble import Ensemble
 from .members import SOON
 from .telling import placed
+
+SHARDS = int(OVERRIDES["offsets.topic.num.partitions"])
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
@@ -58,3 +61,32 @@ def test_a_group_changes_hands_and_its_timeline_is_whole_again(
                 assert "what came before is not known" in shown.text
                 cluster[1].start()
                 late.until(f"/groups/{group}", "member joined")
+
+
+def test_a_group_moves_between_brokers_of_which_none_has_died(
+    cluster: dict[int, ClusterBroker],
+) -> None:
+    """Who coordinated it says that it no longer does, and is asked no more."""
+    servers = bootstrap(cluster)
+    client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    topic = NewTopic("flights", 1, replica_assignment=[[2]])
+    client.create_topics([topic], request_timeout=30)["flights"].result(PATIENCE_S)
+    cluster[1].kill()
+    # Who comes back gets the last shards.
+    group = next(name for n in range(100) if shard_of(name := f"tower{n}", SHARDS) == SHARDS - 1)
+    coordinated = GroupClient([cluster[2]], group)
+    eventually(lambda: coordinated.find()[0] == 2)
+    settings = {"bootstrap.servers": servers, "group.id": group, "heartbeat.interval.ms": 200}
+    with closing(Consumer({**settings, **SOON})) as member:
+        member.subscribe(["flights"])
+
+        def has(partitions: int) -> bool:
+            member.consume(100, 0.02)
+            return len(member.assignment()) == partitions
+
+        eventually(lambda: has(1))
+        with Served(servers) as page:
+            page.until(f"/groups/{group}", "(2)", "Stable", "flights(0)")
+            cluster[1].start()
+            eventually(lambda: has(1) and coordinated.find()[0] == 1)
+            page.until(f"/groups/{group}", "(1)", "Stable", "flights(0)")

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from partage import sync
 from partage.client.group.offsets import OffsetAndMetadata
 from partage.client.topics import TopicPartition as Place
+from partage.console.member_options import client_options
 
 from .commands import Commands, records
 from .generic_member import GenericMember
@@ -284,6 +285,7 @@ def test_offsets_by_librdkafka_where_only_that_gets_in(
     partage: Commands, readers: Readers, property_: str
 ) -> None:
     """It has more ways to be secure than our client, and puts up with some that do nothing."""
+    assert client_options(dict([property_.split("=")]), 1_000) is None
     described = partage("groups", "describe", "-g", readers.group, "-J", "-X", property_).json
     again = partage("groups", "describe", "-g", readers.group, "-J").json
     assert described == again

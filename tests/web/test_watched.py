@@ -48,10 +48,22 @@ def test_a_group_whose_coordinator_changes_is_unlisted_for_a_moment_and_keeps_it
     assert memory.timeline().is_told
 
 
+def test_after_an_outage_a_group_may_be_unlisted_for_another_moment() -> None:
+    watched = Watched()
+    watched.take(look(1_000, group("g", m="0")))
+    watched.failed(2_000, "gone")
+    watched.take(look(2_000_000))
+    watched.take(look(2_001_000, group("g", m="0")))
+    memory = watched.memory("g")
+    assert memory is not None
+    assert [point.at_ms for point in memory.lags.since(0)] == [1_000, 2_001_000]
+
+
 def test_a_group_that_was_deleted_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched()
     watched.take(look(1_000, group("a", m="0")))
-    watched.take(look(1_001 + module.UNLISTED_KEPT_MS))
+    watched.take(look(2_000))
+    watched.take(look(2_001 + module.UNLISTED_KEPT_MS))
     watched.take(look(400_000, group("a", m="0")))
     late = watched.memory("a")
     assert late is not None

@@ -6,10 +6,11 @@ import asyncio
 from typing import TypeAlias
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import ClusterMetadata
 
 from partage.client import cluster as client
 from partage.client.addresses import Address
-from partage.client.errors import ClientError
+from partage.client.errors import BadResponse, ClientError
 from partage.client.group.offsets import OffsetAndMetadata, Offsets
 from partage.client.group.reading import committed_offsets as read
 from partage.client.options import ClientOptions
@@ -21,12 +22,14 @@ from partage.console.offsets import Place
 Committed: TypeAlias = dict[Place, OffsetAndMetadata]
 
 
-def committed_offsets(cluster: Cluster, names: list[str]) -> dict[str, Committed]:
+def committed_offsets(
+    cluster: Cluster, names: list[str], metadata: ClusterMetadata | None = None
+) -> dict[str, Committed]:
     """What these groups have committed, by group; nothing for a group that there is not.
 
     Asked for by Partage's own client, a request for many groups: librdkafka 2.16 asks for one at a
     time, reads metadata past its end, and ends the process when a broker answers that it no longer
-    coordinates a group.
+    coordinates a group. It is asked where only it gets in, or can read what a broker sends.
 
     Raises:
         Failure: a coordinator does not answer, or refuses.
@@ -35,12 +38,13 @@ def committed_offsets(cluster: Cluster, names: list[str]) -> dict[str, Committed
         return {}
     options = client_options(cluster.properties, cluster.timeout_ms)
     if options is None:
-        return {name: _by_librdkafka(cluster, name) for name in names}
-    brokers = [
-        Address(str(each.host), int(each.port)) for each in cluster.metadata().brokers.values()
-    ]
+        return _by_librdkafka(cluster, names)
+    metadata = metadata or cluster.metadata()
+    brokers = [Address(str(each.host), int(each.port)) for each in metadata.brokers.values()]
     try:
         found = asyncio.run(_asked(brokers, options, names))
+    except BadResponse:
+        return _by_librdkafka(cluster, names)
     except ClientError as error:
         raise Failure(str(error)) from error
     return {
@@ -56,18 +60,25 @@ async def _asked(
         return await read(cluster, names)
 
 
-def _by_librdkafka(cluster: Cluster, name: str) -> Committed:
-    """For security that only librdkafka has, such as key stores of PKCS#12."""
-    asked = ConsumerGroupTopicPartitions(name)
-    answer = cluster.admin.list_consumer_group_offsets([asked], request_timeout=cluster.timeout_s)
+def _by_librdkafka(cluster: Cluster, names: list[str]) -> dict[str, Committed]:
+    """All groups at once, each by a request of its own."""
+    asked = {
+        name: cluster.admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.timeout_s
+        )[name]
+        for name in names
+    }
     return {
-        (each.topic, each.partition): OffsetAndMetadata(
-            each.offset,
-            _metadata(each),
-            -1 if each.leader_epoch is None else each.leader_epoch,
-        )
-        for each in cluster.result(answer[name]).topic_partitions or []
-        if each.offset >= 0
+        name: {
+            (each.topic, each.partition): OffsetAndMetadata(
+                each.offset,
+                _metadata(each),
+                -1 if each.leader_epoch is None else each.leader_epoch,
+            )
+            for each in cluster.result(answer).topic_partitions or []
+            if each.offset >= 0
+        }
+        for name, answer in asked.items()
     }
 
 

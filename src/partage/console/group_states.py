@@ -90,7 +90,8 @@ def described(cluster: Cluster, names: list[str] | None) -> list[GroupState]:
     Raises:
         Failure: there is no such group.
     """
-    topics = cluster.metadata().topics
+    metadata = cluster.metadata()
+    topics = metadata.topics
     raw = raw_groups(cluster, names)
     if names is None:
         names = sorted(raw)
@@ -104,7 +105,7 @@ def described(cluster: Cluster, names: list[str] | None) -> list[GroupState]:
         else _other_group(name, raw[name])
         for name in names
     ]
-    committed = committed_offsets(cluster, names)
+    committed = committed_offsets(cluster, names, metadata)
     wanted = {place for group in groups for place in (*committed[group.group], *_owners(group))}
     there = sorted(
         (topic, partition)

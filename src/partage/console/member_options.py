@@ -17,6 +17,7 @@ from partage.client.security.options import (
     BadSecurityOption,
     security_options,
 )
+from partage.client.security.tls import make_context
 from partage.console.failure import Failure, misused
 from partage.sync import Consumer
 
@@ -26,6 +27,7 @@ ASSIGNORS: Final = ["cooperative-sticky", "range", "roundrobin", "sticky"]
 _RENAMED: Final = {
     "fetch.message.max.bytes": "max_partition_fetch_bytes",
     "fetch.wait.max.ms": "fetch_max_wait_ms",
+    "https.ca.location": "sasl_oauthbearer_ssl_cafile",
     "sasl.mechanisms": "sasl_mechanism",
     "sasl.oauthbearer.client.id": "sasl_oauthbearer_client_credentials_client_id",
     "sasl.oauthbearer.client.secret": "sasl_oauthbearer_client_credentials_client_secret",
@@ -48,6 +50,7 @@ _RESETS: Final = {
 _ASIDE: Final = frozenset(
     {"bootstrap.servers", "group.id", "sasl.oauthbearer.method", "group.protocol"}
 )
+_SECURITY: Final = ("ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl.")
 _TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -101,12 +104,12 @@ def consumer_options(properties: Mapping[str, str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name, value in properties.items():
         if name == "ssl.endpoint.identification.algorithm":
-            given["ssl_check_hostname"] = value == "https"
+            given["ssl_check_hostname"] = value.strip().lower() != "none"
         elif name not in _ASIDE:
             option = _RENAMED.get(name, name.replace(".", "_"))
             if option in option_names() or option in SECURITY_NAMES:
                 given[option] = _value(name, option, value)
-            elif name.startswith(("ssl.", "sasl.", "enable.ssl.", "enable.sasl.")):
+            elif name.startswith(_SECURITY):
                 raise misused(
                     f"{name} is librdkafka's own, and members of groups are Partage's; give "
                     "certificates and keys as files in PEM, logins by sasl.username and "
@@ -120,11 +123,13 @@ def consumer_options(properties: Mapping[str, str]) -> dict[str, Any]:
 def client_options(properties: Mapping[str, str], timeout_ms: int) -> ClientOptions | None:
     """How to reach a cluster, and answers that come within ``timeout_ms``.
 
-    None if what the user says of security is librdkafka's own: then only librdkafka gets in.
+    None if what the user says of security is librdkafka's own, such as a directory of certificates:
+    then only librdkafka gets in.
     """
     try:
         given = consumer_options(properties)
         security = security_options({n: v for n, v in given.items() if n in SECURITY_NAMES})
+        make_context(security)
     except (Failure, BadSecurityOption):
         return None
     return ClientOptions(

@@ -94,6 +94,8 @@ def index(
       partage pipeline index --topic flights --output indexes/a --once
       partage pipeline index -t flights -o indexes/b --group search --replicas 3 --once --json
     """
+    if "group.id" in cluster.properties:
+        raise misused("the group is given by --group, not by group.id")
     options = consumer_options(cluster.properties)
     if group_instance_id is not None:
         options["group_instance_id"] = group_instance_id

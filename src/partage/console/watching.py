@@ -58,10 +58,11 @@ def _live(cluster: Cluster, text: str, show: Callable[[], None], every_s: float)
 
 
 def _again(cluster: Cluster, show: Callable[[], None]) -> str:
+    # librdkafka goes on asking a coordinator that it has found, also once it no longer is one.
+    cluster.begin_anew()
     try:
         return _shown(show)
     except Failure as failure:
-        cluster.begin_anew()
         return f"error: {failure.message}"
 
 

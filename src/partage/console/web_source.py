@@ -27,11 +27,13 @@ class ClusterSource:
         """
         began_s = time.monotonic()
         try:
+            # librdkafka goes on asking a coordinator that it has found, whatever that says once it
+            # is none any more: each look finds them anew.
+            self._cluster.begin_anew()
             # What was told comes first, so that what is seen is not older.
             events = self._events.read()
             groups = described(self._cluster, None)
         except Failure as failure:
-            self._cluster.begin_anew()
             raise Unreachable(failure.message) from failure
         return Round(
             at_ms=int(time.time() * 1000),

@@ -49,8 +49,8 @@ class Memory:
         self.lags = Lags()
         self.sampled = Sampled()
         self.told = Told()
-        #: When it was listed last.
-        self.listed_ms = 0
+        #: The first look that it was not listed in, if it has not been listed since.
+        self.unlisted_since_ms: int | None = None
         #: Since when it is in its state, and whether that is known or the page began then.
         self.state = ""
         self.since_ms = 0
@@ -58,7 +58,7 @@ class Memory:
 
     def take(self, at_ms: int, group: GroupState, *, is_first: bool) -> None:
         """The group as it was at a time."""
-        self.listed_ms = at_ms
+        self.unlisted_since_ms = None
         self.lags.add(at_ms, group.total_lag)
         self.sampled.take(at_ms, group)
         if group.state != self.state:
@@ -140,7 +140,10 @@ class Watched:
         unlisted = self._memories.keys() - self._groups.keys()
         has_room = len(self._groups) + len(unlisted) <= REMEMBERED_MAX
         for name in unlisted:
-            if not has_room or now_ms - self._memories[name].listed_ms > UNLISTED_KEPT_MS:
+            memory = self._memories[name]
+            if memory.unlisted_since_ms is None:
+                memory.unlisted_since_ms = now_ms
+            if not has_room or now_ms - memory.unlisted_since_ms > UNLISTED_KEPT_MS:
                 del self._memories[name]
 
     def _remembered(self, name: str) -> Memory:

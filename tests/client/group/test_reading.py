@@ -1,10 +1,12 @@
 """What groups have committed, read by who is in none of them."""
 
 import asyncio
+import re
+import socket
 
 from client.peer import create_topic
 from client.scripted import CLOSE, ScriptedBroker, api_versions
-from partage.client import ClientOptions, Cluster, RequestRefused, RetryPolicy, TopicPartition
+from partage.client import ClientError, ClientOptions, Cluster, RetryPolicy, TopicPartition
 from partage.client.group.coordinator import Coordinator
 from partage.client.group.offsets import NOBODY, OffsetAndMetadata, commit
 from partage.client.group.reading import committed_offsets
@@ -51,7 +53,9 @@ class Peers:
         self.versions = {FIND_COORDINATOR.key: find_max, OFFSET_FETCH.key: fetch_max}
         #: What is done instead of answering an OffsetFetch: an error for a group, or else.
         self.answers = list(answers)
-        self.left_out = ()
+        self.left_out = ()  # of those that are fetched
+        self.unknown = []  # of those whose coordinator is looked for, the next times
+        self.at_nobody = ()  # whose coordinator is said to be where nobody listens
 
     def script(self, asked):
         return getattr(self, asked.api.name, lambda _: None)(asked)
@@ -66,10 +70,18 @@ class Peers:
         host, port = self.second.address
         if asked.version < 4:
             return FindCoordinatorResponse(node_id=2, host=host, port=port)
+        unknown = self.unknown.pop(0) if self.unknown else ()
         return FindCoordinatorResponse(
             coordinators=[
-                FindCoordinatorResult(key=key, node_id=2, host=host, port=port, error_code=0)
+                FindCoordinatorResult(
+                    key=key,
+                    node_id=2,
+                    host=host,
+                    port=unused_port() if key in self.at_nobody else port,
+                    error_code=0,
+                )
                 for key in asked.message.coordinator_keys
+                if key not in unknown
             ]
         )
 
@@ -102,7 +114,7 @@ class Peers:
                 async with Cluster([first.address], ClientOptions(retries=policy)) as cluster:
                     try:
                         found = await committed_offsets(cluster, group_ids)
-                    except RequestRefused as error:
+                    except ClientError as error:
                         found = str(error)
                     assert "OffsetFetch" not in first.names()
                     return found, [
@@ -114,10 +126,15 @@ class Peers:
         return asyncio.run(main())
 
 
-def _topic():
+def unused_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def _topic(*errors):
     results = [
-        OffsetFetchPartitionResult(partition_index=n, committed_offset=o, metadata="", error_code=0)
-        for n, o in ((0, 5), (1, -1))
+        OffsetFetchPartitionResult(partition_index=n, committed_offset=o, metadata="", error_code=e)
+        for n, (o, e) in enumerate(zip((5, -1), errors or (0, 0), strict=True))
     ]
     return OffsetFetchTopicResult(name="t", partitions=results)
 
@@ -164,3 +181,32 @@ def test_a_group_that_the_answers_leave_out_is_asked_for_again_and_not_for_ever(
     peers.left_out = ("b",)
     said = "reading the offsets of group 'b': COORDINATOR_NOT_AVAILABLE"
     assert peers.read(["a", "b"]) == (said, [["a", "b"], ["b"], ["b"]])
+
+
+def test_a_group_whose_coordinator_nobody_told_is_asked_for_again():
+    peers = Peers()
+    peers.unknown = [("b",)]
+    assert peers.read(["a", "b"]) == ({"a": FOUND, "b": FOUND}, [["a"], ["b"]])
+
+
+def test_a_coordinator_that_cannot_be_reached_is_named_with_its_groups():
+    """And who has answered is not asked again."""
+    peers = Peers()
+    peers.at_nobody = ("b", "c")
+    found, asked = peers.read(["a", "b"])
+    assert re.fullmatch(r"127.0.0.1:\d+: .*; it is to coordinate group 'b'", found), found
+    assert asked == [["a"]]
+
+
+def test_a_partition_that_cannot_be_told_is_an_error_of_its_group():
+    peers = Peers()
+    told = [OffsetFetchGroupResult(group_id="a", topics=[_topic(0, 29)])]
+    peers.OffsetFetch = lambda asked: OffsetFetchResponse(groups=told)
+    said = "reading the offsets of group 'a': TOPIC_AUTHORIZATION_FAILED"
+    assert peers.read(["a"]) == (said, [["a"]])
+
+
+def test_a_broker_from_before_all_partitions_could_be_asked_for():
+    said, asked = Peers(fetch_max=1).read(["a"])
+    assert said.endswith("speaks OffsetFetch v1, and we speak v2 and newer")
+    assert asked == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,6 +19,8 @@ from partage.wire.apis.find_coordinator import (
 
 #: The first version that asks for several keys at once (KIP-699).
 _SEVERAL: Final = 4
+#: How many requests are under way, before that.
+_AT_ONCE: Final = 100
 
 
 #: What a group without an answer is taken for.
@@ -39,7 +42,11 @@ async def find_coordinators(
         answer = await broker.send(FIND_COORDINATOR, asked)
         found = {each.key: each for each in answer.coordinators}
     else:
-        found = {group_id: await _find_one(broker, group_id) for group_id in group_ids}
+        found = {}
+        for start in range(0, len(group_ids), _AT_ONCE):
+            some = group_ids[start : start + _AT_ONCE]
+            told = await asyncio.gather(*(_find_one(broker, group_id) for group_id in some))
+            found |= {each.key: each for each in told}
     return {group_id: _place(group_id, found.get(group_id, _LEFT_OUT)) for group_id in group_ids}
 
 

@@ -10,7 +10,7 @@ from partage.bridge.membership import error_of
 from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
-from partage.client.errors import ClientError, RequestRefused
+from partage.client.errors import CannotConnect, ClientError, RequestRefused, UnsupportedApi
 from partage.client.group.finding import find_coordinators
 from partage.client.group.offsets import Offsets, offsets_in
 from partage.client.options import RetryPolicy
@@ -23,10 +23,11 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchRequest,
 )
 
-#: The first version that asks for several groups at once (KIP-709).
+#: The first versions that ask for all partitions (KIP-88), and for several groups (KIP-709).
+_ALL_PARTITIONS: Final = 2
 _SEVERAL: Final = 8
 
-#: How many groups a request asks for at most: a group may have thousands of partitions.
+#: How many groups are asked for at once: each may have thousands of partitions.
 _GROUPS_MAX: Final = 100
 
 
@@ -81,9 +82,8 @@ async def _ask(
     failures: list[ClientError] = []
     try:
         connection = await cluster.broker_at(address)
-        size = _GROUPS_MAX if connection.version_of(OFFSET_FETCH) >= _SEVERAL else 1
-        for start in range(0, len(group_ids), size):
-            for result in await _fetch(connection, group_ids[start : start + size]):
+        for start in range(0, len(group_ids), _GROUPS_MAX):
+            for result in await _fetch(connection, group_ids[start : start + _GROUPS_MAX]):
                 offsets, code = offsets_in(result.topics)
                 code = result.error_code or code
                 if code:
@@ -91,27 +91,36 @@ async def _ask(
                     failures.append(RequestRefused(error_of(code), what))
                 else:
                     found[result.group_id] = offsets
+    except CannotConnect as error:
+        more = f" and {len(group_ids) - 1} more" if len(group_ids) > 1 else ""
+        why = f"{error.why}; it is to coordinate group {group_ids[0]!r}{more}"
+        failures.append(CannotConnect(address, why))
     except ClientError as error:
         failures.append(error)
     return failures
 
 
 async def _fetch(connection: Connection, group_ids: Sequence[str]) -> list[OffsetFetchGroupResult]:
-    """OffsetFetch of all partitions; before v8 the answer itself is that of the one group."""
-    request = OffsetFetchRequest(
-        group_id=group_ids[0],
-        topics=None,
-        groups=[OffsetFetchGroup(group_id=group_id, topics=None) for group_id in group_ids],
+    """OffsetFetch of all partitions of some groups."""
+    version = connection.version_of(OFFSET_FETCH)
+    if version < _ALL_PARTITIONS:
+        ours = f"v{_ALL_PARTITIONS} and newer"
+        raise UnsupportedApi(connection.address, OFFSET_FETCH.name, ours, f"v{version}")
+    if version < _SEVERAL:
+        return await asyncio.gather(*(_fetch_one(connection, each) for each in group_ids))
+    groups = [OffsetFetchGroup(group_id=group_id, topics=None) for group_id in group_ids]
+    answer = await connection.send(OFFSET_FETCH, OffsetFetchRequest(groups=groups))
+    told = {group.group_id: group for group in answer.groups}
+    return [told.get(group_id, _left_out(group_id)) for group_id in group_ids]
+
+
+async def _fetch_one(connection: Connection, group_id: str) -> OffsetFetchGroupResult:
+    """Before v8 the answer itself is that of the one group."""
+    asked = OffsetFetchRequest(group_id=group_id, topics=None)
+    answer = await connection.send(OFFSET_FETCH, asked)
+    return OffsetFetchGroupResult(
+        group_id=group_id, topics=answer.topics, error_code=answer.error_code
     )
-    answer = await connection.send(OFFSET_FETCH, request)
-    if connection.version_of(OFFSET_FETCH) >= _SEVERAL:
-        told = {group.group_id: group for group in answer.groups}
-        return [told.get(group_id, _left_out(group_id)) for group_id in group_ids]
-    return [
-        OffsetFetchGroupResult(
-            group_id=group_ids[0], topics=answer.topics, error_code=answer.error_code
-        )
-    ]
 
 
 def _left_out(group_id: str) -> OffsetFetchGroupResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import ssl
 from typing import Final
@@ -19,6 +20,12 @@ log = logging.getLogger(__name__)
 _READABLE: Final = ("PLAIN", "OAUTHBEARER")
 
 
+@functools.cache
+def warn_of_readable(mechanism: str) -> None:
+    """Once in a process, however many clients it makes."""
+    log.warning("sasl_mechanism=%s without TLS: anybody on the way can read the secret", mechanism)
+
+
 class Credentials:
     """Made once for a cluster; belongs to the event loop that it is first used on.
 
@@ -32,10 +39,7 @@ class Credentials:
         self._doubted: set[Address] = set()
         make_context(options)
         if options.sasl_mechanism in _READABLE and not options.uses_tls:
-            log.warning(
-                "sasl_mechanism=%s without TLS: anybody on the way can read the secret",
-                options.sasl_mechanism,
-            )
+            warn_of_readable(options.sasl_mechanism)
 
     @property
     def has_certificate(self) -> bool:

@@ -1,0 +1,75 @@
+"""librdkafka's properties in our words: what is said of security must not become less."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.client.security.options import SecurityOptions
+from partage.console.failure import Failure
+from partage.console.member_options import client_options, consumer_options
+
+TLS = {"security.protocol": "SSL"}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_checked"),
+    [("https", True), ("HTTPS", True), (" https ", True), ("none", False), ("", True)],
+)
+def test_host_names_are_checked_unless_it_says_none(text: str, is_checked: bool) -> None:
+    given = consumer_options({**TLS, "ssl.endpoint.identification.algorithm": text})
+    assert given["ssl_check_hostname"] is is_checked
+
+
+def test_what_our_client_can_do_too() -> None:
+    reached = client_options(
+        {
+            "bootstrap.servers": "kafka:9092",
+            "client.id": "me",
+            "debug": "all",
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": "https://tokens.example/",
+            "sasl.oauthbearer.client.id": "me",
+            "sasl.oauthbearer.client.secret": "secret",
+        },
+        3_000,
+    )
+    assert reached is not None
+    assert (reached.client_id, reached.request_timeout_ms) == ("me", 3_000)
+    assert reached.retries.timeout_ms == 3_000
+    assert reached.security == SecurityOptions(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauthbearer_token_endpoint_url="https://tokens.example/",
+        sasl_oauthbearer_client_credentials_client_id="me",
+        sasl_oauthbearer_client_credentials_client_secret="secret",
+    )
+
+
+def test_an_authority_of_the_token_endpoint_is_not_left_out() -> None:
+    given = consumer_options({"https.ca.location": "ca.pem"})
+    assert given == {"sasl_oauthbearer_ssl_cafile": "ca.pem"}
+
+
+@pytest.mark.parametrize(
+    "only_librdkafkas",
+    [
+        {**TLS, "ssl.keystore.location": "me.p12"},
+        {**TLS, "ssl.key.pem": "-----BEGIN"},
+        {**TLS, "enable.ssl.certificate.verification": "false"},
+        {**TLS, "ssl.ca.location": "."},
+        {**TLS, "ssl.ca.location": "probe"},
+        {"https.ca.pem": "-----BEGIN"},
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"},
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.kerberos.service.name": "kafka"},
+        {"ssl.ca.location": "/none"},
+    ],
+)
+def test_what_only_librdkafka_can_do(only_librdkafkas: dict[str, str]) -> None:
+    assert client_options(only_librdkafkas, 3_000) is None
+
+
+def test_a_member_that_cannot_be_so_is_refused() -> None:
+    with pytest.raises(Failure, match=r"ssl\.keystore\.location is librdkafka's own"):
+        consumer_options({"ssl.keystore.location": "me.p12"})

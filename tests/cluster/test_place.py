@@ -163,6 +163,31 @@ def test_a_topic_is_deleted_when_no_crash_can_bring_back_what_groups_committed()
     with_place(scenario)
 
 
+def test_who_came_just_before_a_change_is_waited_for() -> None:
+    """Though this broker has not looked since: whoever came may do as the topics said before."""
+
+    async def scenario(place: Place) -> None:
+        is_free = asyncio.Event()
+
+        async def look_later(what: Sequence[Operation] | str) -> None:
+            if what == TREE.shards:
+                await is_free.wait()
+
+        place.session.before = look_later
+        two = await Player(place.zoo, 2).come()
+        changing = asyncio.create_task(
+            SharedChanges(place.cluster, place.hosted).create("t", 1, {}, [1])
+        )
+        await place.turns()
+        assert not changing.done()
+        await two.topics.refresh()
+        await two.topics.tell_applied(two.topics.version)
+        assert not isinstance(await changing, Refusal)
+        is_free.set()
+
+    with_place(scenario)
+
+
 def test_a_lease_that_cannot_be_renewed_ends_the_broker_with_the_reason() -> None:
     """It would be up for the others, and answer for no group ever again."""
 

@@ -28,7 +28,7 @@ from partage.store.lease import Lease
 from partage.store.roster import IdTaken, Roster, ahead_of
 from partage.store.shared_topics import SharedTopics
 from partage.store.tree import BrokerDoc, ClusterDoc, ForeignData, Tree
-from partage.store.zookeeper import InDoubt, SessionOver, StoreFault
+from partage.store.zookeeper import InDoubt, SessionOver, StoreFault, surely
 
 log = logging.getLogger(__name__)
 
@@ -316,6 +316,9 @@ class Cluster:
         """Return once this broker and those that are up do as the topics say, or after a while."""
         await self._follow()
         version = self._topics.version
+        # Not as the watch has told: who came before the change, and is not seen here yet, may do as
+        # the topics said before. Who comes after it follows it before it takes anything.
+        await surely(self._session, self._roster.look)
         deadline_ms = boot_ms() + int(_APPLIED_WITHIN_S * 1000)
         while boot_ms() < deadline_ms:
             try:

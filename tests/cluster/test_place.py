@@ -10,7 +10,7 @@ import pytest
 
 from broker.test_following import Follower
 from partage.broker.clock import Clock
-from partage.broker.cluster import cluster
+from partage.broker.cluster import cluster, shared_changes
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.cluster import Cluster
 from partage.broker.cluster.kazoo_session import KazooSession
@@ -22,12 +22,13 @@ from partage.broker.node import Node
 from partage.broker.shard_host import ShardHost
 from partage.coordinator.records import OffsetCommitted
 from partage.log.outcomes import Refusal
+from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings, GroupSettings
 from partage.store.memory import Fault, lost
 from partage.store.shard_log import shard_of
-from partage.store.tree import ClusterDoc
+from partage.store.tree import AppliedDoc, ClusterDoc
 from partage.store.zookeeper import InDoubt, Operation, Refused, Why
-from store.zoo import SHARDS, TREE, Player, play
+from store.zoo import SHARDS, TREE, Player, committed, play
 
 WITHIN_S = 60
 NOW_MS = 1_700_000_000_000
@@ -181,9 +182,74 @@ def test_who_came_just_before_a_change_is_waited_for() -> None:
         await place.turns()
         assert not changing.done()
         await two.topics.refresh()
-        await two.topics.tell_applied(two.topics.version)
+        await two.topics.tell_applied(AppliedDoc(value=two.topics.version))
         assert not isinstance(await changing, Refusal)
         is_free.set()
+
+    with_place(scenario)
+
+
+async def killed_with_a_commit(place: Place) -> Player:
+    """Broker 2, whose session lasts on; g, whose shard it had, has committed 5 of topic t."""
+    await SharedChanges(place.cluster, place.hosted).create("t", 1, {}, [1])
+    await place.owns()
+    two = await Player(place.zoo, 2).come()
+    shard = shard_of("g", SHARDS)
+    assert await two.store(await two.take(shard), committed(5)) == [None]
+    await until(lambda: not place.cluster.holds(shard))
+    return two
+
+
+def test_a_topic_made_anew_waits_until_a_dead_brokers_groups_have_forgotten_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The dead broker's shard is taken over when its session is over, and the topic's name must not
+    stand for another topic by then.
+    """
+    monkeypatch.setattr(cluster, "_APPLIED_WITHIN_S", 0.01)
+
+    async def scenario(place: Place) -> None:
+        two = await killed_with_a_commit(place)
+        changes = SharedChanges(place.cluster, place.hosted)
+        assert not isinstance(await changes.delete("t"), Refusal)
+        making = asyncio.create_task(changes.create("t", 1, {}, [1]))
+        await asyncio.sleep(0.3)  # it is asked again each tenth of a second
+        assert not making.done()
+        place.zoo.expire(two.session)
+        assert not isinstance(await making, Refusal)
+        host = await place.owns()
+        assert host.shard.offsets.get("g", {}) == {}
+        assert await place.player.session.children(TREE.tombstones) == []
+
+    with_place(scenario)
+
+
+def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would take commits for the new one, and forget them when it follows the deletion."""
+    monkeypatch.setattr(cluster, "_APPLIED_WITHIN_S", 0.01)
+    monkeypatch.setattr(shared_changes, "_FORGOTTEN_WITHIN_S", 0.0)
+
+    async def scenario(place: Place) -> None:
+        two = await killed_with_a_commit(place)
+        await two.look()
+        await two.roster.take(two.roster.wanted()[0])
+        changes = SharedChanges(place.cluster, place.hosted)
+        assert not isinstance(await changes.delete("t"), Refusal)
+        refused = await changes.create("t", 1, {}, [1])
+        assert isinstance(refused, Refusal)
+        assert refused.code is ErrorCode.REQUEST_TIMED_OUT
+        assert "t was deleted" in refused.message
+        await two.topics.refresh()
+        version = two.topics.version
+        await two.topics.tell_applied(AppliedDoc(value=version, forgot=version))
+        assert isinstance(await changes.create("t", 1, {}, [1]), Refusal)
+        epochs = {shard: two.roster.shards[shard].epoch for shard in two.roster.owned()}
+        told = AppliedDoc(value=version, forgot=version, shards=epochs)
+        await two.topics.tell_applied(told)
+        monkeypatch.setattr(shared_changes, "_FORGOTTEN_WITHIN_S", 15)
+        assert not isinstance(await changes.create("t", 1, {}, [1]), Refusal)
 
     with_place(scenario)
 
@@ -226,6 +292,23 @@ def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another
         assert not place.fatal.done()
 
     with_place(scenario, timeout_ms=40)
+
+
+def test_a_shard_is_not_taken_back_from_who_has_it_now() -> None:
+    """A log is opened anew while it is read that another broker has come and has the shard."""
+
+    async def scenario(place: Place) -> None:
+        await place.owns()
+        shard = shard_of("g", SHARDS)
+        other = await Player(place.zoo, 2).come()
+        await other.take(shard)
+        await place.cluster.roster.refresh(lambda: None)
+        with pytest.raises(OSError, match="not this broker's any more"):
+            await place.cluster.stores[shard].open_again()
+        await other.look()
+        assert other.roster.owner(shard) == 2
+
+    with_place(scenario)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -248,14 +248,19 @@ def test_nobody_is_shown_less_than_somebody_before(seed: int) -> None:
     assert world.answers > 100
 
 
-def cut_off_with_its_server(begin_ms: int) -> None:
-    """Whoever has a shard, at any time of its asking and its server's telling."""
+def cut_off_with_its_server(begin_ms: int, held_ms: int = 0) -> None:
+    """Whoever has a shard, at any time of its asking and its server's telling; before that what it
+    asks is held back for a while, and comes together with what it asks after it.
+    """
     for phase_ms in range(0, 1_600, 100):
         world = World(1, brokers=0, delay_ms=0)
         world.clock.run(begin_ms)
         world.add_brokers(2)
         world.clock.run(10_000 + phase_ms)
         owner = next(broker for broker in world.brokers if broker.shards[0].shown is not None)
+        if held_ms:
+            world.zookeeper.cut(owner.name, held_ms)
+            world.clock.run(held_ms + 10)
         world.zookeeper.cut_server(owner.name, 3 * TIMEOUT_MS)
         answers = world.answers
         for _ in range(2 * TIMEOUT_MS // 10):
@@ -266,17 +271,25 @@ def cut_off_with_its_server(begin_ms: int) -> None:
         assert world.answers > answers + 500
 
 
+@pytest.mark.parametrize("held_ms", [0, 3_700])
 @pytest.mark.parametrize("begin_ms", range(100, 1_000, 200))
-def test_a_broker_that_is_cut_off_with_its_server(begin_ms: int) -> None:
+def test_a_broker_that_is_cut_off_with_its_server(begin_ms: int, held_ms: int) -> None:
     """What it asked last was answered, and yet the leader may have heard of it before that only."""
-    cut_off_with_its_server(begin_ms)
+    cut_off_with_its_server(begin_ms, held_ms)
 
 
 def a_lease_that_counts_from_what_was_asked_last(patch: pytest.MonkeyPatch) -> None:
-    def renew(lease: Any, sent_ms: int) -> None:
+    def renew(lease: Any, sent_ms: int, answered_ms: int) -> None:
         lease._until_ms = sent_ms + lease.length_ms
 
     patch.setattr(Lease, "renew", renew)
+
+
+def a_lease_that_takes_what_was_sent_for_what_has_come(patch: pytest.MonkeyPatch) -> None:
+    right = Lease.renew
+    patch.setattr(
+        Lease, "renew", lambda lease, sent_ms, answered_ms: right(lease, sent_ms, sent_ms)
+    )
 
 
 def a_lease_that_nobody_looks_at(patch: pytest.MonkeyPatch) -> None:
@@ -284,11 +297,16 @@ def a_lease_that_nobody_looks_at(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "plant", [a_lease_that_counts_from_what_was_asked_last, a_lease_that_nobody_looks_at]
+    ("plant", "held_ms"),
+    [
+        (a_lease_that_counts_from_what_was_asked_last, 0),
+        (a_lease_that_takes_what_was_sent_for_what_has_come, 3_700),
+        (a_lease_that_nobody_looks_at, 0),
+    ],
 )
 def test_a_wrong_lease_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[pytest.MonkeyPatch], None], held_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
     with pytest.raises(Violation):
-        cut_off_with_its_server(900)
+        cut_off_with_its_server(900, held_ms)

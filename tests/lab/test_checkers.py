@@ -11,6 +11,7 @@ from partage.coordinator.records import OffsetRemoved
 from partage.lab import history as told
 from partage.lab.checkers import Ledger
 from partage.lab.checkers.instances import Instances
+from partage.lab.checkers.owners import Owners
 from partage.lab.history import Violation
 from partage.model.errors import ErrorCode
 from partage.store.formats import encode_record
@@ -326,12 +327,16 @@ def test_a_commit_of_no_generation_is_in_nobodys_name() -> None:
         commit(story, generation=1)
 
 
-def a_partition_goes_over(story: Story, *, joined_by: str) -> None:
-    """Somebody joins as b, who still holds what b is given."""
+def a_partition_goes_over(*, joined_by: str, told_of: int = 2) -> None:
+    """Somebody joins as b, who still holds what c is given, and is told of a generation."""
+    story = Story(lambda history, settings: Owners(history, Ledger(history), settings))
     story.generation(1, B)
-    story.ask(JOIN_GROUP, join("b"), client=joined_by)
-    story.ask(JOIN_GROUP, join("c"), client="c")
+    asked = story.ask(JOIN_GROUP, join("b"), client=joined_by)
     story.write(group(2, member("b"), member("c", share(1)), awaiting=True))
+    answer = JoinGroupResponse(
+        error_code=0, generation_id=told_of, protocol_name="", leader="", member_id="b", members=[]
+    )
+    story.answer(asked, answer)
     for name, generation in (("b", 1), ("c", 2)):
         story.tell(
             told.Holds,
@@ -344,6 +349,11 @@ def a_partition_goes_over(story: Story, *, joined_by: str) -> None:
 
 
 def test_who_was_joined_for_by_somebody_else_has_not_heard_of_it() -> None:
-    a_partition_goes_over(Story(), joined_by="stranger")
+    a_partition_goes_over(joined_by="stranger")
     with pytest.raises(Violation, match="is held by c"):
-        a_partition_goes_over(Story(), joined_by="b")
+        a_partition_goes_over(joined_by="b")
+
+
+def test_who_joined_the_generation_before_once_more_has_not_heard_of_this_one() -> None:
+    """A leader that had not assigned yet is told again what it has been told."""
+    a_partition_goes_over(joined_by="b", told_of=1)

@@ -23,6 +23,9 @@ PAST = (46, 521, 1391, 1_001_615, 2_004_084)
 #: Seeds that broke a rule which was wrong itself, or in which the world did what it must not.
 MISJUDGED = (1419, 1_001_158, 1_003_568, 4_000_811, 5_001_055, 7_000_284)
 
+#: Of both kinds, in worlds as they are drawn since some have several brokers.
+SINCE = (50_001_121, 50_015_141, 60_020_251, 60_024_910, 60_030_335, 60_030_664)
+
 _DIGESTS = """
 from partage.lab.running import draw, live
 for seed in (1, 2, 3, 5):
@@ -49,6 +52,11 @@ def test_no_rule_is_broken(seeds: range) -> None:
 @pytest.mark.parametrize("seed", PAST + MISJUDGED)
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     expect_sound(live(draw(seed, changes={"brokers": 1, "producers": 1}))[1])
+
+
+@pytest.mark.parametrize("seed", SINCE)
+def test_what_was_found_since_is_not_found_again(seed: int) -> None:
+    expect_sound(live(draw(seed))[1])
 
 
 @pytest.mark.parametrize("seeds", [range(645, 660), range(660, 675)], ids=str)

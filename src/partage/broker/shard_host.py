@@ -83,7 +83,7 @@ class ShardHost:
         self._loading: asyncio.Task[None] | None = None
         self._is_flushing = False
         self._is_releasing = False
-        self._wake: asyncio.TimerHandle | None = None
+        self._wake: asyncio.Handle | None = None
         self._wake_ms = 0  # the deadline that it is for
         self._rest = Rest()
         self._has_failed = False  # since its store was opened
@@ -365,7 +365,17 @@ class ShardHost:
         now_ms = self._clock.now_ms()
         self._wake_ms = wake_ms
         due_ms = self._rest.due_ms(wake_ms, now_ms)
-        self._wake = self._loop.call_later((due_ms - now_ms) / 1000, self._fire)
+        self._wake = self._loop.call_later((due_ms - now_ms) / 1000, self._due)
+
+    def _due(self) -> None:
+        """Read what has arrived first: after a standstill, however short a time it ended after this
+        was due, signs of life may have been there for long.
+        """
+        self._wake = self._loop.call_soon(self._read)
+
+    def _read(self) -> None:
+        """The turn that began with this reads what there is; the next one has heard of it."""
+        self._wake = self._loop.call_soon(self._fire)
 
     def _fire(self) -> None:
         self._wake = None

@@ -104,7 +104,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * self.zookeeper_timeout_ms + TAKEN_WITHIN_MS + asked_ms
 
 
-_ZOOKEEPER_DELAYS: Final = 10  # that a member's session lasts at least
+_ZOOKEEPER_DELAYS: Final = 10  # that sessions last at least, members' and brokers'
 REQUEST_TIMEOUT_MS: Final = 5_000
 PARKED_LAPSE_MS: Final = 2_000
 LATE_MS: Final = 8_000  # what is under way when everything heals may take as long
@@ -245,8 +245,12 @@ def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kind
     if more.brokers == 1:
         return more
     # A heartbeat may have to wait for a write and for the lease, each as long as ZooKeeper takes.
-    session_ms = max(more.session_timeout_ms, _ZOOKEEPER_DELAYS * more.zookeeper_delay_max_ms)
-    return msgspec.structs.replace(more, session_timeout_ms=session_ms)
+    least_ms = _ZOOKEEPER_DELAYS * more.zookeeper_delay_max_ms
+    return msgspec.structs.replace(
+        more,
+        session_timeout_ms=max(more.session_timeout_ms, least_ms),
+        zookeeper_timeout_ms=max(more.zookeeper_timeout_ms, least_ms),
+    )
 
 
 def _plan(rng: Random, kinds: tuple[str, ...], steps: int, until_ms: int) -> tuple[Step, ...]:

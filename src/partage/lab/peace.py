@@ -68,7 +68,10 @@ def _find_peace(world: World) -> None:
             raise
         world.faults["a static group has to be nudged"] += 1
         for process in static:
-            Stranger(world, world.rng).remove(process.group_id, process.instance_id or "")
+            coordinator = world.coordinator(process.group_id)
+            broker_id = None if coordinator is None else coordinator.broker_id
+            stranger = Stranger(world, world.rng, broker_id)
+            stranger.remove(process.group_id, process.instance_id or "")
         _wait(world, "peace", _unrest, world.options.patience_ms)
 
 

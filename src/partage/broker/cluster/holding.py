@@ -123,7 +123,9 @@ class Holding:
     async def retake(self, shard: int) -> SharedLog:
         """Take a shard of this broker's over anew. Raises `OSError`."""
         async with self._deciding:
-            if shard not in self._held:
+            # The second is known a little earlier, while it is read who is up.
+            if shard not in self._held or self._roster.owner(shard) != self._broker_id:
+                self._changed()
                 raise OSError(f"shard {shard} is not this broker's any more")
             try:
                 tenures = await self._roster.take([shard])

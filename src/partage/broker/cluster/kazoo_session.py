@@ -57,6 +57,7 @@ _WHY: Final = {
     BadVersionError: Why.VERSION,
     NotEmptyError: Why.CHILDREN,
 }
+_ANY: Final = -1  # version
 _ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class KazooSession:
         self._granted_ms: int | None = None
         self._loop = asyncio.get_running_loop()
         self._connected = asyncio.Event()
+        self._open: set[asyncio.Future[Any]] = set()  # answers that somebody waits for
         self._watches: dict[Changed, Callable[[Any], None]] = {}  # the same for the same
         self._is_over = False  # set in kazoo's thread, before it can begin another session
         self._tls = None if context is None else TlsHandler(context)
@@ -142,6 +144,7 @@ class KazooSession:
         self._connected.set()
         with contextlib.suppress(Exception):
             await asyncio.to_thread(self._stop)
+        self._give_up()
 
     def _stop(self) -> None:
         self._client.stop()
@@ -159,13 +162,23 @@ class KazooSession:
         if state == KazooState.CONNECTED and not self._is_over:
             self._connected.set()
             self.on_connected()
-        elif state == KazooState.SUSPENDED:
+        elif state == KazooState.SUSPENDED and not self._is_over:
             self._connected.clear()
             self.on_suspended()
         elif self._is_over:
-            self._connected.set()  # nobody need wait any more
+            self._give_up()
             on_over, self.on_over = self.on_over, _nothing
             on_over()
+
+    def _give_up(self) -> None:
+        """Nobody need wait any more. What is asked while kazoo takes its threads down, or changes
+        its queues for those of a next session, it may never answer.
+        """
+        self._connected.set()
+        open_, self._open = self._open, set()
+        for answer in open_:
+            if not answer.done():
+                answer.set_exception(SessionExpiredError("the ZooKeeper session is over"))
 
     # The interface.
 
@@ -207,6 +220,8 @@ class KazooSession:
                     transaction.delete(operation.path, operation.version)
         results = await self._asked(transaction.commit_async)
         for position, result in enumerate(results):
+            if isinstance(result, SessionExpiredError):
+                raise SessionOver("the ZooKeeper session is over")
             if isinstance(result, Exception) and not isinstance(result, _ROLLED_BACK):
                 why = _WHY.get(type(result), Why.OTHER)
                 path = operations[position].path
@@ -249,8 +264,13 @@ class KazooSession:
         return sorted(names)
 
     async def reach(self) -> None:
-        """Ask the leader: who answers from memory alone may have been left behind."""
-        await self._asked(partial(self._client.sync_async, "/"))
+        """Have the leader and a quorum agree that nothing is to be done.
+
+        A server that answers from memory alone may have been left behind. ``sync`` asks the leader,
+        and that answers by itself where nothing else is under way: also for some ticks after the
+        others have left it and chosen another.
+        """
+        await self.transact([Check("/", _ANY)])
 
     def _watch(self, changed: Changed | None) -> Callable[[Any], None] | None:
         if changed is None:
@@ -274,11 +294,14 @@ class KazooSession:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_settle, answer, result)
 
-        ask().rawlink(answered)
+        self._open.add(answer)
         try:
+            ask().rawlink(answered)
             return await answer
         except KazooException as error:
             raise _fault(error) from None
+        finally:
+            self._open.discard(answer)
 
 
 def _settle(answer: asyncio.Future[Any], result: Any) -> None:

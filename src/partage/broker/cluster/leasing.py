@@ -30,9 +30,10 @@ async def keep(lease: Lease, session: Session, renewed: Callable[[], None]) -> N
             except InDoubt:
                 await session.connected()
                 continue
-            held = lease.holds(boot_ms())
-            lease.renew(sent_ms)
+            answered_ms = boot_ms()
+            held = lease.holds(answered_ms)
+            lease.renew(sent_ms, answered_ms)
             if not held and lease.holds(boot_ms()):
                 renewed()
-            took_ms = boot_ms() - sent_ms
-            await asyncio.sleep(max(0, session.timeout_ms / _RENEWALS - took_ms) / 1000)
+            rest_ms = session.timeout_ms / _RENEWALS - (answered_ms - sent_ms)
+            await asyncio.sleep(max(0, rest_ms) / 1000)

@@ -223,11 +223,14 @@ class Host:
         serial, now_ms = self._wake_serial, self._world.now_ms
         due_ms = self._rest.due_ms(wake_ms, now_ms)
 
+        def due() -> None:  # what has arrived meanwhile is read first
+            self.broker.later(0, fire)
+
         def fire() -> None:
             if serial == self._wake_serial:
                 self._fire()
 
-        self.broker.later(due_ms - now_ms, fire)
+        self.broker.later(due_ms - now_ms, due)
 
     def _fire(self) -> None:
         self._wake_ms = None

@@ -155,7 +155,7 @@ class Place:
                 await session.connected()
                 continue
             held = lease.holds(self._clock.now_ms)
-            lease.renew(sent_ms)
+            lease.renew(sent_ms, self._clock.now_ms)
             if not held and lease.holds(self._clock.now_ms):
                 for shard in self.held:
                     self._holders[shard].settle()
@@ -216,7 +216,10 @@ class Place:
             shard = lost.shard
             if self.held.get(shard) is not lost:
                 return
-            tenures = await self._roster.take([shard])
+            is_owner = self._roster.owner(shard) == self._broker_id
+            tenures = await self._roster.take([shard]) if is_owner else []
+            if self.held.get(shard) is not lost:
+                return
             for tenure in tenures:
                 log = SharedLog(self.session, TREE, shard, tenure.version, tenure.epoch)
                 self.held[shard] = log

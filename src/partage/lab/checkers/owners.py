@@ -9,12 +9,13 @@ place for without it, and for one that somebody else has joined for in its name.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 from partage.coordinator.records import GroupRemoved, GroupSaved, Record
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Asked, History, Holds, Partition, Violation
+from partage.lab.history import Answered, History, Holds, Partition, Violation
 from partage.model.settings import GroupSettings
-from partage.wire.apis.join_group import JoinGroupRequest
+from partage.wire.apis.join_group import JoinGroupResponse
 
 
 class Owners:
@@ -23,22 +24,22 @@ class Owners:
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ledger = ledger
         self._holds: dict[str, Holds] = {}
-        #: By group: which clients asked to join as whom, since the last generation and for each.
-        self._joining: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        #: By group and generation: which clients were told that they are in it, and as whom.
         self._joined: dict[str, dict[int, set[tuple[str, str]]]] = defaultdict(dict)
         history.listen(Holds, self._hold)
-        history.listen(Asked, self._ask)
+        history.listen(Answered, self._answer)
         ledger.when_stored(self._store)
 
-    def _ask(self, entry: Asked) -> None:
+    def _answer(self, entry: Answered) -> None:
+        asked: Any = entry.asked.message
         message = entry.message
-        if isinstance(message, JoinGroupRequest) and message.member_id:
-            self._joining[message.group_id].add((entry.client, message.member_id))
+        if isinstance(message, JoinGroupResponse) and not message.error_code:
+            told = self._joined[asked.group_id].setdefault(message.generation_id, set())
+            told.add((entry.asked.client, message.member_id))
 
     def _store(self, record: Record) -> None:
         if isinstance(record, GroupSaved) and record.awaiting_sync:
-            joining = self._joining.pop(record.group_id, set())
-            self._joined[record.group_id][record.generation] = joining
+            self._joined[record.group_id].setdefault(record.generation, set())
         elif isinstance(record, GroupRemoved):
             self._joined.pop(record.group_id, None)  # whose generations begin again
 

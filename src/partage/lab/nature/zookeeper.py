@@ -35,9 +35,7 @@ class ZooKeeper:
         self._rng = rng
         self._delay_max_ms = delay_max_ms
         self._cuts: dict[str, int] = {}
-        self._lone: dict[
-            str, int
-        ] = {}  # clients whose server is cut off from the leader, until when
+        self._lone: dict[str, int] = {}  # until when a client's server is cut off from the leader
         self._clients: dict[MemorySession, str] = {}
         self._heard_ms: dict[MemorySession, int] = {}  # when the leader was told of a sign of life
         self._untold: set[MemorySession] = set()  # what the clients' servers have not told it
@@ -52,18 +50,14 @@ class ZooKeeper:
         return LabSession(self, client, inner, when_awake)
 
     def cut(self, client: str, for_ms: int) -> None:
-        """Nothing passes between a client and the servers for a while. What the one that it was
-        connected to knew of it is lost.
-        """
+        """Nothing passes between a client and the servers for a while."""
         self._cuts[client] = self.clock.now_ms + for_ms
-        self._untold = {inner for inner in self._untold if self._clients[inner] != client}
 
     def cut_server(self, client: str, for_ms: int) -> None:
         """A client and its server are cut off together from all others: pings are answered, and
-        nothing else is for a while. What the server knew of the client is lost.
+        nothing else is for a while. What the server knows of the client, the leader hears later.
         """
         self._lone[client] = self.clock.now_ms + for_ms
-        self._untold = {inner for inner in self._untold if self._clients[inner] != client}
 
     def heal(self) -> None:
         """Everything passes."""
@@ -77,6 +71,9 @@ class ZooKeeper:
     def alone_for_ms(self, client: str) -> int:
         """For how long a client's server is cut off from now on; 0 where it is not."""
         return max(0, self._lone.get(client, 0) - self.clock.now_ms)
+
+    def _is_alone(self, inner: MemorySession) -> bool:
+        return self.alone_for_ms(self._clients[inner]) > 0
 
     def delay_ms(self) -> int:
         """How long a packet takes."""
@@ -112,9 +109,10 @@ class ZooKeeper:
         self.nodes.now_ms = now_ms
         if now_ms - self._told_ms >= _TOLD_EVERY_MS:
             self._told_ms = now_ms
-            for inner in self._untold & self._heard_ms.keys():
-                self._heard_ms[inner] = now_ms
-            self._untold.clear()
+            for inner in [each for each in self._untold if not self._is_alone(each)]:
+                self._untold.remove(inner)
+                if inner in self._heard_ms:
+                    self._heard_ms[inner] = now_ms
         for inner, heard_ms in list(self._heard_ms.items()):
             if now_ms - heard_ms > inner.timeout_ms:
                 del self._heard_ms[inner]

@@ -13,9 +13,12 @@ from partage.broker.cluster.following import Following
 from partage.broker.hosted import Hosted
 from partage.broker.writer import Writer
 from partage.log.memory import MemoryDisk
+from partage.log.outcomes import Refusal
 from partage.log.topics import Topics
+from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
 from partage.store.memory import MemoryZooKeeper
+from partage.store.tree import AppliedDoc, decode
 from partage.store.zookeeper import Operation
 from store.zoo import TREE, Player, made, nothing, play
 
@@ -63,6 +66,7 @@ class Follower:
         self.topics = self.player.topics
         await self.topics.refresh()
         self.forgotten: list[frozenset[str]] = []
+        self.epochs: dict[int, int] = {}
         self.following = Following(self.hosted, 1, self)
         return self
 
@@ -71,6 +75,14 @@ class Follower:
 
     async def stored(self) -> None:
         """There are no groups."""
+
+    def forgot_in(self) -> dict[int, int]:
+        return self.epochs
+
+    def applied(self) -> AppliedDoc:
+        """What it has told of itself."""
+        path = TREE.applied_by(1)
+        return decode(path, self.zoo.nodes[path].data, AppliedDoc)
 
     async def follow(self) -> None:
         await self.following.follow(self.topics, nothing)
@@ -107,6 +119,65 @@ def test_a_deletion_that_nobody_waits_for_is_finished_before_its_tombstone_goes(
         await again
         assert await one.topics.tombstones() == []
         assert one.on_disk() == set()
+        assert one.forgotten == [frozenset({"x"})]
+
+    play(scenario())
+
+
+def test_what_came_and_went_unseen_is_forgotten_by_the_groups() -> None:
+    """A group that came from another broker may have committed offsets of it."""
+
+    async def scenario() -> None:
+        one = await Follower().come()
+        two = await Player(one.zoo, 2).come()
+        await two.topics.put("x", made(X, 2), "n1")
+        await two.topics.delete("x", "n2")
+        await one.follow()
+        assert one.forgotten == [frozenset({"x"})]
+        await one.follow()
+        assert len(one.forgotten) == 1
+
+    play(scenario())
+
+
+def test_shards_that_are_loaded_later_are_told_of() -> None:
+    """And only then: nothing is written when nothing has changed."""
+
+    async def scenario() -> None:
+        one = await Follower().come()
+        await one.follow()
+        told = one.zoo.nodes[TREE.applied_by(1)].version
+        await one.follow()
+        assert one.zoo.nodes[TREE.applied_by(1)].version == told
+        one.epochs = {3: 7}
+        await one.follow()
+        assert one.applied() == AppliedDoc(
+            value=one.topics.version, forgot=one.topics.version, shards={3: 7}
+        )
+
+    play(scenario())
+
+
+def test_who_cannot_remove_a_topic_does_not_say_that_it_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        one = await Follower().come()
+        await one.topics.put("x", made(X, 1), "n1")
+        await one.follow()
+        before = one.topics.version
+        await one.topics.delete("x", "n2")
+
+        async def refuse(name: str) -> Refusal:
+            return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"{name} is not removed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.hosted, "delete", refuse)
+            await one.follow()
+        assert one.applied().forgot == before
+        assert one.forgotten == []
+        await one.follow()
+        assert one.applied().forgot == one.topics.version
         assert one.forgotten == [frozenset({"x"})]
 
     play(scenario())
@@ -167,6 +238,6 @@ def test_what_is_deleted_here_meanwhile_is_deleted_the_next_time(deleted: str) -
         assert await one.topics.is_applied_by([1], version)
         assert one.on_disk() == {"x", "y"} - {deleted}
         assert await one.topics.tombstones() == []
-        assert one.forgotten == [frozenset({deleted})]
+        assert set(one.forgotten) == {frozenset({deleted})}
 
     play(scenario())

@@ -243,6 +243,30 @@ def test_while_loading_requests_are_told_so_and_what_happens_is_kept_for_later()
     assert replies(driver) == {Ticket(3): OffsetsReply(offsets=(None,))}
 
 
+def test_topics_are_gone_for_good_when_that_is_durable_whatever_fails_before() -> None:
+    driver = Driver()
+    loaded = shard()
+    loaded.apply(OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
+    assert not driver.is_settled
+    driver.activate(loaded, NOW_MS)
+    assert driver.is_settled
+    driver.handle(TopicsDeleted(at_ms=1, topics=frozenset({"t"})))
+    driver.take_unsent()
+    assert not driver.is_settled
+    driver.failed()
+    assert not driver.is_settled
+    again = shard()
+    again.apply(OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
+    driver.activate(again, NOW_MS)
+    records, mark = driver.take_unsent()
+    assert records == [OffsetRemoved(group_id="g", topic="t", partition=0)]
+    assert not driver.is_settled
+    driver.durable(mark)
+    assert driver.is_settled
+    driver.resign()
+    assert not driver.is_settled
+
+
 def test_who_has_resigned_says_so_to_all(driver: Driver) -> None:
     """Whoever waits, or was about to be answered, is told to look for the coordinator; and so is
     whoever comes, until a shard is expected again.

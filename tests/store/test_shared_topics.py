@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from partage.store.memory import MemoryZooKeeper, lost
-from partage.store.tree import ForeignData, TopicDoc
+from partage.store.tree import AppliedDoc, ForeignData, TopicDoc
 from partage.store.zookeeper import Create, InDoubt, Operation
 
 from .zoo import TREE, Player, made, nothing, play
@@ -124,7 +124,7 @@ def test_a_deleted_topic_leaves_a_tombstone_for_each_that_holds_it() -> None:
         await one.topics.bury("aa")
         await one.topics.bury("aa")
         assert await one.topics.tombstones() == []
-        assert await one.session.children(TREE.tombstones) == ["aa.3"]
+        assert await one.session.children(TREE.tombstones) == ["aa.3", "aa.groups"]
 
     play(scenario())
 
@@ -194,12 +194,12 @@ def test_how_far_each_has_come() -> None:
         one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
         await one.topics.refresh(nothing)
         await one.topics.put("t", made("aa", 1), "n1")
-        await one.topics.tell_applied(one.topics.version)
+        await one.topics.tell_applied(AppliedDoc(value=one.topics.version))
         version = one.topics.version
         assert await one.topics.is_applied_by([1], version)
         assert not await one.topics.is_applied_by([1, 2], version)
         await two.topics.refresh(nothing)
-        await two.topics.tell_applied(two.topics.version)
+        await two.topics.tell_applied(AppliedDoc(value=two.topics.version))
         assert await one.topics.is_applied_by([1, 2], version)
         zoo.expire(two.session)
         assert not await one.topics.is_applied_by([1, 2], version)
@@ -212,10 +212,10 @@ def test_what_an_earlier_session_told_does_not_go_with_it() -> None:
         zoo = MemoryZooKeeper()
         one = await Player(zoo, 1).come()
         await one.topics.refresh(nothing)
-        await one.topics.tell_applied(one.topics.version)
+        await one.topics.tell_applied(AppliedDoc(value=one.topics.version))
         again = await Player(zoo, 1).come()
         await again.topics.refresh(nothing)
-        await again.topics.tell_applied(again.topics.version)
+        await again.topics.tell_applied(AppliedDoc(value=again.topics.version))
         zoo.expire(one.session)
         assert await again.topics.is_applied_by([1], again.topics.version)
 

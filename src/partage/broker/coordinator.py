@@ -79,6 +79,11 @@ class Coordinator:
         except TimeoutError:
             log.warning("not every shard has stored what it was to store: it is not waited for")
 
+    def forgot_in(self) -> dict[int, int]:
+        """The shards in which nothing is left of what they were to forget, and their epochs."""
+        epochs = ((shard, host.forgot_in) for shard, host in enumerate(self.hosts))
+        return {shard: epoch for shard, epoch in epochs if epoch is not None}
+
     async def loaded(self) -> None:
         """Return once every shard is loaded."""
         for host in self.hosts:

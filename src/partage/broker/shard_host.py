@@ -175,6 +175,11 @@ class ShardHost:
             self._settled = self._settled or self._loop.create_future()
             await asyncio.shield(self._settled)
 
+    @property
+    def forgot_in(self) -> int | None:
+        """The epoch, where the shard is here, and what it was to forget is gone for good."""
+        return self._store.epoch if self._driver.is_settled else None
+
     def close(self) -> None:
         """Handle nothing any more."""
         self._is_closed = True

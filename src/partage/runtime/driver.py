@@ -155,6 +155,13 @@ class Driver:
         """The mark of which `durable` will say that all is durable that was applied up to now."""
         return self._applied
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is loaded, and all that came of what nobody asked for, as that topics are
+        gone, is durable.
+        """
+        return self.shard is not None and not (self._postponed or self._unsettled)
+
     def has_stored(self, mark: int) -> bool:
         """Whether all is durable that was applied up to a mark."""
         return self._durable >= mark

@@ -3,7 +3,8 @@
 Each change is one transaction that also raises the version of the node ``topics``: so changes have
 an order, whoever decides on one has seen all before it, and everybody hears of it by one watch. A
 deleted topic leaves a tombstone for each broker that holds partitions of it: nothing is removed
-from a disk merely because ZooKeeper does not know it.
+from a disk merely because ZooKeeper does not know it. And it leaves a grave, as long as groups may
+have offsets of it (`forgetting`): until then nothing is made under its name.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from partage.store.forgetting import Unforgotten, graves, release
 from partage.store.tree import (
-    CountDoc,
+    AppliedDoc,
     ForeignData,
     TombstoneDoc,
     TopicDoc,
@@ -101,32 +103,48 @@ class SharedTopics:
     ) -> bool:
         """Create a topic, or change it. ``decide`` gives what it shall be, in view of all others,
         None to leave everything as it is; it is asked again where somebody else was quicker.
-        ``nonce`` is unique. Whether something was changed. Raises `ForeignData` and `SessionOver`.
+        ``nonce`` is unique. Whether something was changed.
+
+        Raises `Unforgotten` where it would be created under the name of one that groups may still
+        have offsets of, `ForeignData` and `SessionOver`.
         """
         await self._know()
         while True:
+            version = self.version
+            # Whoever deletes a topic of this name after this look raises the version.
+            is_buried = name not in self.topics and name in await self.unforgotten()
+            if self.version != version:
+                continue
             topic = decide(self.topics)
             if topic is None:
                 return False
             path = self._tree.topic(name)
             content = encode(topic)
             operation: Operation = SetData(path, content)
+            if is_buried:
+                raise Unforgotten(name)
             if name not in self.topics:
                 operation = Create(path, content)
             if await self._is_changed(name, topic, [operation], nonce):
                 return True
 
     async def delete(self, name: str, nonce: str) -> bool:
-        """Delete a topic, and leave tombstones of it; whether there was one. Raises as `put`."""
+        """Delete a topic, and leave tombstones of it, and a grave; whether there was one.
+
+        Raises `ForeignData` and `SessionOver`.
+        """
         await self._know()
         while True:
             topic = self.topics.get(name)
             if topic is None:
                 return False
-            stones = [self._tree.tombstone(topic.id, broker) for broker in set(topic.brokers)]
-            content = encode(TombstoneDoc(name=name))
+            holders = sorted(set(topic.brokers))
+            stones = [self._tree.tombstone(topic.id, broker) for broker in holders]
+            content = encode(TombstoneDoc(name=name, version=self.version + 1))
             operations: list[Operation] = [Delete(self._tree.topic(name))]
-            operations += [Create(stone, content) for stone in sorted(stones)]
+            operations += [
+                Create(stone, content) for stone in (*stones, self._tree.grave(topic.id))
+            ]
             if await self._is_changed(name, None, operations, nonce):
                 return True
 
@@ -186,11 +204,21 @@ class SharedTopics:
             if refused.why is not Why.MISSING:
                 raise
 
+    # What groups have to forget.
+
+    async def unforgotten(self) -> set[str]:
+        """The names of deleted topics that groups may have offsets of. Raises as `graves`."""
+        return {grave.name for grave in (await graves(self._session, self._tree)).values()}
+
+    async def release(self) -> set[str]:
+        """Let names be used again that no group has offsets of; the others. Raises as `release`."""
+        return await release(self._session, self._tree)
+
     # Who has come how far.
 
-    async def tell_applied(self, version: int) -> None:
-        """This broker does as the topics say, as of a version."""
-        path, content = self._tree.applied_by(self._broker_id), encode(CountDoc(value=version))
+    async def tell_applied(self, applied: AppliedDoc) -> bool:
+        """Tell how far this broker has come; whether that went well, else it has to be repeated."""
+        path, content = self._tree.applied_by(self._broker_id), encode(applied)
         node = await surely(self._session, lambda: self._session.read(path))
         mine = node is not None and node.session == self._session.session_id
         operations: list[Operation] = [SetData(path, content)]
@@ -198,14 +226,16 @@ class SharedTopics:
             # An earlier session's goes when that ends, and must not take this word with it.
             operations = [] if node is None else [Delete(path)]
             operations.append(Create(path, content, is_ephemeral=True))
-        with contextlib.suppress(Refused):  # it ends just now: the next time will do
+        with contextlib.suppress(Refused):  # the earlier one ends just now
             await self._session.transact(operations)
+            return True
+        return False
 
     async def is_applied_by(self, brokers: Sequence[int], version: int) -> bool:
         """Whether all of these brokers have come to this version."""
         paths = [self._tree.applied_by(broker) for broker in brokers]
         nodes = await self._session.read_all(paths)
         return all(
-            node is not None and decode(path, node.data, CountDoc).value >= version
+            node is not None and decode(path, node.data, AppliedDoc).value >= version
             for path, node in zip(paths, nodes, strict=True)
         )

@@ -4,7 +4,8 @@
 
     cluster               the cluster's id, the number of its shards
     brokers/B             ephemeral: who serves as broker B, and where
-    applied/B             ephemeral: up to which change of the topics broker B has come
+    applied/B             ephemeral: up to which change of the topics broker B has come, and which
+                          of its shards hold nothing of what was deleted
     shards                touched whenever a shard changes hands, and watched by all
     shards/S              owner and epoch of shard S; this node's version is the fence
     shards/S/state        the parts that hold the shard's state, and the first log entry after them
@@ -13,6 +14,7 @@
     topics                touched whenever a topic changes, with the names that changed lately
     topics/T              a topic: its id, the broker of each partition, its configs
     tombstones/ID.B       a deleted topic, whose partitions broker B still has to remove
+    tombstones/ID.groups  a deleted topic, of which groups may still have offsets
     producer-ids          the first producer id that was not handed out
 
 Everything is JSON but the entries and chunks. A node that a newer program wrote may have fields
@@ -27,6 +29,8 @@ import msgspec
 
 FORMAT: Final = 1
 _DIGITS: Final = 20
+#: What a tombstone has in place of a broker, if it is for the groups.
+GRAVE: Final = ".groups"
 
 T = TypeVar("T")
 
@@ -93,9 +97,20 @@ class TopicsDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TombstoneDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic that is deleted."""
+    """A topic that is deleted; ``version`` is what the topics had by that."""
 
     name: str
+    version: int = 0
+
+
+class AppliedDoc(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker does as the topics say, as of version ``value``. It has removed what was deleted up
+    to version ``forgot``, and in these epochs its ``shards`` hold no offsets of it any more.
+    """
+
+    value: int = -1
+    forgot: int = -1
+    shards: dict[int, int] = {}
 
 
 class CountDoc(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,3 +213,7 @@ class Tree:
     def tombstone(self, topic_id: str, broker_id: int) -> str:
         """What a broker still has to remove of a deleted topic."""
         return f"{self.tombstones}/{topic_id}.{broker_id}"
+
+    def grave(self, topic_id: str) -> str:
+        """What groups may still have offsets of."""
+        return f"{self.tombstones}/{topic_id}{GRAVE}"

@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec.structs import replace
 
 from partage.broker.hosted import Hosted, HostedTopic
-from partage.broker.topic_changes import Groups
+from partage.broker.topic_changes import Groups as LocalGroups
 from partage.log.outcomes import Refusal
 from partage.store.shared_topics import SharedTopics
-from partage.store.tree import ForeignData, TopicDoc
+from partage.store.tree import AppliedDoc, ForeignData, TopicDoc
 
 log = logging.getLogger(__name__)
+
+
+class Groups(LocalGroups, Protocol):
+    """What following needs of the groups."""
+
+    def forgot_in(self) -> dict[int, int]:
+        """The shards in which nothing is left of what they were to forget, and their epochs."""
 
 
 class Following:
@@ -27,7 +37,9 @@ class Following:
         self._broker_id = broker_id
         self._groups = groups
         self._one_at_a_time = asyncio.Lock()
-        self._applied: tuple[SharedTopics, int] | None = None
+        self._topics: SharedTopics | None = None  # of the session that the next two are of
+        self._applied = AppliedDoc()
+        self._told: AppliedDoc | None = None
         self._strays: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -57,19 +69,32 @@ class Following:
             await topics.catch_up(changed)
             # Clients of this very broker may change the topics while this is under way.
             version, wanted = topics.version, dict(topics.topics)
-            if self._applied == (topics, version):
-                return
-            await self._remove(topics, wanted, is_first=is_first)
-            done = [await self._put(*each) for each in wanted.items()]
-            if all(done):  # else it is tried again, soon
-                await topics.tell_applied(version)
-                self._applied = topics, version
+            if self._topics is not topics:
+                self._topics, self._applied, self._told = topics, AppliedDoc(), None
+            if self._applied.value != version:
+                is_removed = await self._remove(topics, wanted, is_first=is_first)
+                if is_removed:
+                    self._applied = replace(self._applied, forgot=version)
+                done = [await self._put(*each) for each in wanted.items()]
+                if is_removed and all(done):  # else it is tried again, soon
+                    self._applied = replace(self._applied, value=version)
+            # Also when nothing has changed: shards may have been loaded meanwhile.
+            applied = replace(self._applied, shards=self._groups.forgot_in())
+            if applied != self._told and await topics.tell_applied(applied):
+                self._told = applied
 
     async def _remove(
         self, topics: SharedTopics, wanted: Mapping[str, TopicDoc], *, is_first: bool
-    ) -> None:
+    ) -> bool:
+        """Whether nothing of what was deleted is here any more."""
+        # This broker may never have heard of a topic of which a shard has offsets that it has taken
+        # over. They are forgotten at once: once the grave is gone, the name may be another's.
+        graves = await topics.unforgotten() - {hosted.name for hosted in self._hosted.topics()}
+        if graves:
+            self._groups.forget_topics(frozenset(graves))
         deleted = set(await topics.tombstones())
         gone: set[str] = set()
+        is_done = True
         for hosted in self._hosted.topics():
             topic_id = hosted.topic.topic_id.hex()
             known = wanted.get(hosted.name)
@@ -77,14 +102,18 @@ class Following:
                 continue
             if hosted.partitions and topic_id not in deleted:
                 self._found_stray(hosted, is_first=is_first)
-            elif not isinstance(await self._hosted.delete(hosted.name), Refusal):
+            elif isinstance(await self._hosted.delete(hosted.name), Refusal):
+                is_done = False
+            else:
                 gone.add(hosted.name)
         if gone:
             self._groups.forget_topics(frozenset(gone))
+        if gone or graves:
             await self._groups.stored()
         for topic_id in deleted - {topic.id for topic in wanted.values()}:
             if self._hosted.topic_by_id(bytes.fromhex(topic_id)) is None:
                 await topics.bury(topic_id)
+        return is_done
 
     def _found_stray(self, hosted: HostedTopic, *, is_first: bool) -> None:
         story = (

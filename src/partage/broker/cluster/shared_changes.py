@@ -17,6 +17,7 @@ from partage.log.config import check_configs
 from partage.log.names import colliding
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
+from partage.store.forgetting import Unforgotten
 from partage.store.group_events import TOPIC as EVENTS_TOPIC
 from partage.store.group_events import TOPIC_CONFIGS as EVENTS_CONFIGS
 from partage.store.placement import place_partitions
@@ -27,6 +28,8 @@ from partage.store.zookeeper import StoreFault
 T = TypeVar("T")
 
 _PATIENCE_S: Final = 20.0
+_FORGOTTEN_WITHIN_S: Final = 15.0  # a session that has to run out first, and a take-over
+_FORGOTTEN_AFTER_S: Final = 0.1
 
 _NO_SUCH_TOPIC: Final = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
 
@@ -39,6 +42,14 @@ def _too_like(name: str, other: str) -> Refusal:
     return Refusal(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         f"topic {name} is too like {other}: '.' and '_' count as the same",
+    )
+
+
+def _unforgotten(name: str) -> Refusal:
+    return Refusal(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"a topic {name} was deleted, and a broker that died, or does not follow, may still have "
+        "what groups had committed of it; ask again",
     )
 
 
@@ -140,6 +151,7 @@ class SharedChanges:
         async def deleting() -> bool:
             is_deleted = await self._agreement.shared_topics().delete(name, _nonce())
             await self._agreement.followed()
+            await self._agreement.shared_topics().release()
             return is_deleted
 
         is_deleted = await self._agreed(deleting)
@@ -214,10 +226,21 @@ class SharedChanges:
             return decided
 
         async def putting() -> HostedTopic | Refusal:
-            if not await self._agreement.shared_topics().put(name, deciding, _nonce()):
-                return refused[-1]
-            await self._agreement.followed()
-            return self._hosted.topic(name) or _NO_SUCH_TOPIC
+            deadline_s = asyncio.get_running_loop().time() + _FORGOTTEN_WITHIN_S
+            while True:
+                topics = self._agreement.shared_topics()
+                try:
+                    is_put = await topics.put(name, deciding, _nonce())
+                except Unforgotten:
+                    if asyncio.get_running_loop().time() > deadline_s:
+                        return _unforgotten(name)
+                    await asyncio.sleep(_FORGOTTEN_AFTER_S)
+                    await topics.release()
+                    continue
+                if not is_put:
+                    return refused[-1]
+                await self._agreement.followed()
+                return self._hosted.topic(name) or _NO_SUCH_TOPIC
 
         return await self._agreed(putting)
 

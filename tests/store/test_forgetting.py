@@ -1,0 +1,168 @@
+"""No topic is made under the name of one that groups may still have offsets of."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.store.forgetting import Unforgotten
+from partage.store.memory import MemoryZooKeeper, lost
+from partage.store.tree import AppliedDoc
+
+from .zoo import SHARDS, TREE, Player, made, play
+
+
+class Pair:
+    """Two brokers; the first has all shards, and topic t was there and is deleted."""
+
+    async def come(self) -> Pair:
+        self.zoo = MemoryZooKeeper()
+        self.one = await Player(self.zoo, 1).come()
+        await self.one.roster.take(range(SHARDS))
+        self.two = await Player(self.zoo, 2).come()
+        await self.one.topics.put("t", made("aa", 1), "n1")
+        await self.one.topics.delete("t", "n2")
+        return self
+
+    async def tell(self, player: Player, *shards: int, forgot: int | None = None) -> None:
+        """The broker has followed, and these shards of its have."""
+        await player.topics.refresh()
+        await player.look()
+        epochs = {shard: player.roster.shards[shard].epoch for shard in shards}
+        version = player.topics.version
+        said = AppliedDoc(
+            value=version, forgot=version if forgot is None else forgot, shards=epochs
+        )
+        assert await player.topics.tell_applied(said)
+
+    async def is_forgotten(self) -> bool:
+        """Whether the name is anybody's again, as all see it."""
+        left = await self.two.topics.release()
+        assert left == await self.one.topics.unforgotten() == await self.two.topics.unforgotten()
+        if left:
+            with pytest.raises(Unforgotten):
+                await self.two.topics.put("t", made("bb", 2), "n3")
+        return not left
+
+
+def test_a_name_is_free_when_all_brokers_and_all_shards_have_forgotten_its_topic() -> None:
+    async def scenario() -> None:
+        pair = await Pair().come()
+        assert not await pair.is_forgotten()
+        await pair.tell(pair.one, *range(SHARDS))
+        assert (
+            not await pair.is_forgotten()
+        )  # two might take commits for it, of a shard that it gets
+        await pair.tell(pair.two)
+        assert await pair.is_forgotten()
+        assert await pair.two.topics.put("t", made("bb", 2), "n3")
+        assert pair.two.topics.topics["t"].id == "bb"
+
+    play(scenario())
+
+
+def test_other_names_do_not_wait() -> None:
+    async def scenario() -> None:
+        pair = await Pair().come()
+        assert await pair.two.topics.put("u", made("bb", 2), "n3")
+        assert await pair.two.topics.put("u", made("bb", 2, 1), "n4")
+
+    play(scenario())
+
+
+def test_each_shard_counts() -> None:
+    async def scenario() -> None:
+        pair = await Pair().come()
+        await pair.tell(pair.two)
+        await pair.tell(pair.one, *range(SHARDS - 1))
+        assert not await pair.is_forgotten()
+        await pair.tell(pair.one, *range(SHARDS), forgot=pair.one.topics.version - 1)
+        assert not await pair.is_forgotten()
+        await pair.tell(pair.one, *range(SHARDS))
+        assert await pair.is_forgotten()
+
+    play(scenario())
+
+
+def test_who_takes_a_shard_over_has_to_tell_for_itself() -> None:
+    """What was told of an earlier epoch may not be so in this one: a broker took it that had not
+    followed, and had it take commits.
+    """
+
+    async def scenario() -> None:
+        pair = await Pair().come()
+        await pair.tell(pair.one, *range(SHARDS))
+        await pair.two.look()
+        await pair.two.roster.take([0])
+        await pair.tell(pair.two)
+        assert not await pair.is_forgotten()
+        await pair.tell(pair.two, 0)
+        assert await pair.is_forgotten()
+
+    play(scenario())
+
+
+def test_a_shard_of_a_dead_broker_is_waited_for_until_somebody_has_it() -> None:
+    async def scenario() -> None:
+        pair = await Pair().come()
+        await pair.tell(pair.two)
+        pair.zoo.expire(pair.one.session)
+        left = await pair.two.topics.release()
+        assert left == {"t"}
+        await pair.two.look()
+        await pair.two.roster.take(range(SHARDS))
+        await pair.tell(pair.two, *range(SHARDS))
+        assert await pair.two.topics.release() == set()
+        assert await pair.two.session.children(TREE.tombstones) == ["aa.1"]
+
+    play(scenario())
+
+
+def test_a_shard_that_was_given_back_after_it_had_forgotten_is_not_waited_for() -> None:
+    async def scenario() -> None:
+        pair = await Pair().come()
+        await pair.tell(pair.one, *range(SHARDS))
+        await pair.one.roster.give([0])
+        await pair.tell(pair.two)
+        assert await pair.is_forgotten()
+
+    play(scenario())
+
+
+def test_who_deletes_it_between_the_look_at_graves_and_the_creation_is_seen() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        await two.topics.refresh()
+        is_first = True
+
+        async def overtaken(what: object) -> None:
+            nonlocal is_first
+            if what == TREE.tombstones and is_first:
+                is_first = False
+                await one.topics.put("t", made("aa", 1), "n1")
+                await one.topics.delete("t", "n2")
+
+        two.session.after = overtaken
+        with pytest.raises(Unforgotten):
+            await two.topics.put("t", made("bb", 2), "n3")
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_in_doubt_it_is_waited_for_once_more(when: str) -> None:
+    async def scenario() -> None:
+        pair = await Pair().come()
+        await pair.tell(pair.one, *range(SHARDS))
+        await pair.tell(pair.two)
+        losing = lost()
+
+        async def lose(what: object) -> None:
+            if not isinstance(what, str):
+                await losing([])
+
+        setattr(pair.two.session, when, lose)
+        assert await pair.two.topics.release() == {"t"}
+        assert await pair.two.topics.release() == set()
+
+    play(scenario())

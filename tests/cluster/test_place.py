@@ -26,9 +26,9 @@ from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings, GroupSettings
 from partage.store.memory import Fault, lost
 from partage.store.shard_log import shard_of
-from partage.store.tree import AppliedDoc, ClusterDoc
-from partage.store.zookeeper import InDoubt, Operation, Refused, Why
-from store.zoo import SHARDS, TREE, Player, committed, play
+from partage.store.tree import AppliedDoc, ClusterDoc, TopicsDoc, encode
+from partage.store.zookeeper import InDoubt, Operation, Refused, SetData, Why
+from store.zoo import SHARDS, TREE, Player, committed, made, play
 
 WITHIN_S = 60
 NOW_MS = 1_700_000_000_000
@@ -250,6 +250,37 @@ def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
         await two.topics.tell_applied(told)
         monkeypatch.setattr(shared_changes, "_FORGOTTEN_WITHIN_S", 15)
         assert not isinstance(await changes.create("t", 1, {}, [1]), Refusal)
+
+    with_place(scenario)
+
+
+def test_shards_are_taken_over_while_topics_are_followed() -> None:
+    async def scenario(place: Place) -> None:
+        two = await Player(place.zoo, 2).come()
+        await until(lambda: not all(place.cluster.holds(shard) for shard in range(SHARDS)))
+        place.disk.occupy()
+        try:
+            await two.topics.put("t", made("11" * 16, 1), "n")
+            assert await asyncio.to_thread(place.disk.asked.wait, WITHIN_S)
+            place.zoo.expire(two.session)
+            await until(lambda: all(place.cluster.holds(shard) for shard in range(SHARDS)))
+            assert place.hosted.topic("t") is None
+        finally:
+            place.disk.free()
+        await until(lambda: place.hosted.topic("t"))
+
+    with_place(scenario)
+
+
+def test_who_cannot_follow_the_topics_ends_with_the_reason() -> None:
+    async def scenario(place: Place) -> None:
+        two = await Player(place.zoo, 2).come()
+        await two.topics.put("t", made("11" * 16, 2), "n1")
+        await until(lambda: place.hosted.topic("t"))
+        touch = SetData(TREE.topics, encode(TopicsDoc(recent=("t",), nonces=("n2",))))
+        await two.session.transact([touch, SetData(TREE.topic("t"), b"what is this?")])
+        assert "topics/t in ZooKeeper cannot be read" in str(await place.fatal)
+        assert not any(place.cluster.holds(shard) for shard in range(SHARDS))
 
     with_place(scenario)
 

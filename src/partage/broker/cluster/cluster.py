@@ -68,6 +68,7 @@ class Cluster:
         self._tasks: set[asyncio.Task[None]] = set()
         self._life: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._topics_changed = asyncio.Event()
         node_id, changed = settings.node_id, self._changed.set
         self._holding = Holding(self._tree, node_id, found.shards, changed)
         self.stores = self._holding.stores
@@ -189,8 +190,11 @@ class Cluster:
         self._on_fatal(error)
 
     async def _stay(self) -> None:
-        """See to the shards, until the session is over."""
+        """See to the shards, until the session is over; the topics are followed beside that: what
+        takes long there must not keep groups from having a coordinator.
+        """
         keeping = self._spawn(keep(self._lease, self._session, self._holding.settle))
+        following = self._spawn(self._keep_following())
         try:
             while True:
                 self._changed.clear()
@@ -198,7 +202,6 @@ class Cluster:
                     await self._roster.refresh(self._changed.set)
                     await self._see_to_registration()
                     await self._holding.see_to()
-                    await self._follow()
                 except InDoubt:
                     await self._session.connected()
                     continue
@@ -206,6 +209,19 @@ class Cluster:
                     await asyncio.wait_for(self._changed.wait(), _LOOKED_EVERY_S)
         finally:
             keeping.cancel()
+            following.cancel()
+
+    async def _keep_following(self) -> None:
+        with contextlib.suppress(SessionOver):
+            while True:
+                self._topics_changed.clear()
+                try:
+                    await self._follow()
+                except InDoubt:
+                    await self._session.connected()
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._topics_changed.wait(), _LOOKED_EVERY_S)
 
     async def _see_to_registration(self) -> None:
         """Somebody may have removed it, or have a copy of the data directory."""
@@ -310,7 +326,8 @@ class Cluster:
 
     async def _follow(self, *, is_first: bool = False) -> None:
         assert self._following is not None
-        await self._following.follow(self._topics, self._changed.set, is_first=is_first)
+        changed = self._topics_changed.set
+        await self._following.follow(self._topics, changed, is_first=is_first)
 
     async def followed(self) -> None:
         """Return once this broker and those that are up do as the topics say, or after a while."""

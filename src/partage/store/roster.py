@@ -1,10 +1,10 @@
 """Who is up, and who has which shard: what a broker reads of it, and what it does about it.
 
-A broker that is up has an ephemeral node. A shard belongs to a broker as long as that broker, in
-the incarnation that took it, is up. Whoever sees shards without an owner takes those that it should
-have; who has more than its share gives some back, and others take them. All decide by the same
-rule (`placement`), and each change of a shard is one compare-and-set, so that two that decide at
-the same time do no harm.
+A broker that is up has an ephemeral node, which also says whether it is ready for shards. A shard
+belongs to a broker as long as that broker, in the incarnation that took it, is up. Whoever sees
+shards without an owner takes those that it should have; who has more than its share gives some
+back, and others take them. All decide by the same rule (`placement`), and each change of a shard is
+one compare-and-set, so that two that decide at the same time do no harm.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Roster:
         if node is None:
             return False
         other = decode(path, node.data, BrokerDoc)
-        if other == me and node.session == self._session.session_id:
+        is_me = msgspec.structs.replace(other, is_ready=me.is_ready) == me
+        if is_me and node.session == self._session.session_id:
             return True
         if other.directory != me.directory:
             raise IdTaken(self.broker_id, other)
@@ -102,6 +103,25 @@ class Roster:
         except Refused:
             pass  # it is gone already
         return False
+
+    async def ready(self) -> None:
+        """Get shards from now on, if this broker is registered still. Raises `SessionOver`."""
+        path = self._tree.broker(self.broker_id)
+        while True:
+            node = await surely(self._session, lambda: self._session.read(path))
+            if node is None or node.session != self._session.session_id:
+                return
+            doc = decode(path, node.data, BrokerDoc)
+            if doc.is_ready:
+                return
+            told = SetData(path, encode(msgspec.structs.replace(doc, is_ready=True)), node.version)
+            try:  # touched, as a watch on who comes and goes does not tell of what they say
+                await self._session.transact([told, SetData(self._tree.shards, b"")])
+            except InDoubt:
+                await self._session.connected()
+            except Refused as refused:
+                if refused.why not in (Why.MISSING, Why.VERSION):
+                    raise
 
     async def created_ms(self) -> int | None:
         """The servers' time of the registration."""
@@ -166,9 +186,10 @@ class Roster:
     def wanted(self) -> tuple[list[int], list[int]]:
         """The shards to take, and those to give back."""
         owners = {shard: self.owner(shard) for shard in range(len(self.shards))}
-        placed = place_shards(owners, list(self.brokers))
+        ready = [broker for broker, doc in self.brokers.items() if doc.is_ready]
+        placed = place_shards(owners, ready)
         me = self.broker_id
-        if me not in self.brokers:
+        if me not in ready:
             return [], []
         mine = [shard for shard, broker in placed.items() if broker == me]
         take = [shard for shard in sorted(mine) if owners[shard] is None]

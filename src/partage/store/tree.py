@@ -44,8 +44,8 @@ class ClusterDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker that is up. ``incarnation`` is drawn for each registration, ``directory`` for each
-    data directory.
+    """A broker that is up, and gets shards if it ``is_ready``. ``incarnation`` is drawn for each
+    registration, ``directory`` for each data directory.
     """
 
     host: str
@@ -53,6 +53,7 @@ class BrokerDoc(msgspec.Struct, frozen=True, kw_only=True):
     rack: str | None = None
     incarnation: str
     directory: str
+    is_ready: bool = True
 
 
 class ShardDoc(msgspec.Struct, frozen=True, kw_only=True):

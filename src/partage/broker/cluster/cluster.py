@@ -132,13 +132,14 @@ class Cluster:
             rack=self.node.rack,
             incarnation=uuid.uuid4().hex,
             directory=self._directory_id,
+            is_ready=False,
         )
         before_ms = time.time_ns() // 1_000_000  # of all tries: an earlier one may have registered
         while True:
             try:
                 await self._register()
                 await self._compare_clocks(before_ms)
-                await self._follow(is_first=is_first)
+                await self._get_ready(is_first=is_first)
                 await self._roster.refresh(self._changed.set)
             except InDoubt:
                 await self._session.connected()
@@ -157,6 +158,11 @@ class Cluster:
                 await asyncio.sleep(0.1)
             else:
                 return
+
+    async def _get_ready(self, *, is_first: bool = False) -> None:
+        """Others count on it that who registers follows the topics before it takes anything."""
+        await self._follow(is_first=is_first)
+        await self._roster.ready()
 
     async def _compare_clocks(self, before_ms: int) -> None:
         created_ms = await self._roster.created_ms()
@@ -226,10 +232,12 @@ class Cluster:
     async def _see_to_registration(self) -> None:
         """Somebody may have removed it, or have a copy of the data directory."""
         found = self._roster.brokers.get(self._settings.node_id)
+        if found is not None and found.incarnation != self._me.incarnation:
+            raise IdTaken(self._settings.node_id, found)
         if found is None:
             await self._register()
-        elif found.incarnation != self._me.incarnation:
-            raise IdTaken(self._settings.node_id, found)
+        if found is None or not found.is_ready:
+            await self._get_ready()
 
     async def _return(self) -> None:
         """Begin another session after one that is over."""

@@ -1,0 +1,151 @@
+"""A broker that comes is given shards when it has followed the topics, and not before."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from partage.store.memory import MemoryZooKeeper, lost
+from partage.store.tree import BrokerDoc, decode
+from partage.store.zookeeper import Delete
+
+from .zoo import SHARDS, TREE, Player, nothing, play
+
+
+class Newcomer(Player):
+    """A broker that says by itself when it is ready."""
+
+    @property
+    def me(self) -> BrokerDoc:
+        return BrokerDoc(
+            host="h",
+            port=1,
+            incarnation=self.incarnation,
+            directory=self.directory,
+            is_ready=False,
+        )
+
+    def found(self, zoo: MemoryZooKeeper) -> BrokerDoc:
+        path = TREE.broker(self.broker_id)
+        return decode(path, zoo.nodes[path].data, BrokerDoc)
+
+
+async def decide(*players: Player) -> None:
+    """All see to their shards, again and again."""
+    for _ in range(4):
+        for player in players:
+            await player.look()
+            take, give = player.roster.wanted()
+            await player.roster.give(give)
+            await player.roster.take(take)
+
+
+def owners(player: Player) -> list[int | None]:
+    return [player.roster.owner(shard) for shard in range(SHARDS)]
+
+
+def test_every_shard_has_an_owner_while_a_broker_that_comes_is_not_ready() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        await decide(one, two)
+        three = Newcomer(zoo, 3)
+        await three.roster.register(three.me)
+        await decide(one, two, three)
+        assert sorted(map(str, owners(one))) == ["1", "1", "2", "2"]
+        await three.roster.ready()
+        await decide(one, two, three)
+        assert sorted(map(str, owners(one))) in (["1", "1", "2", "3"], ["1", "2", "2", "3"])
+        await two.roster.leave()
+        await decide(one, three)
+        assert sorted(map(str, owners(one))) == ["1", "1", "3", "3"]
+
+    play(scenario())
+
+
+def test_what_a_broker_has_it_keeps_until_it_is_ready_again() -> None:
+    """Its registration was removed, by an administrator say, and it has made it again."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), Newcomer(zoo, 2)
+        await two.roster.register(two.me)
+        await two.roster.ready()
+        await decide(one, two)
+        before = owners(one)
+        await one.session.transact([Delete(TREE.broker(2))])
+        await two.roster.register(two.me)
+        await decide(one, two)
+        assert owners(one) == before
+        await two.roster.ready()
+        await decide(one, two)
+        assert owners(one) == before
+
+    play(scenario())
+
+
+def test_who_watches_is_told_that_a_broker_is_ready() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), Newcomer(zoo, 2)
+        await two.roster.register(two.me)
+        heard: list[int] = []
+        await one.roster.refresh(lambda: heard.append(1))
+        await two.roster.ready()
+        assert heard
+        await two.roster.ready()
+        heard.clear()
+        await one.roster.refresh(lambda: heard.append(1))
+        assert one.roster.brokers[2].is_ready
+        await two.roster.ready()  # it is so already
+        assert not heard
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_ready_in_doubt(when: str, count: int) -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        await Player(zoo, 1).come()
+        two = Newcomer(zoo, 2)
+        await two.roster.register(two.me)
+        setattr(two.session, when, lost(count))
+        await two.roster.ready()
+        assert two.found(zoo) == msgspec.structs.replace(two.me, is_ready=True)
+
+    play(scenario())
+
+
+def test_who_registers_once_more_stays_as_ready_as_it_is() -> None:
+    """As when it was in doubt whether a first try had come to an end."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        await Player(zoo, 1).come()
+        two = Newcomer(zoo, 2)
+        await two.roster.register(two.me)
+        await two.roster.ready()
+        await two.roster.register(two.me)
+        assert two.found(zoo).is_ready
+
+    play(scenario())
+
+
+def test_who_is_gone_or_replaced_makes_nobody_ready() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        await Player(zoo, 1).come()
+        two = Newcomer(zoo, 2)
+        await two.roster.register(two.me)
+        again = Newcomer(zoo, 2)
+        await again.roster.register(again.me)
+        await two.roster.ready()
+        assert not again.found(zoo).is_ready
+        await again.roster.leave()
+        await again.roster.ready()
+        assert TREE.broker(2) not in zoo.nodes
+        await again.roster.refresh(nothing)
+
+    play(scenario())

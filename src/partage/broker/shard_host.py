@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections import deque
 from concurrent.futures import Executor
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from partage.bridge.exchange import deliver
 from partage.broker.clock import Clock
 from partage.broker.inbound import Inbound
+from partage.broker.shard_listeners import Listener, Publisher
 from partage.broker.shard_store import Reading, StateStore, Stored
 from partage.coordinator.events import Event, TimerFired, TopicsDeleted
 from partage.coordinator.outcome import Happening, Notice
@@ -33,22 +34,6 @@ _FIRED_A_TURN: Final = 256
 _RELOAD_AFTER_S: Final = 0.5
 _RELOAD_AFTER_MAX_S: Final = 10.0
 _UNPUBLISHED_MAX: Final = 20_000  # of what may wait for the log, or for ZooKeeper
-
-
-class Listener(Protocol):
-    """Who wants to hear what happens in groups."""
-
-    def __call__(self, notice: Notice, /) -> None: ...
-
-
-class Publisher(Protocol):
-    """Who wants to hear of what can no longer be taken back."""
-
-    def publish(self, told: Notice | Lag, epoch: int | None, /) -> None:
-        """It happened in this epoch of the shard's."""
-
-    def lose(self, count: int, /) -> None:
-        """So much happened that nobody can be told of: there was no room."""
 
 
 class ShardHost:

@@ -1,0 +1,24 @@
+"""Who hears from a shard's host what happens in groups."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from partage.coordinator.outcome import Notice
+from partage.store.group_events import Lag
+
+
+class Listener(Protocol):
+    """Who wants to hear what happens in groups."""
+
+    def __call__(self, notice: Notice, /) -> None: ...
+
+
+class Publisher(Protocol):
+    """Who wants to hear of what can no longer be taken back."""
+
+    def publish(self, told: Notice | Lag, epoch: int | None, /) -> None:
+        """It happened in this epoch of the shard's."""
+
+    def lose(self, count: int, /) -> None:
+        """So much happened that nobody can be told of: there was no room."""

@@ -24,7 +24,16 @@ PAST = (46, 521, 1391, 1_001_615, 2_004_084)
 MISJUDGED = (1419, 1_001_158, 1_003_568, 4_000_811, 5_001_055, 7_000_284)
 
 #: Of both kinds, in worlds as they are drawn since some have several brokers.
-SINCE = (50_001_121, 50_015_141, 60_020_251, 60_024_910, 60_030_335, 60_030_664)
+SINCE = (
+    50_001_121,
+    50_015_141,
+    60_020_251,
+    60_024_910,
+    60_030_335,
+    60_030_664,
+    62_017_060,
+    62_039_848,
+)
 
 _DIGESTS = """
 from partage.lab.running import draw, live

@@ -75,7 +75,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         """How long a healed world may take until everybody works.
 
         Whoever has lost its answer finds out after its request timeout, a dead member's session
-        or the rebalance timeout has to pass, and each may happen after the other.
+        or the rebalance timeout has to pass, and each may happen after the other. Then there is
+        something to be read, and committed, over connections that may turn out to be gone, too.
         """
         return (
             self.session_timeout_ms
@@ -83,8 +84,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             + 2 * self.heartbeat_interval_ms
             + self.initial_rebalance_delay_ms
             + PARKED_LAPSE_MS
-            + 2 * REQUEST_TIMEOUT_MS
+            + 4 * REQUEST_TIMEOUT_MS
             + self.max_poll_interval_ms
+            + 3 * self.poll_interval_ms
             + self.takeover_ms
         )
 

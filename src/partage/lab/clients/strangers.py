@@ -77,14 +77,13 @@ class Gossip:
 
 
 class Stranger:
-    """A client with a connection of its own, for one sentence to a broker, one of its choice."""
+    """A client with a connection of its own, for one sentence."""
 
-    def __init__(self, world: World, rng: Random, broker_id: int | None = None) -> None:
+    def __init__(self, world: World, rng: Random) -> None:
         self._world = world
         self._rng = rng
         self._cap = rng.choice((0, 1, 4, 9))
-        if broker_id is None:
-            broker_id = world.likely_coordinator(rng)
+        broker_id = world.likely_coordinator(rng)
         self._link = Link(world.network, "stranger", broker_id, self._cap, lambda: None)
 
     def _say(self, api: AnyApi, message: Any) -> None:

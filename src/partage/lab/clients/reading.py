@@ -96,7 +96,7 @@ class Reading:
     def _return(self) -> None:
         process, world = self._process, self._process.world
         process.hear(events.Polled(at_ms=world.now_ms, is_waiting=False))
-        if process.rng.random() < 0.5:
+        if process.rng.random() < 0.5 or world.is_calm:
             self.commit(self._positions)
         works_ms = process.rng.randrange(1, world.options.poll_interval_ms)
         late_ms, self.late_until_ms = self.late_until_ms - world.now_ms, 0

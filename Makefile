@@ -25,11 +25,12 @@ test: setup  ## the tests, without other people's programs
 again: setup  ## only what failed the last time, one after the other; none is a failure too
 	$(BIN)/pytest --last-failed --last-failed-no-failures none $(if $(MARKS),-m "$(MARKS)")
 
-check: setup  ## style, types, and the floors of the house
+check: setup  ## style, types, the floors of the house, and that every test can be collected
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pytest --collect-only --quiet --quiet tests > /dev/null
 
 interop: setup  ## other people's clients, and Apache Kafka; fetched by script
 	$(BIN)/python tests/interop/peers/install.py

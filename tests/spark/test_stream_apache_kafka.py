@@ -5,17 +5,12 @@ import pytest
 from interop.peers.kafka import ApacheKafka
 
 from .conftest import Kafka
-from .test_stream_reader import (
-    TestBadInput,
-    TestGroups,
-    TestOutsideAnyGroup,
-    TestTriggers,
-    query,
-)
+from .test_stream_mistakes import TestBadInput
+from .test_stream_reader import TestGroups, TestOutsideAnyGroup, TestTriggers
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("apache-kafka-stream")]
 
-__all__ = ["TestBadInput", "TestGroups", "TestOutsideAnyGroup", "TestTriggers", "query"]
+__all__ = ["TestBadInput", "TestGroups", "TestOutsideAnyGroup", "TestTriggers"]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,178 @@
+"""SASL sessions that end, and are renewed (KIP-368)."""
+
+import asyncio
+import gc
+
+import pytest
+
+from partage.client import (
+    AuthenticationFailed,
+    ConnectionLost,
+)
+from partage.client.connection import Connection
+from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
+from partage.wire.apis.metadata import METADATA
+
+from .authenticating import ALL, BY_PASSWORD, PASSWORD, options
+from .sasl_broker import Sasl
+from .scripted import SILENCE, ScriptedBroker
+
+
+class TurnedLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock can be put forward."""
+
+    ahead_s = 0.0
+
+    def time(self):
+        return super().time() + self.ahead_s
+
+
+class TestSessionsThatEnd:
+    """KIP-368: authenticated again on the same connection, before the broker's time is over."""
+
+    def run(self, main, script, given=None):
+        async def whole(loop):
+            async with ScriptedBroker(script) as broker:
+                connection = await Connection.open(broker.address, given or options("PLAIN"))
+                try:
+                    await main(connection, broker, loop)
+                finally:
+                    connection.close()
+
+        with asyncio.Runner(loop_factory=TurnedLoop) as runner:
+            loop = runner.get_loop()
+            runner.run(whole(loop))
+
+    def sasl(self, mechanism="PLAIN", lifetime_ms=100_000):
+        sasl = Sasl(mechanism, passwords={"alice": PASSWORD})
+        sasl.lifetime_ms = lifetime_ms
+        return sasl
+
+    @pytest.mark.parametrize("mechanism", BY_PASSWORD)
+    def test_are_renewed_when_most_of_their_time_has_passed(self, mechanism):
+        sasl = self.sasl(mechanism)
+
+        async def main(connection, broker, loop):
+            await connection.send(METADATA, ALL)
+            loop.ahead_s += 84
+            await connection.send(METADATA, ALL)
+            assert sasl.succeeded == 1
+            loop.ahead_s += 12
+            await connection.send(METADATA, ALL)
+            assert sasl.succeeded == 2
+            loop.ahead_s += 84  # the new session's time counts from its own beginning
+            await connection.send(METADATA, ALL)
+            assert sasl.succeeded == 2
+            assert broker.connections == 1
+
+        self.run(main, sasl, options(mechanism))
+
+    def test_without_an_end_are_not(self):
+        sasl = self.sasl(lifetime_ms=0)
+
+        async def main(connection, broker, loop):
+            loop.ahead_s += 10**7
+            await connection.send(METADATA, ALL)
+
+        self.run(main, sasl)
+        assert sasl.succeeded == 1
+
+    def test_nothing_else_is_sent_until_what_was_asked_is_answered_and_they_are_renewed(self):
+        """A broker that renews a session takes nothing but SASL on its connection."""
+        sasl = self.sasl()
+        held = []
+        is_held = asyncio.Event()
+
+        def script(asked):
+            if asked.api is HEARTBEAT:
+                held.append(asked)
+                is_held.set()
+                return SILENCE if len(held) == 1 else HeartbeatResponse(error_code=0)
+            if asked.api.name == "SaslHandshake" and sasl.succeeded:
+                assert answered.done()
+            return sasl(asked)
+
+        answered = None
+
+        async def main(connection, broker, loop):
+            nonlocal answered
+            beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+            answered = asyncio.ensure_future(connection.send(HEARTBEAT, beat))
+            await is_held.wait()
+            del broker.asked[:]
+            loop.ahead_s += 16  # less than the request's time ...
+            connection._renew_at = loop.time()  # ... and the session's is near its end
+            more = [asyncio.ensure_future(connection.send(METADATA, ALL)) for _ in range(3)]
+            more.append(asyncio.ensure_future(connection.send(HEARTBEAT, beat)))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert broker.asked == []
+            broker._writers[0].write(held[0].reply(HeartbeatResponse(error_code=0)))
+            await asyncio.gather(answered, *more)
+            names = broker.names()
+            assert names[:2] == ["SaslHandshake", "SaslAuthenticate"]
+            assert sorted(names[2:]) == ["Heartbeat", "Metadata", "Metadata", "Metadata"]
+            assert sasl.succeeded == 2
+
+        self.run(main, script)
+
+    def test_that_cannot_be_renewed_end_the_connection_and_tell_all_who_wait(self, caplog):
+        sasl = self.sasl()
+
+        async def main(connection, broker, loop):
+            sasl.passwords.clear()
+            loop.ahead_s += 96
+            sent = [connection.send(METADATA, ALL) for _ in range(3)]
+            failures = await asyncio.gather(*sent, return_exceptions=True)
+            assert [type(failure) for failure in failures] == [AuthenticationFailed] * 3
+            assert not connection.is_open
+            with pytest.raises(ConnectionLost):
+                await connection.send(METADATA, ALL)
+
+        self.run(main, sasl)
+        gc.collect()
+        assert "never retrieved" not in caplog.text
+
+    def test_are_renewed_for_the_others_when_the_first_gives_up(self, caplog):
+        sasl = self.sasl()
+
+        async def main(connection, broker, loop):
+            loop.ahead_s += 96
+            first = asyncio.create_task(connection.send(METADATA, ALL))
+            second = asyncio.create_task(connection.send(METADATA, ALL))
+            await asyncio.sleep(0)
+            first.cancel()
+            assert (await second).topics
+            assert first.cancelled()
+            assert sasl.succeeded == 2
+
+        self.run(main, sasl)
+
+    def test_that_nobody_waits_for_any_more_fail_quietly(self, caplog):
+        sasl = self.sasl()
+
+        async def main(connection, broker, loop):
+            sasl.passwords.clear()
+            loop.ahead_s += 96
+            only = asyncio.create_task(connection.send(METADATA, ALL))
+            await asyncio.sleep(0)
+            only.cancel()
+            while connection.is_open:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0)
+
+        self.run(main, sasl)
+        gc.collect()
+        assert "never retrieved" not in caplog.text
+
+    def test_with_a_token_get_a_new_one(self):
+        tokens = iter(["one", "two"])
+        sasl = self.sasl("OAUTHBEARER")
+        sasl.tokens |= {"one", "two"}
+
+        async def main(connection, broker, loop):
+            loop.ahead_s += 96
+            await connection.send(METADATA, ALL)
+
+        given = options("OAUTHBEARER", sasl_oauth_token_provider=lambda: next(tokens))
+        self.run(main, sasl, given)
+        assert [said.split(b"Bearer ")[1][:3] for said in sasl.said] == [b"one", b"two"]

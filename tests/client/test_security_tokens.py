@@ -1,0 +1,132 @@
+"""SASL/OAUTHBEARER: where tokens come from, and what is refused."""
+
+import asyncio
+import subprocess
+import sys
+import time
+
+import pytest
+
+from partage.client import (
+    Cluster,
+    Token,
+    TokenRefused,
+    TokenUnavailable,
+)
+
+from .authenticating import options, refused, topics
+from .sasl_broker import Sasl, unsigned_jwt
+from .scripted import ScriptedBroker
+
+
+class TestTokens:
+    def provided(self, provider, *good, sasl=None):
+        sasl = sasl or Sasl("OAUTHBEARER")
+        sasl.tokens |= set(good)
+        given = options("OAUTHBEARER", sasl_oauth_token_provider=provider)
+        return topics(given, sasl)[0], sasl
+
+    def test_by_a_function(self):
+        names, sasl = self.provided(lambda: "good", "good")
+        assert names == ["t"]
+        assert sasl.said == [b"n,,\x01auth=Bearer good\x01\x01"]
+
+    def test_by_an_asynchronous_function(self):
+        async def provider():
+            await asyncio.sleep(0)
+            return "good"
+
+        assert self.provided(provider, "good")[0] == ["t"]
+        assert self.provided(lambda: provider(), "good")[0] == ["t"]
+
+    def test_by_a_function_that_blocks_the_others_go_on(self):
+        """It runs beside the loop; ticks are counted while it waits for ten of them."""
+        ticks = []
+
+        def provider():
+            while len(ticks) < 10:
+                time.sleep(0.001)
+            return "good"
+
+        async def tick():
+            while True:
+                ticks.append(1)
+                await asyncio.sleep(0.001)
+
+        async def main():
+            sasl = Sasl("OAUTHBEARER")
+            sasl.tokens.add("good")
+            given = options("OAUTHBEARER", sasl_oauth_token_provider=provider)
+            ticking = asyncio.create_task(tick())
+            async with ScriptedBroker(sasl) as broker, Cluster([broker.address], given) as cluster:
+                await cluster.topics(["t"])
+            ticking.cancel()
+
+        asyncio.run(asyncio.wait_for(main(), 20))
+
+    def test_by_a_function_that_hangs_the_program_still_ends(self):
+        script = (
+            "import asyncio, time\n"
+            "from partage.client.security.aside import aside\n"
+            "async def main():\n"
+            "    await asyncio.wait_for(aside(lambda: time.sleep(3600)), 0.01)\n"
+            "try: asyncio.run(main())\n"
+            "except TimeoutError: print('ended')\n"
+        )
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.stdout == "ended\n", done.stderr
+
+    def test_by_an_object_as_kafka_python_and_aiokafka_have_it(self):
+        class Provider:
+            def token(self):
+                return "good"
+
+            def extensions(self):
+                return {"logicalCluster": "lkc-1"}
+
+        _, sasl = self.provided(Provider(), "good")
+        assert sasl.said == [b"n,,\x01auth=Bearer good\x01logicalCluster=lkc-1\x01\x01"]
+
+    def test_with_extensions(self):
+        _, sasl = self.provided(lambda: Token("good", {"traceId": "7"}), "good")
+        assert sasl.said == [b"n,,\x01auth=Bearer good\x01traceId=7\x01\x01"]
+
+    def test_that_a_broker_refuses(self):
+        provider = {"sasl_oauth_token_provider": lambda: "bad.token"}
+        sasl = Sasl("OAUTHBEARER")
+        given = options("OAUTHBEARER", **provider)
+        said = refused(TokenRefused, given, sasl, "invalid_token; check the token's issuer")
+        assert "bad.token" not in said
+        assert sasl.said[1:] == [b"\x01"]
+
+    def test_that_has_expired(self):
+        token = unsigned_jwt(sub="alice", exp=time.time() - 100)
+        given = options("OAUTHBEARER", sasl_oauth_token_provider=lambda: token)
+        refused(TokenRefused, given, Sasl("OAUTHBEARER"), r"the token expired 10\d s ago; let")
+
+    def test_that_cannot_be_had(self):
+        def provider():
+            raise ValueError("secret of the provider")
+
+        given = options("OAUTHBEARER", sasl_oauth_token_provider=provider)
+        said = refused(TokenUnavailable, given, Sasl("OAUTHBEARER"), "provider raised ValueError")
+        assert "secret" not in said
+
+    @pytest.mark.parametrize(
+        ("token", "why"),
+        [
+            (None, "returned NoneType, not text"),
+            (b"good", "returned bytes, not text"),
+            ("", "characters that no token has"),
+            ("good\x01auth=Bearer other", "characters that no token has"),
+            (Token("good", {"auth": "x"}), "'auth' cannot be sent"),
+            (Token("good", {"a": "x\x01auth=Bearer y"}), "'a' cannot be sent"),
+            (Token("good", {"a b": "x"}), "'a b' cannot be sent"),
+        ],
+    )
+    def test_that_is_none(self, token, why):
+        given = options("OAUTHBEARER", sasl_oauth_token_provider=lambda: token)
+        sasl = Sasl("OAUTHBEARER")
+        refused(TokenUnavailable, given, sasl, why)
+        assert sasl.said == []

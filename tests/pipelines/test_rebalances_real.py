@@ -1,0 +1,138 @@
+"""``partage pipeline rebalances`` on a real group that is joined, left and killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyarrow import parquet
+
+from console.commands import Commands
+from partage.pipelines.queries import QueryFailed
+from partage.pipelines.rebalances.reading import analyse_here
+from partage.pipelines.rebalances.tables import TABLES
+from partage.testing import BrokerProcess
+
+DEADLINE_S = 120
+
+
+class Member:
+    """A consumer, a process of its own."""
+
+    def __init__(self, servers: str, name: str) -> None:
+        script = Path(__file__).with_name("reading_member.py")
+        command = [sys.executable, str(script), servers, "tower", "flights", "10000", name]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE)
+
+    def leave(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(DEADLINE_S) == 0
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(DEADLINE_S)
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def broker() -> Iterator[BrokerProcess]:
+    settings = {
+        "group.initial.rebalance.delay.ms": "0",
+        "partage.group.events.lag.interval.ms": "100",
+    }
+    with BrokerProcess(overrides=settings) as process:
+        yield process
+
+
+def once(servers: str, is_so: Callable[[dict[str, list[dict[str, Any]]]], bool]) -> None:
+    """Return when the group's own events say so."""
+    source = {"kafka.bootstrap.servers": servers, "subscribe": "__group_events"}
+    deadline = time.monotonic() + DEADLINE_S
+    found: dict[str, list[dict[str, Any]]] = {}
+    while time.monotonic() < deadline:
+        try:
+            results = analyse_here(source, ["tower"])
+        except QueryFailed:  # nothing has happened yet
+            pass
+        else:
+            found = {name: results.table(name).to_pylist() for name in TABLES}
+            if found["groups"] and is_so(found):
+                return
+        time.sleep(0.1)
+    raise AssertionError(f"never came: {found}")
+
+
+def shared_by(count: int) -> Callable[[dict[str, list[dict[str, Any]]]], bool]:
+    """So many members read all partitions."""
+
+    def is_so(found: dict[str, list[dict[str, Any]]]) -> bool:
+        readers = {
+            row["partition"]: row["member"] for row in found["ownership"] if not row["to_at"]
+        }
+        is_settled = all(row["outcome"] != "under way" for row in found["rebalances"])
+        return is_settled and len(readers) == 6 and len(set(readers.values())) == count
+
+    return is_so
+
+
+@pytest.mark.timeout(300)
+def test_a_group_that_is_joined_left_and_killed(broker: BrokerProcess, tmp_path: Path) -> None:
+    servers = broker.bootstrap_servers
+    partage = Commands(servers)
+    partage("topics", "create", "--topic", "flights", "--partitions", 6)
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(600):
+        producer.produce("flights", b"flight", str(number))
+    assert producer.flush(60) == 0
+    with ExitStack() as stack:
+        members = []
+        for number, name in enumerate(["ada", "ben", "cleo"], start=1):
+            members.append(Member(servers, name))
+            stack.callback(members[-1].end)
+            once(servers, shared_by(number))
+        _, ben, cleo = members
+        cleo.leave()
+        once(servers, shared_by(2))
+        ben.kill()
+        once(servers, lambda found: any(row["gone_by"] == "expired" for row in found["members"]))
+        once(servers, shared_by(1))
+        report = partage("pipeline", "rebalances", "--local", "-o", tmp_path / "out", "--json").json
+    causes = {each["cause"]: each for each in report["causes"]}
+    # At least: on a machine that stands still for ten seconds a member may be taken for gone.
+    assert causes["member joined"]["episodes"] >= 3
+    assert causes["member left"]["episodes"] >= 1
+    assert causes["session expired"]["episodes"] >= 1
+    assert report["lost_events"] == report["unreadable_records"] == 0
+    assert report["incomplete_groups"] == 0
+    gone = {(row["client_id"], row["gone_by"]) for row in report["most_still_members"]}
+    assert {("ada", None), ("ben", "expired"), ("cleo", "left")} <= gone
+    # Two members had shared six partitions: three stood still until ben was given up.
+    tables = {name: parquet.read_table(tmp_path / "out" / "tables" / name) for name in TABLES}
+    names = {row["member"]: row["client_id"] for row in tables["members"].to_pylist()}
+    expired = [
+        row for row in tables["standstills"].to_pylist() if row["cause"] == "session expired"
+    ]
+    stills = [row for row in expired if names[row["from_member"]] == "ben"]
+    assert len(stills) == 3
+    assert {(names[row["from_member"]], names[row["to_member"]]) for row in stills} == {
+        ("ben", "ada")
+    }
+    assert sum(row["moved"] for row in report["causes"]) == tables["moves"].num_rows
+    reading = {row["partition"]: row for row in tables["ownership"].to_pylist() if not row["to_at"]}
+    assert {names[row["member"]] for row in reading.values()} == {"ada"}
+    assert {row["partition"] for row in tables["lag"].to_pylist()} <= set(range(6))
+    assert len(report["pictures"]) == 2

@@ -210,8 +210,8 @@ MUTANTS = (
     Mutant(
         "a standstill of the broker counts against members",
         "partage.runtime.resting",
-        "if stood_ms <= _STALL_MS:",
-        "if stood_ms <= 1_000_000:",
+        "if stood_ms <= (max(_STALL_MS",
+        "if stood_ms <= 1_000_000 or (max(_STALL_MS",
     ),
     # The member.
     Mutant(

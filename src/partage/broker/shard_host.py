@@ -361,19 +361,26 @@ class ShardHost:
         """Read what has arrived first: after a standstill, however short a time it ended after this
         was due, signs of life may have been there for long.
         """
-        self._wake = self._loop.call_soon(self._read)
+        if stood_ms := self._rest.begins(self._clock.now_ms()):
+            self._wake = None
+            log.info("%s stood still for %d ms", self._name, stood_ms)
+            self._settle()
+        else:
+            self._read()
 
     def _read(self) -> None:
-        """The turn that began with this reads what there is; the next one has heard of it."""
+        """The next turn reads what there is; the one after that has heard of it."""
+        self._wake = self._loop.call_soon(self._have_read)
+
+    def _have_read(self) -> None:
         self._wake = self._loop.call_soon(self._fire)
 
     def _fire(self) -> None:
-        self._wake = None
         now_ms = self._clock.now_ms()
-        if stood_ms := self._rest.begins(now_ms):
-            log.info("%s stood still for %d ms", self._name, stood_ms)
-            self._settle()
+        if self._rest.reads_again(now_ms):
+            self._read()
             return
+        self._wake = None
         try:
             self._driver.fire_due(now_ms, _FIRED_A_TURN)
         except Exception as error:

@@ -223,18 +223,29 @@ class Host:
         serial, now_ms = self._wake_serial, self._world.now_ms
         due_ms = self._rest.due_ms(wake_ms, now_ms)
 
-        def due() -> None:  # what has arrived meanwhile is read first
+        def due() -> None:
+            if serial != self._wake_serial:
+                return
+            if self._rest.begins(self._world.now_ms):
+                self._wake_ms = None
+                self.settle()
+            else:
+                read()
+
+        def read() -> None:  # what has arrived meanwhile is read first
             self.broker.later(0, fire)
 
         def fire() -> None:
-            if serial == self._wake_serial:
+            if serial != self._wake_serial:
+                return
+            if self._rest.reads_again(self._world.now_ms):
+                read()
+            else:
                 self._fire()
 
         self.broker.later(due_ms - now_ms, due)
 
     def _fire(self) -> None:
         self._wake_ms = None
-        now_ms = self._world.now_ms
-        if not self._rest.begins(now_ms):
-            self.driver.fire_due(now_ms, 256)
+        self.driver.fire_due(self._world.now_ms, 256)
         self.settle()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency, SessionExpiredError
+from kazoo.security import make_digest_acl
 
 from partage.broker.cluster.kazoo_session import KazooSession
-from partage.store.zookeeper import Create, SessionOver
+from partage.store.zookeeper import Check, Create, Refused, SessionOver
 
 from .ensemble import Ensemble
 
@@ -51,20 +53,42 @@ def test_a_session_that_ends_within_a_transaction_is_over(monkeypatch: pytest.Mo
     asyncio.run(scenario())
 
 
-@pytest.mark.xdist_group("zookeeper")
-@pytest.mark.timeout(300)
-def test_to_reach_the_servers_takes_a_quorum(zookeeper: Ensemble, tmp_path: Path) -> None:
-    """They number what they agree on: a leader that answered by itself would not."""
+@pytest.fixture
+def admin(zookeeper: Ensemble) -> Iterator[KazooClient]:
+    """Another client, who is an administrator; in the end the root is open to all again."""
     client = KazooClient(zookeeper.servers_at)
     client.start(60)
+    client.add_auth("digest", "admin:secret")
+    acl, _ = client.get_acls("/")
+    yield client
+    client.set_acls("/", acl)
+    client.stop()
+    client.close()
+
+
+@pytest.mark.xdist_group("zookeeper")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("is_open", [True, False])
+def test_to_reach_the_servers_takes_a_quorum(
+    zookeeper: Ensemble, admin: KazooClient, tmp_path: Path, is_open: bool
+) -> None:
+    """They number what they agree on: a leader that answered by itself would not. The root may be
+    closed to us, as where many share an ensemble, each below a path of its own.
+    """
     path = f"/numbers-{tmp_path.name}"
+    admin.create(path)
+    if not is_open:
+        admin.set_acls("/", [make_digest_acl("admin", "secret", all=True)])
 
     def number(name: str) -> int:
-        return int(client.create(f"{path}-{name}", include_data=True)[1].czxid)
+        return int(admin.create(f"{path}/{name}", include_data=True)[1].czxid)
 
     async def scenario() -> tuple[int, int]:
         session = await KazooSession.begin(zookeeper.servers_at, 30_000, 60)
         try:
+            if not is_open:
+                with pytest.raises(Refused):
+                    await session.transact([Check("/", -1)])
             before = await asyncio.to_thread(number, "before")
             for _ in range(3):
                 await session.reach()
@@ -72,9 +96,5 @@ def test_to_reach_the_servers_takes_a_quorum(zookeeper: Ensemble, tmp_path: Path
         finally:
             await session.end()
 
-    try:
-        before, after = asyncio.run(scenario())
-        assert after >= before + 4
-    finally:
-        client.stop()
-        client.close()
+    before, after = asyncio.run(scenario())
+    assert after >= before + 4

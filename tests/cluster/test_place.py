@@ -13,6 +13,7 @@ from partage.broker.clock import Clock
 from partage.broker.cluster import cluster
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.cluster import Cluster
+from partage.broker.cluster.following import Following
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.broker.cluster.leasing import boot_ms
 from partage.broker.cluster.seen import Seen
@@ -145,6 +146,28 @@ def test_a_lease_that_cannot_be_renewed_ends_the_broker_with_the_reason() -> Non
         assert not any(place.cluster.holds(shard) for shard in range(SHARDS))
 
     with_place(scenario, timeout_ms=40)
+
+
+def test_who_was_long_in_following_the_topics_answers_for_what_it_is_given() -> None:
+    """Its lease is kept from the beginning of its session on."""
+    follow, timeout_ms = Following.follow, 400
+
+    async def slowly(self: Following, *topics: Any, **first: bool) -> None:
+        await follow(self, *topics, **first)
+        if first["is_first"]:
+            await asyncio.sleep(timeout_ms * 1.5 / 1000)
+
+    async def played() -> None:
+        place = Place(timeout_ms)
+        with place.patch.context() as patch:
+            patch.setattr(Following, "follow", slowly)
+            await place.come()
+        await until(lambda: place.cluster.holds(0))
+        answers = place.cluster.stores[0].may_answer()
+        await place.leave()
+        assert answers
+
+    play(played())
 
 
 def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another() -> None:

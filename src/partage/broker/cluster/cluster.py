@@ -66,6 +66,7 @@ class Cluster:
         self._tree = Tree(address.path)
         self._following: Following | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._keeping: asyncio.Task[None] | None = None
         self._life: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._topics_changed = asyncio.Event()
@@ -85,6 +86,10 @@ class Cluster:
         session.on_suspended = self._suspended
         session.on_connected = self._changed.set
         session.on_over = self._over
+        if self._keeping is not None:
+            self._keeping.cancel()
+        # From the beginning on: a lease counts from questions that were answered some time ago.
+        self._keeping = self._spawn(keep(self._lease, session, self._holding.settle))
 
     @classmethod
     async def find(
@@ -199,7 +204,6 @@ class Cluster:
         """See to the shards, until the session is over; the topics are followed beside that: what
         takes long there must not keep groups from having a coordinator.
         """
-        keeping = self._spawn(keep(self._lease, self._session, self._holding.settle))
         following = self._spawn(self._keep_following())
         try:
             while True:
@@ -214,7 +218,6 @@ class Cluster:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), _LOOKED_EVERY_S)
         finally:
-            keeping.cancel()
             following.cancel()
 
     async def _keep_following(self) -> None:

@@ -268,9 +268,11 @@ class KazooSession:
 
         A server that answers from memory alone may have been left behind. ``sync`` asks the leader,
         and that answers by itself where nothing else is under way: also for some ticks after the
-        others have left it and chosen another.
+        others have left it and chosen another. A refusal is agreed on as everything else: the root
+        need not be ours to read.
         """
-        await self.transact([Check("/", _ANY)])
+        with contextlib.suppress(Refused):
+            await self.transact([Check("/", _ANY)])
 
     def _watch(self, changed: Changed | None) -> Callable[[Any], None] | None:
         if changed is None:

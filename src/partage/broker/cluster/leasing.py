@@ -11,7 +11,9 @@ from typing import Final
 from partage.store.lease import Lease
 from partage.store.zookeeper import InDoubt, Session, SessionOver
 
-_RENEWALS: Final = 6  # in one session timeout
+#: In one session timeout. Of the lease's third until the leader has heard for sure three beats are
+#: more: it counts from the question of three beats ago, not of four.
+_RENEWALS: Final = 8
 
 
 def boot_ms() -> int:

@@ -24,7 +24,7 @@ from partage.store.zookeeper import InDoubt, Refused, SessionOver, StoreFault
 
 TREE: Final = Tree("/partage")
 #: As in `partage.broker.cluster`.
-_RENEWALS: Final = 6
+_RENEWALS: Final = 8
 _LOOKED_EVERY_MS: Final = 2_000
 _TICK_MS: Final = 5
 
@@ -116,9 +116,9 @@ class Place:
             self._begin()
 
     async def _stay(self, session: LabSession) -> None:
+        self.spawn(self._keep(self._lease, session))
         await found_cluster(session, TREE, "the cluster", len(self._holders))
         await self._register()
-        self.spawn(self._keep(self._lease, session))
         while True:
             changed: Moment[None] = Moment()
             self._changed = changed

@@ -1,0 +1,18 @@
+"""How often a lease is renewed."""
+
+from __future__ import annotations
+
+from partage.broker.cluster.leasing import _RENEWALS
+from partage.store.lease import Lease
+
+TIMEOUT_MS = 6_000
+
+
+def test_one_answer_that_takes_a_quarter_of_the_session_silences_nobody() -> None:
+    lease = Lease(TIMEOUT_MS, begun_ms=0)
+    sent_ms = 0
+    for number in range(40):
+        answered_ms = sent_ms + (TIMEOUT_MS // 4 if number == 20 else 5)
+        assert number < 5 or lease.holds(answered_ms), f"question {number}"
+        lease.renew(sent_ms, answered_ms)
+        sent_ms = max(sent_ms + TIMEOUT_MS // _RENEWALS, answered_ms)

@@ -17,22 +17,30 @@ from partage.lab.running import Verdict, draw, live
 BLOCKS = [range(first, first + 15) for first in range(0, 120, 15)]
 
 #: Seeds that found something in our own code, see docs/simulator.md, when there was one broker and
-#: one producer in every world.
+#: one producer in every world. 1391 found first what 521 found in worlds as they were later.
 PAST = (46, 521, 1391, 1_001_615, 2_004_084)
 
 #: Seeds that broke a rule which was wrong itself, or in which the world did what it must not.
 MISJUDGED = (1419, 1_001_158, 1_003_568, 4_000_811, 5_001_055, 7_000_284)
 
-#: Of both kinds, in worlds as they are drawn since some have several brokers.
+#: Of both kinds, in worlds as they are drawn since some have several brokers; 50015141 found what
+#: 50001121 did.
 SINCE = (
+    50_000_531,
     50_001_121,
     50_015_141,
+    50_021_883,
     60_020_251,
     60_024_910,
     60_030_335,
     60_030_664,
+    60_036_987,
+    60_040_125,
+    60_041_407,
+    60_042_256,
     62_017_060,
     62_039_848,
+    62_049_449,
 )
 
 _DIGESTS = """

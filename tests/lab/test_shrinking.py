@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from partage.lab import running, shrinking
 from partage.lab.history import Died, Violation
-from partage.lab.options import Scenario
+from partage.lab.options import Options, Scenario, Step
 from partage.lab.running import Verdict, draw
 
 
@@ -15,17 +17,34 @@ def test_a_sound_world_cannot_be_made_small() -> None:
         shrinking.shrink(3)
 
 
-def test_what_has_nothing_to_do_with_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rule that no world keeps in which the broker is killed while it has members."""
+def break_where(
+    is_broken: Callable[[Scenario], bool], monkeypatch: pytest.MonkeyPatch
+) -> list[Scenario]:
+    """A rule that is broken in these worlds, and those that were looked at, as they come."""
+    looked_at: list[Scenario] = []
 
     def live(scenario: Scenario) -> tuple[object, Verdict]:
-        verdict = Verdict(seed=scenario.seed)
-        if any(step.kind == "broker_is_killed" for step in scenario.steps):
-            verdict.rule = "no kills"
-        return None, verdict
+        looked_at.append(scenario)
+        rule = "no kills" if is_broken(scenario) else None
+        return None, Verdict(seed=scenario.seed, rule=rule)
 
-    seed = next(s for s in range(100) if live(draw(s))[1].rule and len(draw(s).plan) > 8)
     monkeypatch.setattr(shrinking, "live", live)
+    return looked_at
+
+
+def kills(scenario: Scenario) -> list[Step]:
+    return [step for step in scenario.steps if step.kind == "broker_is_killed"]
+
+
+def first_with_kills(is_wanted: Callable[[Options], bool]) -> Scenario:
+    worlds = map(draw, range(300))
+    return next(w for w in worlds if is_wanted(w.options) and kills(w) and len(w.plan) > 8)
+
+
+def test_what_has_nothing_to_do_with_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that no world keeps in which the broker is killed while it has members."""
+    break_where(lambda scenario: bool(kills(scenario)), monkeypatch)
+    seed = first_with_kills(lambda options: options.members > 1).seed
     told: list[str] = []
     small = shrinking.shrink(seed, told.append)
     assert [step.kind for step in small.steps] == ["broker_is_killed"]
@@ -33,6 +52,55 @@ def test_what_has_nothing_to_do_with_it_is_left_out(monkeypatch: pytest.MonkeyPa
     assert small.options.members == 1
     assert f"--seed-from {seed} --seeds 1 --keep " in small.command()
     assert "--set members=1" in small.command()
+
+
+def test_one_broker_is_enough_for_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its plan has fewer steps, so that those that matter have other numbers in it."""
+    looked_at = break_where(lambda scenario: bool(kills(scenario)), monkeypatch)
+    whole = first_with_kills(lambda options: options.brokers > 1)
+    small = shrinking.shrink(whole.seed)
+    assert looked_at[1].options.brokers == small.options.brokers == 1
+    assert len(looked_at[1].steps) == whole.options.steps < len(whole.plan)
+    (kill,) = small.steps
+    assert kill in kills(whole)
+    assert "shards" not in small.changes, "it means nothing there"
+    assert draw(small.seed, small.kept, small.changes).steps == [kill]
+
+
+def test_a_failure_that_needs_several_brokers_keeps_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_broken(scenario: Scenario) -> bool:
+        return bool(kills(scenario)) and scenario.options.brokers > 1
+
+    break_where(is_broken, monkeypatch)
+    small = shrinking.shrink(first_with_kills(lambda options: options.brokers == 3).seed)
+    assert (small.options.brokers, small.options.shards, small.options.producers) == (2, 1, 1)
+    assert len(small.steps) == 1
+
+
+def test_what_is_set_and_left_out_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = break_where(lambda scenario: bool(kills(scenario)), monkeypatch)
+    seed = first_with_kills(lambda options: options.brokers > 1).seed
+    given = {"brokers": "1", "members": "7"}
+    plan = draw(seed, None, given).plan
+    kept = tuple(at for at in range(len(plan)) if at % 2 or plan[at].kind == "broker_is_killed")
+    small = shrinking.shrink(seed, kept=kept, changes=given)
+    assert set(small.steps) < {plan[at] for at in kept}
+    for scenario in looked_at:
+        assert (scenario.options.brokers, scenario.options.members) == (1, 7)
+        assert set(scenario.kept or ()) <= set(kept)
+    assert "--set brokers=1 --set members=7 --set " in small.command()
+
+
+def test_what_is_plain_already_is_not_made_less_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = break_where(lambda scenario: bool(kills(scenario)), monkeypatch)
+    shrinking.shrink(first_with_kills(lambda options: options.members == 1).seed)
+    assert {scenario.options.members for scenario in looked_at} == {1}
+
+
+@pytest.mark.parametrize("name", shrinking._PLAIN)
+def test_a_world_can_have_what_is_tried(name: str) -> None:
+    for value in shrinking._PLAIN[name]:
+        assert getattr(draw(1, None, {name: str(value)}).options, name) == value
 
 
 def test_a_violation_ends_a_world_with_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,17 +115,29 @@ def story(
 @app.command(name="shrink")
 def shrink_seed(
     seed: Annotated[int, typer.Argument(metavar="SEED", help="A world that breaks a rule.")],
+    keep: Keep = None,
+    changes: Set = None,
 ) -> None:
-    """Find the smallest part of a world that breaks the same rule, and tell its story."""
+    """Find the smallest part of a world that breaks the same rule, and tell its story.
+
+    With --keep no other steps are tried, and what is --set stays as it is.
+
+    \b
+    Examples:
+      partage lab shrink 7
+      partage lab shrink 7 --keep 3,8 --set brokers=1
+    """
+    given = _scenario(seed, keep, changes)
     try:
-        small = shrink(seed, note)
+        small = shrink(seed, note, given.kept, given.changes)
     except NothingToShrink as error:
         raise Failure(str(error)) from None
     world, verdict = live(small)
     for line in tell(world.history.entries):
         print(line)
     print(_said(verdict))
-    print("steps: " + ", ".join(f"{step.kind} at {step.at_ms / 1000:.3f}" for step in small.steps))
+    steps = [f"{step.kind} at {step.at_ms / 1000:.3f}" for step in small.steps]
+    print(f"steps: {', '.join(steps) or 'none'}")
 
 
 app.command(epilog=json_help(Answer))(whatif)

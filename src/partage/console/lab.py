@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from partage.console.dispatch import command_app
@@ -215,17 +214,17 @@ def _print(summary: Summary) -> None:
     for verdict in summary.failures[:_SHOWN_MAX]:
         story = verdict.command.replace("run --seed-from", "story").replace(" --seeds 1", "")
         print(f"\n{_said(verdict)}")
-        print(f"  its story: {story}\n  make it small: partage lab shrink {verdict.seed}")
+        print(f"  its story: {story}\n  make it small: {story.replace('story', 'shrink')}")
 
 
 def _print_end(scenario: Scenario) -> None:
     """The options of a world that broke a rule, and the end of its story."""
     world, _ = live(scenario)
-    shown = msgspec.structs.asdict(scenario.options)
-    print(
-        f"\nseed {scenario.seed}: "
-        + ", ".join(f"{k}={v}" for k, v in shown.items() if not k.endswith("kinds"))
-    )
+    texts = scenario.texts()
+    kinds = {name: texts.pop(name) for name in list(texts) if name.endswith("kinds")}
+    print(f"\nseed {scenario.seed}: " + ", ".join(f"{k}={v}" for k, v in texts.items()))
+    for name, text in kinds.items():
+        print(f"{name}={text}")
     for line in list(tell(world.history.entries))[-_END_LINES:]:
         print(line)
 
@@ -237,9 +236,8 @@ def _said(verdict: Verdict) -> str:
 
 
 def _print_options(scenario: Scenario) -> None:
-    for name, value in msgspec.structs.asdict(scenario.options).items():
-        if not name.endswith("kinds"):
-            print(f"# {name} = {value}")
+    for name, text in scenario.texts().items():
+        print(f"# {name} = {text}")
     for at, step in enumerate(scenario.plan):
         mark = "" if scenario.kept is None or at in scenario.kept else " (left out)"
         print(f"# step {at}: {step.kind} at {step.at_ms / 1000:.3f}{mark}")

@@ -144,10 +144,19 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         words = [f"partage lab run --seed-from {self.seed} --seeds 1"]
         if self.kept is not None:
             words.append("--keep " + (",".join(map(str, self.kept)) or "none"))
-        for name, value in self.changes.items():
-            text = ",".join(value) if isinstance(value, tuple) else value
-            words.append(f"--set {name}={text}")
+        words += [f"--set {name}={_text(value)}" for name, value in self.changes.items()]
         return " ".join(words)
+
+    def texts(self) -> dict[str, str]:
+        """All options as ``--set`` takes them; for a broker that is alone no faults of several."""
+        texts = {name: _text(value) for name, value in msgspec.structs.asdict(self.options).items()}
+        if self.options.brokers == 1:
+            del texts["cluster_kinds"]
+        return texts
+
+
+def _text(value: Any) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 class Kinds(NamedTuple):

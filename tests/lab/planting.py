@@ -64,10 +64,17 @@ class Planting(importlib.abc.MetaPathFinder):
         return spec
 
 
-def look_for(mutant: Mutant, seeds: int) -> Found:
-    """Run seeds until one finds it; in this process, which is spoilt by it."""
+def plant(name: str) -> Mutant:
+    """Plant a mutant in this process, which is spoilt by it."""
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
     assert mutant.module not in sys.modules, "too late: it is imported already"
     sys.meta_path.insert(0, Planting(mutant))
+    return mutant
+
+
+def look_for(name: str, seeds: int) -> Found:
+    """Run seeds until one finds it; in this process."""
+    mutant = plant(name)
     from partage.lab.running import draw, live
 
     begin = time.monotonic()
@@ -97,8 +104,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
     options = parser.parse_args()
     if options.name:
-        mutant = next(m for m in MUTANTS if m.name == options.name)
-        found = look_for(mutant, options.seeds)
+        found = look_for(options.name, options.seeds)
         print(json.dumps(found) if options.json else found)
         return
     with ThreadPoolExecutor(options.jobs) as pool:

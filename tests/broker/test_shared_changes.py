@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import msgspec
 import pytest
 
+from partage.broker.apis.topics import create_topics
 from partage.broker.cluster.shared_changes import SharedChanges
 from partage.broker.hosted import HostedTopic
 from partage.broker.partition import Partition
@@ -12,9 +16,15 @@ from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
 from partage.store.group_events import TOPIC, TOPIC_CONFIGS
 from partage.store.shared_topics import SharedTopics
+from partage.store.tree import AppliedDoc
+from partage.wire.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from store.zoo import Player, made, play
 
+from .asking import creating
 from .test_following import Follower
+
+#: What is to take no time has it for certain; well below what any broker waits for another.
+AT_ONCE_S = 4.0
 
 
 class Agreeing(Follower):
@@ -36,6 +46,17 @@ class Agreeing(Follower):
     async def followed(self) -> None:
         await self.follow()
 
+    async def bury(self, *names: str) -> None:
+        """Topics of these names were deleted; the other broker has not followed that."""
+        for name in names:
+            await self.changes.create(name, 1, {}, [])
+            await self.changes.delete(name)
+
+    async def other_follows(self) -> None:
+        await self.other.topics.refresh()
+        version = self.other.topics.version
+        await self.other.topics.tell_applied(AppliedDoc(value=version, forgot=version))
+
     def placed(self) -> dict[str, tuple[int, ...]]:
         return {name: topic.brokers for name, topic in self.topics.topics.items()}
 
@@ -53,6 +74,106 @@ def test_internal_topics_are_nobodys_to_create_or_delete(name: str) -> None:
             assert isinstance(outcome, Refusal)
             assert outcome.code is ErrorCode.INVALID_TOPIC_EXCEPTION
         assert one.placed() == {}
+
+    play(scenario())
+
+
+class Asking:
+    """A CreateTopics request, as far as its handler looks at it."""
+
+    def __init__(self, *names: str, timeout_ms: int) -> None:
+        topics = [creating(name) for name in names]
+        self.message = CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms)
+
+    async def codes(self, one: Agreeing) -> dict[str, int]:
+        """What each name is answered with."""
+        inbound: Any = self
+        neighbours: Any = None  # for assignments
+        await create_topics(inbound, one.hosted, neighbours, one.changes)
+        return {each.name: each.error_code for each in self.response.topics}
+
+    def respond(self, message: CreateTopicsResponse) -> None:
+        self.response = message
+
+
+def test_a_topic_that_is_missing_is_not_waited_for() -> None:
+    """What its client sends next would wait behind it: produced records, of any topic."""
+
+    async def scenario() -> None:
+        one = await Agreeing().come()
+        await one.bury("x")
+        missing = await asyncio.wait_for(one.changes.create_missing("x"), AT_ONCE_S)
+        assert isinstance(missing, Refusal)
+        assert missing.code is ErrorCode.LEADER_NOT_AVAILABLE
+        assert "x was deleted" in missing.message
+        await one.other_follows()
+        assert isinstance(await one.changes.create_missing("x"), HostedTopic)
+
+    play(scenario())
+
+
+def test_all_names_of_a_request_wait_no_longer_than_its_client() -> None:
+    async def scenario() -> None:
+        one = await Agreeing().come()
+        await one.bury("x", "y", "z")
+        asking = Asking("x", "y", "u", "z", timeout_ms=200)
+        codes = await asyncio.wait_for(asking.codes(one), AT_ONCE_S)
+        late = ErrorCode.REQUEST_TIMED_OUT
+        assert codes == {"x": late, "y": late, "u": ErrorCode.NONE, "z": late}
+
+    play(scenario())
+
+
+def test_a_request_waits_as_long_as_its_client_does() -> None:
+    async def scenario() -> None:
+        one = await Agreeing().come()
+        await one.bury("x", "y")
+        asking = asyncio.create_task(Asking("x", "y", timeout_ms=60_000).codes(one))
+        await asyncio.sleep(0.3)
+        assert not asking.done()
+        await one.other_follows()
+        assert await asking == {"x": ErrorCode.NONE, "y": ErrorCode.NONE}
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("is_created", [True, False])
+def test_a_topic_that_is_made_is_not_refused_because_others_take_long(
+    monkeypatch: pytest.MonkeyPatch, is_created: bool
+) -> None:
+    """As where its creation had to wait for the groups."""
+
+    async def scenario() -> None:
+        one = await Agreeing().come()
+
+        async def take_long() -> None:
+            await one.follow()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(one, "followed", take_long)
+        if is_created:
+            codes = await asyncio.wait_for(Asking("x", timeout_ms=100).codes(one), AT_ONCE_S)
+            assert codes == {"x": ErrorCode.NONE}
+        else:
+            missing = one.changes.create_missing("x")
+            assert isinstance(await asyncio.wait_for(missing, AT_ONCE_S), HostedTopic)
+
+    play(scenario())
+
+
+def test_what_is_agreed_on_and_not_here_yet_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that spoke of it asks again; so it does where somebody else was quicker."""
+
+    async def scenario() -> None:
+        one = await Agreeing().come()
+        monkeypatch.setattr(one, "followed", asyncio.Event().wait)
+        for _ in range(2):
+            missing = await asyncio.wait_for(one.changes.create_missing("x"), AT_ONCE_S)
+            assert isinstance(missing, Refusal)
+            assert missing.code is ErrorCode.LEADER_NOT_AVAILABLE
+            assert "is agreed on" in missing.message
+        await one.follow()
+        assert isinstance(await one.changes.create_missing("x"), HostedTopic)
 
     play(scenario())
 

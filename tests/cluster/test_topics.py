@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from partage.broker.cluster import cluster, shared_changes
+from partage.broker.cluster import cluster
 from partage.broker.cluster.shared_changes import SharedChanges
+from partage.broker.topic_changes import waited_until_s
 from partage.coordinator.records import OffsetCommitted
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
@@ -113,7 +114,6 @@ def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
 ) -> None:
     """It would take commits for the new one, and forget them when it follows the deletion."""
     monkeypatch.setattr(cluster, "_APPLIED_WITHIN_S", 0.01)
-    monkeypatch.setattr(shared_changes, "_FORGOTTEN_WITHIN_S", 0.0)
 
     async def scenario(place: Place) -> None:
         two = await killed_with_a_commit(place)
@@ -121,18 +121,17 @@ def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
         await two.roster.take(two.roster.wanted()[0])
         changes = SharedChanges(place.cluster, place.hosted)
         assert not isinstance(await changes.delete("t"), Refusal)
-        refused = await changes.create("t", 1, {}, [1])
+        refused = await changes.create("t", 1, {}, [1], waited_until_s(0))
         assert isinstance(refused, Refusal)
         assert refused.code is ErrorCode.REQUEST_TIMED_OUT
         assert "t was deleted" in refused.message
         await two.topics.refresh()
         version = two.topics.version
         await two.topics.tell_applied(AppliedDoc(value=version, forgot=version))
-        assert isinstance(await changes.create("t", 1, {}, [1]), Refusal)
+        assert isinstance(await changes.create("t", 1, {}, [1], waited_until_s(0)), Refusal)
         epochs = {shard: two.roster.shards[shard].epoch for shard in two.roster.owned()}
         told = AppliedDoc(value=version, forgot=version, shards=epochs)
         await two.topics.tell_applied(told)
-        monkeypatch.setattr(shared_changes, "_FORGOTTEN_WITHIN_S", 15)
         assert not isinstance(await changes.create("t", 1, {}, [1]), Refusal)
 
     with_place(scenario)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.log.outcomes import Refusal
 
 Edit = Callable[[dict[str, str]], Refusal | None]
+
+_WAITED_S_MAX: Final = 15.0  # a session may have to run out first, and a take-over
+
+
+def waited_until_s(timeout_ms: int | None = None) -> float:
+    """When a request is answered at the latest whose client waits so long, by the loop's clock."""
+    waited_s = _WAITED_S_MAX if timeout_ms is None else min(timeout_ms / 1000, _WAITED_S_MAX)
+    return asyncio.get_running_loop().time() + waited_s
 
 
 class Groups(Protocol):
@@ -25,12 +34,19 @@ class TopicChanges(Protocol):
     """What can be done to topics; `Hosted` says what there is, and what could be."""
 
     async def create(
-        self, name: str, partition_count: int, configs: Mapping[str, str], brokers: Sequence[int]
+        self,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        brokers: Sequence[int],
+        until_s: float | None = None,
     ) -> HostedTopic | Refusal:
-        """Create a topic, its partitions on ``brokers``; anywhere if there are none given."""
+        """Create a topic, its partitions on ``brokers``; anywhere if there are none given. What
+        stands in its way for a while is waited for; see `waited_until_s`.
+        """
 
     async def create_missing(self, name: str) -> HostedTopic | Refusal:
-        """Create a topic that a client spoke of."""
+        """Create a topic that a client spoke of, if that can be done at once."""
 
     async def delete(self, name: str) -> HostedTopic | Refusal:
         """Delete a topic, and have the groups forget it before anybody can make it anew."""
@@ -55,9 +71,14 @@ class LocalChanges:
         self._groups = groups
 
     async def create(
-        self, name: str, partition_count: int, configs: Mapping[str, str], brokers: Sequence[int]
+        self,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        brokers: Sequence[int],
+        until_s: float | None = None,
     ) -> HostedTopic | Refusal:
-        """Create a topic."""
+        """Create a topic; nothing stands in its way."""
         return await self._hosted.create(name, partition_count, configs)
 
     async def create_missing(self, name: str) -> HostedTopic | Refusal:

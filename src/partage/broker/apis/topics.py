@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.inbound import Inbound
 from partage.broker.neighbours import Neighbours
-from partage.broker.topic_changes import TopicChanges
+from partage.broker.topic_changes import TopicChanges, waited_until_s
 from partage.log.config import ConfigEntry, describe_configs
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
@@ -41,8 +41,9 @@ _TWICE = Refusal(ErrorCode.INVALID_REQUEST, "the topic is in the request twice")
 async def create_topics(
     inbound: Inbound, hosted: Hosted, neighbours: Neighbours, changes: TopicChanges
 ) -> None:
-    """Create topics, or see whether they could be."""
+    """Create topics, or see whether they could be; all together wait as long as the client does."""
     request: CreateTopicsRequest = inbound.message
+    until_s = waited_until_s(request.timeout_ms)
     repeated = _repeated(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
@@ -50,13 +51,17 @@ async def create_topics(
             results.append(_not_created(topic.name, _TWICE))
         else:
             may_change = None if request.validate_only else changes
-            results.append(await _create(topic, hosted, neighbours, may_change))
+            results.append(await _create(topic, hosted, neighbours, may_change, until_s))
         await asyncio.sleep(0)  # a long list holds nobody else up
     inbound.respond(CreateTopicsResponse(topics=results))
 
 
 async def _create(
-    asked: CreatableTopic, hosted: Hosted, neighbours: Neighbours, changes: TopicChanges | None
+    asked: CreatableTopic,
+    hosted: Hosted,
+    neighbours: Neighbours,
+    changes: TopicChanges | None,
+    until_s: float,
 ) -> CreateTopicsResult:
     refusal = await _refusal(asked, neighbours)
     if refusal is not None:
@@ -81,7 +86,7 @@ async def _create(
         )
     assigned = sorted(asked.assignments, key=lambda a: a.partition_index)
     brokers = [broker for each in assigned for broker in each.broker_ids]
-    created = await changes.create(asked.name, count, own, brokers)
+    created = await changes.create(asked.name, count, own, brokers, until_s)
     if isinstance(created, Refusal):
         return _not_created(asked.name, created)
     return _created(created, hosted)

@@ -12,7 +12,7 @@ import msgspec
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.ids import fresh_topic_id
 from partage.broker.partition import Partition
-from partage.broker.topic_changes import Edit
+from partage.broker.topic_changes import Edit, waited_until_s
 from partage.log.config import check_configs
 from partage.log.names import colliding
 from partage.log.outcomes import Refusal
@@ -28,7 +28,8 @@ from partage.store.zookeeper import StoreFault
 T = TypeVar("T")
 
 _PATIENCE_S: Final = 20.0
-_FORGOTTEN_WITHIN_S: Final = 15.0  # a session that has to run out first, and a take-over
+_ANSWERED_WITHIN_S: Final = 5.0  # by ZooKeeper, beside what is waited for
+_FOLLOWED_WITHIN_S: Final = 1.0  # at least, where no time is left
 _FORGOTTEN_AFTER_S: Final = 0.1
 
 _NO_SUCH_TOPIC: Final = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic")
@@ -53,6 +54,13 @@ def _unforgotten(name: str) -> Refusal:
     )
 
 
+def _unfollowed(name: str) -> Refusal:
+    return Refusal(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"the change of topic {name} is agreed on, and this broker has not followed it yet",
+    )
+
+
 class Agreement(Protocol):
     """What changes need of the broker's place in the cluster."""
 
@@ -74,7 +82,12 @@ class SharedChanges:
         self._hosted = hosted
 
     async def create(
-        self, name: str, partition_count: int, configs: Mapping[str, str], brokers: Sequence[int]
+        self,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        brokers: Sequence[int],
+        until_s: float | None = None,
     ) -> HostedTopic | Refusal:
         """Create a topic, its partitions spread over the brokers that are up."""
         if self._hosted.is_internal(name):
@@ -93,18 +106,33 @@ class SharedChanges:
             placed = tuple(brokers) or place_partitions(partition_count, up, counts)
             return TopicDoc(id=topic_id, brokers=placed, configs=dict(configs))
 
-        return await self._put(name, decide)
+        until_s = waited_until_s() if until_s is None else until_s
+        created = await self._put(name, decide, until_s)
+        hosted = self._hosted.topic(name)
+        if hosted is not None and hosted.topic.topic_id.hex() == topic_id:
+            return hosted  # also where others take longer than the client waits
+        return created
 
     async def create_missing(self, name: str) -> HostedTopic | Refusal:
-        """Create a topic that a client spoke of, with the broker's default of partitions."""
+        """Create a topic that a client spoke of, with the broker's default of partitions.
+
+        Whatever the client sends next waits behind this, so nothing is waited for: where it has to
+        be, the refusal is one at which clients ask for metadata again.
+        """
+        created = await self._create_missing(name)
+        if isinstance(created, Refusal) and created.code is ErrorCode.REQUEST_TIMED_OUT:
+            return msgspec.structs.replace(created, code=ErrorCode.LEADER_NOT_AVAILABLE)
+        return created
+
+    async def _create_missing(self, name: str) -> HostedTopic | Refusal:
         if name == EVENTS_TOPIC and self._hosted.settings.group_events:
             own = await self.own_partition(name, EVENTS_CONFIGS)
             return own if isinstance(own, Refusal) else self._hosted.topic(name) or _NO_SUCH_TOPIC
         count = self._hosted.settings.partitions_default
-        created = await self.create(name, count, {}, [])
+        created = await self.create(name, count, {}, [], waited_until_s(0))
         if isinstance(created, Refusal) and created.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-            await self._agreed(self._agreement.followed)
-            return self._hosted.topic(name) or created  # somebody else was quicker
+            await self._agreed(self._agreement.followed, _FOLLOWED_WITHIN_S)
+            return self._hosted.topic(name) or _unfollowed(name)  # somebody else was quicker
         return created
 
     async def own_partition(self, name: str, configs: Mapping[str, str]) -> Partition | Refusal:
@@ -214,8 +242,14 @@ class SharedChanges:
         return altered if isinstance(altered, Refusal) else None
 
     async def _put(
-        self, name: str, decide: Callable[[Mapping[str, TopicDoc]], TopicDoc | Refusal]
+        self,
+        name: str,
+        decide: Callable[[Mapping[str, TopicDoc]], TopicDoc | Refusal],
+        until_s: float | None = None,
     ) -> HostedTopic | Refusal:
+        """Agree on a topic, and return once it is followed; ``until_s`` is when whoever asked does
+        not wait any longer, for a topic that is created.
+        """
         refused: list[Refusal] = []
 
         def deciding(topics: Mapping[str, TopicDoc]) -> TopicDoc | None:
@@ -225,33 +259,52 @@ class SharedChanges:
                 return None
             return decided
 
-        async def putting() -> HostedTopic | Refusal:
-            deadline_s = asyncio.get_running_loop().time() + _FORGOTTEN_WITHIN_S
-            while True:
-                topics = self._agreement.shared_topics()
-                try:
-                    is_put = await topics.put(name, deciding, _nonce())
-                except Unforgotten:
-                    if asyncio.get_running_loop().time() > deadline_s:
-                        return _unforgotten(name)
-                    await asyncio.sleep(_FORGOTTEN_AFTER_S)
-                    await topics.release()
+        left_s = None if until_s is None else until_s - asyncio.get_running_loop().time()
+        patience_s = _PATIENCE_S if left_s is None else max(left_s, 0) + _ANSWERED_WITHIN_S
+        is_put = await self._agreed(lambda: self._putting(name, deciding, until_s), patience_s)
+        if isinstance(is_put, Refusal):
+            return is_put
+        if not is_put:
+            return refused[-1]
+        if isinstance(await self._agreed(self._agreement.followed, _following_s(until_s)), Refusal):
+            return _unfollowed(name)
+        return self._hosted.topic(name) or _NO_SUCH_TOPIC
+
+    async def _putting(
+        self,
+        name: str,
+        decide: Callable[[Mapping[str, TopicDoc]], TopicDoc | None],
+        until_s: float | None,
+    ) -> bool | Refusal:
+        """Put it, once the groups have forgotten what was there under its name."""
+        while True:
+            topics = self._agreement.shared_topics()
+            try:
+                return await topics.put(name, decide, _nonce())
+            except Unforgotten:
+                if name not in await topics.release():
                     continue
-                if not is_put:
-                    return refused[-1]
-                await self._agreement.followed()
-                return self._hosted.topic(name) or _NO_SUCH_TOPIC
+                if until_s is None or asyncio.get_running_loop().time() >= until_s:
+                    return _unforgotten(name)
+                await asyncio.sleep(_FORGOTTEN_AFTER_S)
 
-        return await self._agreed(putting)
-
-    async def _agreed(self, change: Callable[[], Awaitable[T]]) -> T | Refusal:
+    async def _agreed(
+        self, change: Callable[[], Awaitable[T]], patience_s: float = _PATIENCE_S
+    ) -> T | Refusal:
         """A change, or why it did not come about: without ZooKeeper nothing can be agreed on."""
         try:
-            return await asyncio.wait_for(change(), _PATIENCE_S)
+            return await asyncio.wait_for(change(), patience_s)
         except TimeoutError:
             return Refusal(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper does not answer")
         except (StoreFault, ForeignData) as error:
             return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper: {error}")
+
+
+def _following_s(until_s: float | None) -> float:
+    """How long a change that is agreed on is followed, before it is answered."""
+    if until_s is None:
+        return _PATIENCE_S
+    return max(until_s - asyncio.get_running_loop().time(), _FOLLOWED_WITHIN_S)
 
 
 class OwnPlace:

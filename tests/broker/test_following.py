@@ -23,7 +23,7 @@ from partage.store.zookeeper import Operation
 from store.zoo import TREE, Player, made, nothing, play
 
 PATIENCE_S = 30
-X, Y = "11" * 16, "22" * 16
+X, Y, Z = "11" * 16, "22" * 16, "33" * 16
 
 
 def fatal(error: BaseException) -> None:
@@ -136,6 +136,76 @@ def test_what_came_and_went_unseen_is_forgotten_by_the_groups() -> None:
         assert one.forgotten == [frozenset({"x"})]
         await one.follow()
         assert len(one.forgotten) == 1
+
+    play(scenario())
+
+
+async def deleted_unseen() -> tuple[Follower, Player]:
+    """Brokers 1 and 2, and the grave of x, of which 1 never heard; 2 has not followed."""
+    one = await Follower().come()
+    two = await Player(one.zoo, 2).come()
+    await two.topics.put("x", made(X, 2), "n1")
+    await two.topics.delete("x", "n2")
+    await one.follow()
+    assert await one.topics.unforgotten() == {"x"}
+    return one, two
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+def test_what_the_groups_have_forgotten_is_not_gone_through_at_every_change(is_here: bool) -> None:
+    """All their offsets would be, while a broker that died, or is slow, keeps a grave there."""
+
+    async def scenario() -> None:
+        one, two = await deleted_unseen()
+        if is_here:
+            await two.topics.put("z", made(Z, 1), "n3")
+            await one.follow()
+            await two.topics.delete("z", "n4")
+            await one.follow()
+        forgotten = list(one.forgotten)
+        for n in range(3):
+            await two.topics.put(f"y{n}", made(Y[:-1] + str(n), 1), f"m{n}")
+            await one.follow()
+        assert one.on_disk() == {"y0", "y1", "y2"}
+        assert one.forgotten == forgotten
+        assert forgotten == [frozenset({"x"})] + [frozenset({"z"})] * is_here
+
+    play(scenario())
+
+
+def test_who_has_a_new_session_has_the_groups_forget_anew() -> None:
+    """What they had is lost with the session before, and shards are loaded again."""
+
+    async def scenario() -> None:
+        one, _ = await deleted_unseen()
+        one.topics = (await Player(one.zoo, 1, one.player.directory).come()).topics
+        await one.follow()
+        assert one.forgotten == [frozenset({"x"})] * 2
+
+    play(scenario())
+
+
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_a_grave_goes_when_all_have_forgotten_though_nothing_else_changes(is_dead: bool) -> None:
+    async def scenario() -> None:
+        one, two = await deleted_unseen()
+        version = one.topics.version
+        if is_dead:
+            one.zoo.expire(two.session)
+        else:
+            said = AppliedDoc(value=version, forgot=version)
+            assert await two.topics.tell_applied(said)
+        await one.follow()
+        assert one.topics.version == version
+        assert await one.topics.unforgotten() == set()
+        read = []
+
+        async def reading(what: Sequence[Operation] | str) -> None:
+            read.append(what)
+
+        one.player.session.before = reading
+        await one.follow()
+        assert read == [TREE.topics]
 
     play(scenario())
 

@@ -14,7 +14,7 @@ from partage.coordinator.records import OffsetCommitted
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
 from partage.store.shard_log import shard_of
-from partage.store.tree import AppliedDoc, BrokerDoc, TopicsDoc, decode, encode
+from partage.store.tree import GRAVE, AppliedDoc, BrokerDoc, TopicsDoc, decode, encode
 from partage.store.zookeeper import Delete, Operation, SetData
 from store.zoo import SHARDS, TREE, Player, committed, made, play
 
@@ -105,6 +105,26 @@ def test_a_topic_made_anew_waits_until_a_dead_brokers_groups_have_forgotten_it(
         host = await place.owns()
         assert host.shard.offsets.get("g", {}) == {}
         assert await place.player.session.children(TREE.tombstones) == []
+
+    with_place(scenario)
+
+
+def test_what_a_dead_brokers_groups_had_is_forgotten_though_nobody_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who deleted the topic could not wait for that."""
+    monkeypatch.setattr(cluster, "_APPLIED_WITHIN_S", 0.01)
+    monkeypatch.setattr(cluster, "_LOOKED_EVERY_S", 0.05)
+
+    async def scenario(place: Place) -> None:
+        two = await killed_with_a_commit(place)
+        assert not isinstance(await SharedChanges(place.cluster, place.hosted).delete("t"), Refusal)
+        session = place.player.session
+        assert any(name.endswith(GRAVE) for name in await session.children(TREE.tombstones))
+        place.zoo.expire(two.session)
+        async with asyncio.timeout(WITHIN_S / 4):
+            while await session.children(TREE.tombstones):  # noqa: ASYNC110 - it is far away
+                await asyncio.sleep(0.01)
 
     with_place(scenario)
 

@@ -149,6 +149,22 @@ def test_who_deletes_it_between_the_look_at_graves_and_the_creation_is_seen() ->
     play(scenario())
 
 
+def test_several_brokers_release_a_name_at_once() -> None:
+    async def scenario() -> None:
+        pair = await Pair().come()
+        await pair.tell(pair.one, *range(SHARDS))
+        await pair.tell(pair.two)
+
+        async def overtaken(what: object) -> None:
+            if not isinstance(what, str):
+                assert await pair.one.topics.release() == set()
+
+        pair.two.session.before = overtaken
+        assert await pair.two.topics.release() == set()
+
+    play(scenario())
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_in_doubt_it_is_waited_for_once_more(when: str) -> None:
     async def scenario() -> None:

@@ -206,9 +206,17 @@ class SharedTopics:
 
     # What groups have to forget.
 
+    async def graves(self) -> dict[str, str]:
+        """The names of deleted topics that groups may have offsets of, by their ids.
+
+        Raises `ForeignData` and `SessionOver`.
+        """
+        found = await graves(self._session, self._tree)
+        return {topic_id: grave.name for topic_id, grave in found.items()}
+
     async def unforgotten(self) -> set[str]:
-        """The names of deleted topics that groups may have offsets of. Raises as `graves`."""
-        return {grave.name for grave in (await graves(self._session, self._tree)).values()}
+        """The names alone. Raises as `graves`."""
+        return set((await self.graves()).values())
 
     async def release(self) -> set[str]:
         """Let names be used again that no group has offsets of; the others. Raises as `release`."""

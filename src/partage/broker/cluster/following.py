@@ -37,11 +37,17 @@ class Following:
         self._broker_id = broker_id
         self._groups = groups
         self._one_at_a_time = asyncio.Lock()
-        self._topics: SharedTopics | None = None  # of the session that the next two are of
-        self._applied = AppliedDoc()
-        self._told: AppliedDoc | None = None
+        self._begin(None)
         self._strays: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def _begin(self, topics: SharedTopics | None) -> None:
+        """What was told, and what the groups have forgotten, is of one session."""
+        self._topics = topics
+        self._applied = AppliedDoc()
+        self._told: AppliedDoc | None = None
+        self._graves: dict[str, str] = {}  # of deleted topics; their names by their ids
+        self._forgotten: set[str] = set()  # of these, what the groups have been told to forget
 
     async def follow(
         self, topics: SharedTopics, changed: Callable[[], None], *, is_first: bool = False
@@ -70,7 +76,7 @@ class Following:
             # Clients of this very broker may change the topics while this is under way.
             version, wanted = topics.version, dict(topics.topics)
             if self._topics is not topics:
-                self._topics, self._applied, self._told = topics, AppliedDoc(), None
+                self._begin(topics)
             if self._applied.value != version:
                 is_removed = await self._remove(topics, wanted, is_first=is_first)
                 if is_removed:
@@ -82,18 +88,17 @@ class Following:
             applied = replace(self._applied, shards=self._groups.forgot_in())
             if applied != self._told and await topics.tell_applied(applied):
                 self._told = applied
+            if self._graves:
+                await self._release(topics)
 
     async def _remove(
         self, topics: SharedTopics, wanted: Mapping[str, TopicDoc], *, is_first: bool
     ) -> bool:
         """Whether nothing of what was deleted is here any more."""
-        # This broker may never have heard of a topic of which a shard has offsets that it has taken
-        # over. They are forgotten at once: once the grave is gone, the name may be another's.
-        graves = await topics.unforgotten() - {hosted.name for hosted in self._hosted.topics()}
-        if graves:
-            self._groups.forget_topics(frozenset(graves))
+        gone = await self._unheard(topics)
+        self._forget(gone)
         deleted = set(await topics.tombstones())
-        gone: set[str] = set()
+        removed: dict[str, str] = {}
         is_done = True
         for hosted in self._hosted.topics():
             topic_id = hosted.topic.topic_id.hex()
@@ -105,15 +110,44 @@ class Following:
             elif isinstance(await self._hosted.delete(hosted.name), Refusal):
                 is_done = False
             else:
-                gone.add(hosted.name)
-        if gone:
-            self._groups.forget_topics(frozenset(gone))
-        if gone or graves:
+                removed[topic_id] = hosted.name
+        self._forget(removed)
+        if gone or removed:
             await self._groups.stored()
         for topic_id in deleted - {topic.id for topic in wanted.values()}:
             if self._hosted.topic_by_id(bytes.fromhex(topic_id)) is None:
                 await topics.bury(topic_id)
         return is_done
+
+    async def _unheard(self, topics: SharedTopics) -> dict[str, str]:
+        """Deleted topics that the groups have to forget though they are not on this disk.
+
+        This broker may never have heard of a topic of which a shard has offsets that it has taken
+        over. They are forgotten at once: once the grave is gone, the name may be another's. A shard
+        that it takes later forgets them when it is loaded.
+        """
+        self._graves = await topics.graves()
+        self._forgotten &= self._graves.keys()
+        # What is here takes commits until it is removed.
+        kept = {hosted.name for hosted in self._hosted.topics()}
+        return {
+            topic_id: name
+            for topic_id, name in self._graves.items()
+            if topic_id not in self._forgotten and name not in kept
+        }
+
+    def _forget(self, gone: Mapping[str, str]) -> None:
+        if gone:
+            self._groups.forget_topics(frozenset(gone.values()))
+            self._forgotten |= gone.keys()
+
+    async def _release(self, topics: SharedTopics) -> None:
+        """Let their names be used again, where whoever deleted them could not: a broker had died,
+        or was slow. All try it, even at once: the last to tell that it has forgotten finds that all
+        have; and who is gone tells nothing.
+        """
+        left = await topics.release()
+        self._graves = {key: name for key, name in self._graves.items() if name in left}
 
     def _found_stray(self, hosted: HostedTopic, *, is_first: bool) -> None:
         story = (

@@ -18,8 +18,8 @@ from partage.log.topics import Topics
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
 from partage.store.memory import MemoryZooKeeper
-from partage.store.tree import AppliedDoc, decode
-from partage.store.zookeeper import Operation
+from partage.store.tree import AppliedDoc, TombstoneDoc, decode, encode
+from partage.store.zookeeper import Create, Operation
 from store.zoo import TREE, Player, made, nothing, play
 
 PATIENCE_S = 30
@@ -206,6 +206,24 @@ def test_a_grave_goes_when_all_have_forgotten_though_nothing_else_changes(is_dea
         one.player.session.before = reading
         await one.follow()
         assert read == [TREE.topics]
+
+    play(scenario())
+
+
+def test_a_topic_that_has_the_name_of_a_grave_keeps_its_offsets() -> None:
+    """No broker makes such a topic; but if there is one, others may have taken commits for it."""
+
+    async def scenario() -> None:
+        one = await Follower().come()
+        two = await Player(one.zoo, 2).come()
+        await two.topics.put("x", made(Y, 2), "n1")
+        grave = encode(TombstoneDoc(name="x", version=two.topics.version))
+        await two.session.transact([Create(TREE.grave(X), grave)])
+        await one.follow()
+        await two.topics.put("y", made(Z, 2), "n2")
+        await one.follow()
+        assert one.on_disk() == {"x", "y"}
+        assert one.forgotten == []
 
     play(scenario())
 

@@ -95,7 +95,7 @@ class Following:
         self, topics: SharedTopics, wanted: Mapping[str, TopicDoc], *, is_first: bool
     ) -> bool:
         """Whether nothing of what was deleted is here any more."""
-        gone = await self._unheard(topics)
+        gone = await self._unheard(topics, wanted)
         self._forget(gone)
         deleted = set(await topics.tombstones())
         removed: dict[str, str] = {}
@@ -119,7 +119,9 @@ class Following:
                 await topics.bury(topic_id)
         return is_done
 
-    async def _unheard(self, topics: SharedTopics) -> dict[str, str]:
+    async def _unheard(
+        self, topics: SharedTopics, wanted: Mapping[str, TopicDoc]
+    ) -> dict[str, str]:
         """Deleted topics that the groups have to forget though they are not on this disk.
 
         This broker may never have heard of a topic of which a shard has offsets that it has taken
@@ -128,8 +130,10 @@ class Following:
         """
         self._graves = await topics.graves()
         self._forgotten &= self._graves.keys()
-        # What is here takes commits until it is removed.
-        kept = {hosted.name for hosted in self._hosted.topics()}
+        # What is here takes commits until it is removed. What is wanted was deleted just now, and
+        # is met again when that is followed; or, should a topic ever be made while there is a grave
+        # of its name, the offsets may be its own: other brokers may have it already.
+        kept = {hosted.name for hosted in self._hosted.topics()} | wanted.keys()
         return {
             topic_id: name
             for topic_id, name in self._graves.items()

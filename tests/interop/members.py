@@ -16,7 +16,8 @@ from typing import Any, Self
 
 from interop import kinds
 from interop.checker import Event, History, Partition
-from interop.written import Record
+from interop.committed import committed_offsets
+from interop.written import Record, ends
 
 _names = itertools.count()
 
@@ -193,6 +194,20 @@ class Team:
     def wait_until_consumed(self, records: set[Record], timeout_s: float = 30) -> None:
         """Wait until all these records were printed."""
         self.wait_until(lambda: records <= self.consumed(), "every record is consumed", timeout_s)
+
+    def wait_until_committed(self, records: set[Record], timeout_s: float = 30) -> None:
+        """Wait until the group has committed all these records, as members do that have a pause.
+
+        To be called before several end: a member that ends while the group rebalances, because
+        another has left, may have its last commit refused, and nobody is left to read it again.
+        Nor may who takes over from a killed member have read again what that had not committed.
+        """
+        wanted = ends(records)
+
+        def committed() -> bool:
+            return committed_offsets(self.bootstrap, self.group, wanted) == wanted
+
+        self.wait_until(committed, "every record is committed", timeout_s)
 
     def wait_until(self, done: Callable[[], bool], what: str, timeout_s: float) -> None:
         """Wait; raises `PeerFailed` with everybody's story when that takes too long."""

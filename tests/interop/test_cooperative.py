@@ -55,6 +55,7 @@ def test_members_come_and_go_and_are_killed(
         assert {record[:2] for record in repeated(team.histories)} <= owned_last
         for member in (third, back):
             assert member.history.owned_now()
+        team.wait_until_committed(produced)
         team.end()
         assert committed_offsets(broker.bootstrap, team.group, partitions) == ends(produced)
     assert judge(team.histories, produced) == []
@@ -89,6 +90,7 @@ def test_a_member_hands_over_what_others_are_ready_to_take(
         going.check_orderly_end()
         settle()
         assert [len(revoked["partitions"]) for revoked in going.of("revoked")] == [len(owned)]
+        team.wait_until_committed(produced)
         team.end()
         assert committed_offsets(broker.bootstrap, team.group, partitions) == ends(produced)
     assert judge(team.histories, produced) == []
@@ -134,6 +136,7 @@ def test_a_group_goes_from_range_to_cooperative_without_a_stop(
                 members[place] = start(member.kind, assignor)
         team.wait_until_consumed(produced)
         assert protocol_of(broker.bootstrap, team.group) == "cooperative-sticky"
+        team.wait_until_committed(produced)
         team.end()
         assert committed_offsets(broker.bootstrap, team.group, partitions) == ends(produced)
     assert judge(team.histories, produced) == []

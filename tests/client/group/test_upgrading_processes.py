@@ -56,6 +56,7 @@ class Bounced:
     def end(self):
         """All end; every record was read, once, and is committed."""
         self.team.wait_until_consumed(self.produced, PATIENCE_S)
+        self.team.wait_until_committed(self.produced, PATIENCE_S)
         self.team.end()
         offsets = committed_offsets(self.servers, self.team.group, EVERYTHING)
         assert offsets == ends(self.produced)

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from client.peer import create_topic, delete_topic
+from waiting import eventually
 
 ELSEWHERE = os.environ.get("PARTAGE_TEST_BOOTSTRAP_SERVER")
 
@@ -37,9 +38,20 @@ def fresh_topic(servers, topic, partitions, **config):
     while True:
         try:
             create_topic(servers, topic, partitions, **config)
-            return
+            break
         except KafkaException:
             if ELSEWHERE is None or time.monotonic() > give_up:
                 raise
         with suppress(KafkaException):
             delete_topic(servers, topic)
+    if ELSEWHERE is not None:
+        # Apache Kafka's brokers answer before they have heard of the topic themselves.
+        admin = AdminClient({"bootstrap.servers": servers})
+        eventually(lambda: is_led(admin, topic, partitions))
+
+
+def is_led(admin, topic, partitions):
+    """Whether the brokers show all partitions of a topic, each with a leader."""
+    shown = admin.list_topics(timeout=30).topics.get(topic)
+    leaders = [] if shown is None else [each.leader for each in shown.partitions.values()]
+    return len(leaders) == partitions and min(leaders) >= 0

@@ -119,10 +119,21 @@ class GroupClient:
         return joined
 
     def beat(self, joined: JoinGroupResponse) -> int:
+        return self._beat(joined.member_id, joined.generation_id)
+
+    def _beat(self, member_id: str, generation: int) -> int:
         request = HeartbeatRequest(
-            group_id=self.group, generation_id=joined.generation_id, member_id=joined.member_id
+            group_id=self.group, generation_id=generation, member_id=member_id
         )
         return int(self.ask(HEARTBEAT, request).error_code)
+
+    def generation(self, member_id: str) -> int:
+        """The generation in which somebody else's member is: in another it has no heartbeat."""
+        for generation in range(1, 1000):
+            if (error := self._beat(member_id, generation)) != 22:
+                assert error == 0
+                return generation
+        raise AssertionError(f"{member_id} is in no generation")
 
     def commit(self, topic: str, offset: int, joined: JoinGroupResponse | None = None) -> int:
         return error_of(self.ask(OFFSET_COMMIT, committing(self.group, topic, {0: offset}, joined)))

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from broker.raw import Raw
 from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
@@ -155,3 +157,10 @@ def know_each_other(running: Mapping[int, ClusterBroker]) -> bool:
 def bootstrap(running: Mapping[int, ClusterBroker]) -> str:
     """The addresses of all."""
     return ",".join(broker.address for broker in running.values())
+
+
+def create(running: Mapping[int, ClusterBroker], name: str, held_by: Sequence[int]) -> None:
+    """A topic with one partition on each of these brokers."""
+    client = AdminClient({"bootstrap.servers": bootstrap(running), "log_level": 0})
+    made = NewTopic(name, len(held_by), replica_assignment=[[broker] for broker in held_by])
+    client.create_topics([made], request_timeout=30)[name].result(PATIENCE_S)

@@ -7,11 +7,10 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from broker.grouping import committing
 from broker.raw import Raw
@@ -28,10 +27,11 @@ from .brokers import (
     ClusterBroker,
     bootstrap,
     brokers,
+    create,
     know_each_other,
 )
 from .ensemble import Ensemble
-from .members import SOON, Members
+from .members import SOON, Members, Supplied, described
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
@@ -53,13 +53,6 @@ def all_up(cluster: Cluster) -> None:
         if not broker.is_running:
             broker.start()
     eventually(lambda: know_each_other(cluster))
-
-
-def create(running: Cluster, name: str, held_by: list[int]) -> None:
-    """A topic with one partition on each of these brokers."""
-    client = AdminClient({"bootstrap.servers": bootstrap(running), "log_level": 0})
-    made = NewTopic(name, len(held_by), replica_assignment=[[broker] for broker in held_by])
-    client.create_topics([made], request_timeout=30)[name].result(PATIENCE_S)
 
 
 def test_a_killed_coordinators_group_goes_on(cluster: Cluster) -> None:
@@ -166,12 +159,6 @@ def test_what_was_decided_while_a_broker_was_down(cluster: Cluster) -> None:
     reader.close()
 
 
-def described(broker: ClusterBroker, group: str) -> Any:
-    """A group, as a client sees it that knew no broker before."""
-    client = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
-    return client.describe_consumer_groups([group])[group].result(PATIENCE_S)
-
-
 @pytest.mark.parametrize(
     "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.interop)]
 )
@@ -180,37 +167,22 @@ def test_real_members_go_on_without_a_rebalance(cluster: Cluster, number: signal
     topic = f"flights{int(number)}"
     create(cluster, topic, [1, 3, 1, 3])
     group = group_of(cluster, 2, f"real{int(number)}-{{}}".format).group
-    servers = bootstrap(cluster)
-    producer = Producer({"bootstrap.servers": servers, **SOON})
-    members = Members(servers, group, topic)
-    sent = 0
-
-    def commits_more(than: list[int]) -> bool:
-        nonlocal sent
-        producer.produce(topic, b"x", partition=sent % 4)
-        producer.poll(0)
-        sent += 1
-        return all(now > before for now, before in zip(members.committed, than, strict=True))
-
+    members = Supplied(cluster, group, topic, partitions=4)
     try:
-        members.wait(lambda: sum(members.theirs_assigned) >= 2 and sum(members.ours_assigned) >= 2)
-        members.wait(lambda: commits_more([2, 2]))
-        assigned = list(members.theirs_assigned), list(members.ours_assigned)
+        members.share()
+        assigned = members.assigned
         before = described(cluster[1], group)
         cluster[2].send(number)
         if number is signal.SIGKILL:
             cluster[2].wait()
-        than = [n + 5 for n in members.committed]
-        members.wait(lambda: commits_more(than))
+        members.go_on()
         eventually(lambda: GroupClient([cluster[1], cluster[3]], group).find()[0] != 2)
-        than = [n + 5 for n in members.committed]
-        members.wait(lambda: commits_more(than))
+        members.go_on()
         after = described(cluster[1], group)
         assert after.coordinator.id in (1, 3)
         assert {m.member_id for m in after.members} == {m.member_id for m in before.members}
-        assert assigned == (members.theirs_assigned, members.ours_assigned)
-        assert producer.flush(PATIENCE_S) == 0
-        members.wait(lambda: len(members.read) == sent)
+        assert assigned == members.assigned
+        members.check_all_was_read_once()
     finally:
         if number is signal.SIGSTOP:
             cluster[2].send(signal.SIGCONT)

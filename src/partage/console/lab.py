@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from partage.console.failure import Failure, misused
 from partage.console.lab_whatif import Answer, whatif
 from partage.console.options import Json
 from partage.console.show import Progress, json_help, note, print_json, print_table
+from partage.lab.coverage import POSSIBLE, STATES, never_met
 from partage.lab.options import Scenario
 from partage.lab.running import Verdict, draw, live
 from partage.lab.shrinking import NothingToShrink, shrink
@@ -191,21 +193,25 @@ def _summed(found: Iterator[Verdict], worlds: int) -> Summary:
 
 
 def _print(summary: Summary) -> None:
-    cells = {tuple(name.split(" ", 1)): count for name, count in summary.states.items()}
-    states = sorted({state for state, _ in cells})
+    met = summary.met
     print_table(
-        ["ASKED", *states],
+        ["EVENT", *STATES],
         [
-            (asked, *(cells.get((state, asked), 0) for state in states))
-            for asked in sorted({asked for _, asked in cells})
+            (event, *(met[f"{state} {event}"] if state in found else "" for state in STATES))
+            for event, found in POSSIBLE.items()
         ],
+        right=STATES,
     )
+    print()
+    print_table(["CONSUMER'S EVENT", "IN STATE"], _by_event(summary.met_by_consumers))
     print()
     happened = sorted(summary.faults.items(), key=lambda item: (-item[1], item[0]))
     print_table(["HAPPENED", "TIMES"], [(kind.replace("_", " "), n) for kind, n in happened])
-    never = summary.never()
-    if never and summary.worlds > 1:
-        print(f"never happened: {', '.join(kind.replace('_', ' ') for kind in never)}")
+    if summary.worlds > 1:
+        for event, states in never_met(summary.met):
+            print(f"never met: {event} in {', '.join(states)}")
+        if never := summary.never():
+            print(f"never happened: {', '.join(kind.replace('_', ' ') for kind in never)}")
     print(
         f"\n{summary.worlds:,} worlds, {summary.generations:,} generations, "
         f"{summary.requests:,} requests, {sum(summary.faults.values()):,} faults; "
@@ -215,6 +221,15 @@ def _print(summary: Summary) -> None:
         story = verdict.command.replace("run --seed-from", "story").replace(" --seeds 1", "")
         print(f"\n{_said(verdict)}")
         print(f"  its story: {story}\n  make it small: {story.replace('story', 'shrink')}")
+
+
+def _by_event(met: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Each event with the states that it was met in, the most frequent first."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for pair, times in sorted(met.items(), key=lambda item: -item[1]):
+        state, event = pair.split(" ", 1)
+        found[event].append(f"{state} {times:,}")
+    return [(event, ", ".join(states)) for event, states in sorted(found.items())]
 
 
 def _print_end(scenario: Scenario) -> None:

@@ -107,6 +107,12 @@ class Loaded(Entry, frozen=True, gc=False, kw_only=True):
     state: dict[bytes, bytes | None]
 
 
+class TopicGone(Entry, frozen=True, gc=False, kw_only=True):
+    """A topic is deleted, and made anew at once."""
+
+    topic: str
+
+
 class Holds(Entry, frozen=True, gc=False, kw_only=True):
     """A consumer process holds these partitions from now on, as far as it knows."""
 
@@ -163,12 +169,13 @@ class Calmed(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class Trap(NamedTuple):
-    """What a broker is to die of, and ``how``: of a request that it reads, or of a record that has
-    become durable, of which ``springs`` says so.
+    """A broker is to die of a record, which ``springs`` knows, once it is stored or before it would
+    be; ``kind`` is that of the fault.
     """
 
-    how: str
-    springs: Callable[[object], bool]
+    kind: str
+    is_stored: bool
+    springs: Callable[[Record], bool]
 
 
 class Violation(AssertionError):  # noqa: N818 - it names what it is

@@ -58,6 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     merges_every: _Every = 64  # entries of a log that is shared, by a broker
     cluster_steps: _Count = 0
     cluster_kinds: tuple[str, ...] = ()
+    deletions: _Count = 0  # of a topic that nobody reads, and offsets are committed of
 
     def group_settings(self) -> GroupSettings:
         """What the broker is started with."""
@@ -160,10 +161,11 @@ def _text(value: Any) -> str:
 
 
 class Kinds(NamedTuple):
-    """The faults there are: in any world, and in one with several brokers."""
+    """The faults there are: in any world, in one with several brokers, and to a topic."""
 
     common: tuple[str, ...]
     cluster: tuple[str, ...]
+    topics: tuple[str, ...]
 
 
 def scenario(
@@ -181,12 +183,16 @@ def scenario(
     rng = Random(f"options {seed}")
     options = _draw(rng, kinds.common)
     options = _draw_more(Random(f"cluster {seed}"), Random(f"producers {seed}"), options, kinds)
+    deletions = Random(f"tombstones {seed}").choice((0, 0, 0, 1, 2, 4))
+    options = msgspec.structs.replace(options, deletions=deletions)
     if changes:
         options = _changed(options, changes, kinds)
     plan = _plan(Random(f"plan {seed}"), options.kinds, options.steps, options.safety_ms)
     if options.brokers > 1:
         rng = Random(f"cluster plan {seed}")
         plan += _plan(rng, options.cluster_kinds, options.cluster_steps, options.safety_ms)
+    rng = Random(f"deletions plan {seed}")
+    plan += _plan(rng, kinds.topics, options.deletions, options.safety_ms)
     plan = tuple(sorted(plan, key=lambda step: step.at_ms))
     if kept is not None:
         kept = tuple(sorted(set(kept)))

@@ -23,7 +23,8 @@ INVARIANT = "invariant"
 class Verdict(msgspec.Struct, kw_only=True):
     """What came of a scenario; ``rule`` is None where nothing was violated.
 
-    ``states`` counts requests by the state of their group, ``faults`` what happened by its kind.
+    ``faults`` counts what struck by its kind; ``met`` and ``met_by_consumers`` events by the state
+    that they found a group or a consumer in (`partage.lab.coverage`).
     """
 
     seed: int
@@ -34,8 +35,8 @@ class Verdict(msgspec.Struct, kw_only=True):
     requests: int = 0
     generations: int = 0
     faults: dict[str, int] = {}
-    states: dict[str, int] = {}
-    member_states: tuple[str, ...] = ()
+    met: dict[str, int] = {}
+    met_by_consumers: dict[str, int] = {}
 
 
 def draw(
@@ -72,8 +73,8 @@ def _place(error: BaseException) -> str:
 
 def _count(world: World, verdict: Verdict) -> None:
     verdict.events = world.clock.events
-    verdict.requests = sum(world.states.values())
+    verdict.requests = world.requests
     verdict.generations = len(world.generations)
     verdict.faults = dict(Counter(world.faults))
-    verdict.states = {f"{state} {asked}": n for (state, asked), n in world.states.items()}
-    verdict.member_states = tuple(sorted(str(state) for state in world.member_states))
+    verdict.met = dict(world.met)
+    verdict.met_by_consumers = dict(world.met_by_consumers)

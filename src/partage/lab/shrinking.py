@@ -30,6 +30,7 @@ _PLAIN: Final[dict[str, tuple[Any, ...]]] = {
     "disk_delay_ms": (0,),
     "zookeeper_delay_max_ms": (1,),
     "merges_every": (64,),
+    "deletions": (0,),
     "version_cap": (0,),
     "partitions_t": (1,),
     "partitions_u": (1,),

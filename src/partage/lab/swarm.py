@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from partage.lab.coverage import CONSEQUENCES
 from partage.lab.faults import KINDS
 from partage.lab.running import Verdict, draw, live
 
@@ -19,7 +20,7 @@ _LOOKED_AFTER = 5_000
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """What came of many worlds; ``states`` counts requests by the state of their group."""
+    """What came of many worlds; counted as in `Verdict`."""
 
     worlds: int = 0
     events: int = 0
@@ -27,8 +28,8 @@ class Summary(msgspec.Struct, kw_only=True):
     generations: int = 0
     failures: list[Verdict] = []
     faults: Counter[str] = msgspec.field(default_factory=Counter)
-    states: Counter[str] = msgspec.field(default_factory=Counter)
-    member_states: set[str] = set()
+    met: Counter[str] = msgspec.field(default_factory=Counter)
+    met_by_consumers: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, verdict: Verdict) -> None:
         """One more world."""
@@ -37,14 +38,15 @@ class Summary(msgspec.Struct, kw_only=True):
         self.requests += verdict.requests
         self.generations += verdict.generations
         self.faults.update(verdict.faults)
-        self.states.update(verdict.states)
-        self.member_states.update(verdict.member_states)
+        self.met.update(verdict.met)
+        self.met_by_consumers.update(verdict.met_by_consumers)
         if verdict.rule is not None:
             self.failures.append(verdict)
 
     def never(self) -> list[str]:
-        """The faults that never happened."""
-        return [kind for kind in (*KINDS.common, *KINDS.cluster) if not self.faults[kind]]
+        """The faults that never struck, and what comes of them and never came."""
+        wanted = (*KINDS.common, *KINDS.cluster, *KINDS.topics, *CONSEQUENCES)
+        return [kind for kind in wanted if not self.faults[kind]]
 
 
 def settle_in() -> None:

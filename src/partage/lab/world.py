@@ -22,20 +22,17 @@ from partage.lab.brokers.broker import Broker
 from partage.lab.brokers.hosting import Host
 from partage.lab.clients.consumer import Process
 from partage.lab.clients.producer import Producer
-from partage.lab.clients.strangers import Gossip
+from partage.lab.clients.strangers import STRANGE_TOPIC, Gossip
 from partage.lab.nature.clock import Clock
 from partage.lab.nature.network import Connection, Network
 from partage.lab.nature.zookeeper import ZooKeeper
 from partage.lab.options import Scenario
 from partage.log.damage import DamagedLog
-from partage.member.states import MemberState
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.store.shard_log import shard_of
 from partage.wire.apis.join_group import JoinGroupResponse
 from partage.wire.types import Message
 
-#: A topic that nobody reads, for strangers to commit offsets of.
-STRANGE_TOPIC: Final = "x"
 GROUPS: Final = ("g", "h")
 SUBSCRIPTIONS: Final = (frozenset({"t"}), frozenset({"u"}), frozenset({"t", "u"}))
 
@@ -56,9 +53,10 @@ class World:
         self.rng = Random(f"world {seed}")
         self.clock = Clock()
         self.history = history.History()
-        self.states: Counter[tuple[str, str]] = Counter()  # group states by what was asked
-        self.member_states: set[MemberState] = set()
-        self.faults: Counter[str] = Counter()
+        self.requests = 0
+        self.met: Counter[str] = Counter()  # by groups: see `partage.lab.coverage`
+        self.met_by_consumers: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()  # when they strike, not when they are ordered
         #: The offsets that were handed to somebody, by group and partition.
         self.delivered: dict[str, dict[history.Partition, set[int]]]
         self.delivered = defaultdict(lambda: defaultdict(set))
@@ -82,6 +80,7 @@ class World:
         if options.brokers > 1:
             zookeeper_rng = Random(f"zookeeper {seed}")
             self.zookeeper = ZooKeeper(self.clock, zookeeper_rng, options.zookeeper_delay_max_ms)
+            self.zookeeper.struck = self.struck
         self.brokers = [Broker(self, broker_id) for broker_id in range(1, options.brokers + 1)]
         self.broker = self.brokers[0]
         self.network.brokers.update((broker.broker_id, broker) for broker in self.brokers)
@@ -100,6 +99,10 @@ class World:
     def happened(self, what: str, detail: str = "") -> None:
         """Note something that only the story of it all needs."""
         self.note(history.Happened(at_ms=self.now_ms, what=what, detail=detail))
+
+    def struck(self, what: str) -> None:
+        """Count something that went wrong."""
+        self.faults[what] += 1
 
     def _count_delivered(self, entry: history.Delivered) -> None:
         seen = self.delivered[entry.group_id][entry.partition]
@@ -128,13 +131,12 @@ class World:
     ) -> history.Asked:
         """A request reached a broker and was read."""
         self._serial += 1
-        group_id = _group_of(message)
-        core = broker.core_of(group_id)
+        self.requests += 1
         entry = history.Asked(
             at_ms=self.now_ms,
             arrived_ms=arrived_ms,
             broker=broker.broker_id,
-            is_loaded=core is not None,
+            is_loaded=broker.core_of(_group_of(message)) is not None,
             serial=self._serial,
             connection=connection.index,
             client=connection.client,
@@ -143,12 +145,6 @@ class World:
             message=message,
         )
         self.note(entry)
-        if core is not None:
-            group = core.groups.get(group_id)
-            state = "none" if group is None else str(group.state)
-            self.states[state, type(message).__name__.removesuffix("Request")] += 1
-        else:
-            self.states["loading", type(message).__name__.removesuffix("Request")] += 1
         return entry
 
     def answered(self, asked: history.Asked, message: Message) -> None:
@@ -202,12 +198,14 @@ class World:
         self.clock.run(max(0, begin_ms + self.options.safety_ms - self.now_ms))
 
     def _disturb(self, kind: str, draw: int) -> None:
-        from partage.lab.faults import FAULTS
+        from partage.lab.faults import FAULTS, ORDERED
 
         before = len(self.history.entries)
         if FAULTS[kind](self, Random(draw)):
-            self.faults[kind] += 1
-            fault = history.Happened(at_ms=self.now_ms, what=kind)
+            if kind not in ORDERED:
+                self.struck(kind)
+            detail = "from now on, as soon as it can" if kind in ORDERED else ""
+            fault = history.Happened(at_ms=self.now_ms, what=kind, detail=detail)
             self.history.entries.insert(before, fault)
 
     def calm(self) -> None:

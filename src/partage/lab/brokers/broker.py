@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from partage.bridge import EXCHANGES
 from partage.bridge.exchange import Surroundings
-from partage.coordinator.events import ListGroups
+from partage.coordinator.events import ListGroups, TopicsDeleted
+from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.lab import history
 from partage.lab.brokers.hosting import Host
@@ -42,6 +43,7 @@ class Broker:
         self.world = world
         self.broker_id = broker_id
         self.disk = CrashDisk()
+        self.disk.struck = world.struck
         self.disk_slow: tuple[int, int] = (0, 0)  # until when, and how slow
         self.is_up = False
         self.is_paused = False
@@ -142,13 +144,14 @@ class Broker:
         self.later(within_ms, lambda: self.die("it is stopped"))
         return True
 
-    def dies_of(self, seen: Sequence[object]) -> bool:
-        """Whether it has: of what it has just read, or stored, as was planned."""
+    def dies_of(self, records: Sequence[Record], *, is_stored: bool) -> bool:
+        """Whether it has: of records that it is about to store, or has stored, as was planned."""
         trap = self.world.trap
-        if trap is None or not any(map(trap.springs, seen)):
+        if trap is None or trap.is_stored != is_stored or not any(map(trap.springs, records)):
             return False
         self.world.trap = None
-        self.die(trap.how)
+        self.world.struck(trap.kind)
+        self.die(trap.kind.replace("_", " "))
         return True
 
     def lose_power(self) -> None:
@@ -232,6 +235,19 @@ class Broker:
             return False
         self._place.merge(log)
         return True
+
+    def forget(self, topic: str) -> None:
+        """A topic is gone; the shards hear of it, as from `partage.broker`'s hosts."""
+        if not self.is_up:
+            return
+
+        def tell() -> None:
+            for host in self.hosts:
+                gone = frozenset({topic})
+                host.handle(TopicsDeleted(at_ms=self.world.now_ms, topics=gone))
+                host.settle()
+
+        self.later(0, tell)
 
     # Requests.
 

@@ -18,6 +18,7 @@ from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.lab import history
 from partage.lab.brokers.serving import Inbound
+from partage.lab.coverage import ELSEWHERE, LOADING, met_by_groups
 from partage.model.errors import ErrorCode
 from partage.runtime.driver import Driver
 from partage.runtime.resting import Rest
@@ -50,11 +51,24 @@ class StateStore(Protocol):
         """Whether no other broker can have the shard by now."""
 
 
+class Watched(Driver):
+    """The driver, and who sees what it hears."""
+
+    def __init__(self, sees: Callable[[Event], None]) -> None:
+        super().__init__()
+        self._sees = sees
+
+    def handle(self, event: Event) -> None:
+        """Hand an event to the core."""
+        self._sees(event)
+        super().handle(event)
+
+
 class Host:
     """The shard of one process."""
 
     def __init__(self, broker: Broker, store: StateStore, shard: int = 0) -> None:
-        self.driver = Driver()
+        self.driver = Watched(self._see)
         self.is_over = False  # its process is dead
         self.broker = broker
         self._world = broker.world
@@ -141,6 +155,11 @@ class Host:
 
     # Events.
 
+    def _see(self, event: Event) -> None:
+        absence = ELSEWHERE if self._is_resigned else LOADING
+        for met in met_by_groups(self.driver.shard, absence, event):
+            self._world.met[met] += 1
+
     def handle(self, event: Event) -> None:
         """Hand an event to the core; `settle` when all are."""
         self.driver.handle(event)
@@ -194,6 +213,8 @@ class Host:
         written = tuple(
             record for key, value in pairs if (record := decode_record(key, value)) is not None
         )
+        if self.broker.dies_of(written, is_stored=False):
+            return
         world.note(
             history.Written(at_ms=world.now_ms, **self._noted_of, records=written, pairs=pairs)
         )
@@ -206,7 +227,7 @@ class Host:
                 self.fail()
                 return
             world.note(history.Durable(at_ms=world.now_ms, **self._noted_of, count=len(pairs)))
-            if not self.broker.dies_of(written):
+            if not self.broker.dies_of(written, is_stored=True):
                 self.driver.durable(mark)
                 self.settle()
 

@@ -121,8 +121,6 @@ class ServerEnd:
         inbound.entry = world.asked(
             self._broker, self._connection, arrived_ms, api.key, start.api_version, message
         )
-        if inbound.entry.is_loaded and self._broker.dies_of([message]):
-            return
         self._served = inbound
         self._broker.serve(inbound)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from partage.lab.brokers.upkeep import RELOAD_AFTER_MS
+from partage.lab.coverage import FENCED
 from partage.model.errors import ErrorCode
 from partage.store.gathering import Deposed
 from partage.store.shared_log import SharedLog
@@ -81,6 +82,7 @@ class SharedStore:
             if fault is None:
                 done(ErrorCode.NONE)
             elif isinstance(fault, Deposed):
+                self._broker.world.struck(FENCED)
                 self.place.deposed(log)
             else:
                 done(ErrorCode.KAFKA_STORAGE_ERROR)

@@ -3,7 +3,7 @@
 A partition of an OffsetCommit is answered with no error exactly if it is stored. What was
 acknowledged, or something later, is what every OffsetFetch after it shows; none shows what a crash
 could still take back, or a value that nobody committed. Offsets go only when somebody deletes them
-or their retention is over.
+or their topic, or their retention is over.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from partage.coordinator.records import GroupSaved, OffsetCommitted, OffsetRemoved, Record
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Answered, Asked, History, Violation, Written
+from partage.lab.history import Answered, Asked, History, TopicGone, Violation, Written
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.delete_groups import DeleteGroupsRequest
@@ -50,8 +50,10 @@ class Commits:
         self._floors: dict[int, dict[_Key, int]] = {}
         self._asked: dict[int, list[OffsetCommitRequest]] = defaultdict(list)
         self._deleted_ms = -1
+        self._gone_ms: dict[str, int] = {}  # topics, and when they were deleted last
         history.listen(Asked, self._ask)
         history.listen(Answered, self._answer)
+        history.listen(TopicGone, self._go)
         ledger.when_stored(self._store)
         ledger.when_written(self._write)
         ledger.when_lost(self._lose)
@@ -64,6 +66,9 @@ class Commits:
                 self._floors[entry.serial] = dict(self._acknowledged)
             case OffsetDeleteRequest() | DeleteGroupsRequest():
                 self._deleted_ms = entry.at_ms
+
+    def _go(self, entry: TopicGone) -> None:
+        self._gone_ms[entry.topic] = entry.at_ms
 
     def _write(self, entry: Written) -> None:
         for record in entry.records:
@@ -85,13 +90,22 @@ class Commits:
     def _judge_removal(self, record: OffsetRemoved, at_ms: int) -> None:
         key = (record.group_id, record.topic, record.partition)
         last = self._written[key][-1] if self._written[key] else None
-        if at_ms == self._deleted_ms:
+        if at_ms == self._deleted_ms or self._went_with_its_topic(key, last):
             return
         group = self._ledger.latest(record.group_id)
         if group is not None and not group.awaiting_sync and record.topic in _topics(group):
             raise Violation("commits", f"{last} went, and its group is at work on it")
         if last is None or at_ms - last.commit_ms < self._retention_ms:
             raise Violation("commits", f"{last} went before its time, and nobody deleted it")
+
+    def _went_with_its_topic(self, key: _Key, last: OffsetCommitted | None) -> bool:
+        """What is committed later stays, if that is acknowledged."""
+        gone_ms = self._gone_ms.get(key[1])
+        if last is None or gone_ms is None:
+            return False
+        at = self._acknowledged.get(key)
+        is_acknowledged = at is not None and last in self._stored[key][at:]
+        return last.commit_ms <= gone_ms or not is_acknowledged
 
     def _lose(self, record: Record) -> None:
         """What was written and is lost is not there to expire."""

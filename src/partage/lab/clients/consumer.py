@@ -17,6 +17,7 @@ from partage.lab import history
 from partage.lab.clients.asking import Link
 from partage.lab.clients.embedded import EmbeddedProtocol
 from partage.lab.clients.reading import Reading
+from partage.lab.coverage import met_by_consumer
 from partage.lab.options import PARKED_LAPSE_MS, REQUEST_TIMEOUT_MS
 from partage.member import events, invariants, outcome
 from partage.member.ownership import Ownership, RebalanceProtocol
@@ -128,6 +129,7 @@ class Process:
         if not self.is_alive:
             return
         core = self.core
+        self.world.met_by_consumers[met_by_consumer(core.membership.state, event)] += 1
         result = core.handle(event)
         for action in result.actions:
             self._do(action)
@@ -135,7 +137,6 @@ class Process:
             self._arm(key, deadline_ms)
         if self.world.is_judged:
             invariants.check_ownership(core, self._timers.armed)
-        self.world.member_states.add(core.membership.state)
         if core.owned != self._owned:
             self._owned = core.owned
             self.reading.owns(core.owned)

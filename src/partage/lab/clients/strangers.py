@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from partage.lab.world import World
 
 _PATIENCE_MS: Final = 20_000
-_STRANGE_TOPIC: Final = "x"
+#: Nobody reads it; offsets of it are committed.
+STRANGE_TOPIC: Final = "x"
 
 
 class Name(msgspec.Struct, frozen=True):
@@ -145,7 +146,7 @@ class Stranger:
                 generation_id_or_member_epoch=name.generation,
                 member_id=name.member_id,
                 group_instance_id=name.instance_id,
-                topics=[OffsetCommitTopic(name=_STRANGE_TOPIC, partitions=partitions)],
+                topics=[OffsetCommitTopic(name=STRANGE_TOPIC, partitions=partitions)],
             ),
         )
         return True
@@ -241,7 +242,7 @@ class Stranger:
 
     def delete_offsets(self) -> bool:
         """OffsetDelete of what nobody reads, or of what somebody does."""
-        topic = self._rng.choice((_STRANGE_TOPIC, "t"))
+        topic = self._rng.choice((STRANGE_TOPIC, "t"))
         asked = OffsetDeleteTopic(name=topic, partitions=[OffsetDeletePartition(partition_index=0)])
         self._say(OFFSET_DELETE, OffsetDeleteRequest(group_id="g", topics=[asked]))
         return True

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from partage.lab.clients.strangers import Stranger
+from partage.lab.clients.strangers import STRANGE_TOPIC, Stranger
 from partage.lab.faults import brokers, cluster, members, network
+from partage.lab.history import TopicGone
+from partage.lab.nature.disk import POWER_FAILS, REFUSALS
 from partage.lab.options import Kinds
 
 if TYPE_CHECKING:
@@ -30,6 +32,14 @@ def _stranger(name: str) -> Fault:
 def many_join_at_once(world: World, rng: Random) -> bool:
     for _ in range(min(12, 2 * world.options.members_max)):
         Stranger(world, rng).join()
+    return True
+
+
+def topic_is_deleted(world: World, rng: Random) -> bool:
+    """One that strangers commit offsets of; it is made anew at once."""
+    world.note(TopicGone(at_ms=world.now_ms, topic=STRANGE_TOPIC))
+    for broker in world.brokers:
+        broker.forget(STRANGE_TOPIC)
     return True
 
 
@@ -89,5 +99,9 @@ _COMMON: Final[dict[str, Fault]] = {
 }
 _CLUSTER: Final[dict[str, Fault]] = {fault.__name__: fault for fault in cluster.FAULTS}
 
-FAULTS: Final = _COMMON | _CLUSTER
-KINDS: Final = Kinds(common=tuple(_COMMON), cluster=tuple(_CLUSTER))
+_TOPICS: Final[dict[str, Fault]] = {"topic_is_deleted": topic_is_deleted}
+
+FAULTS: Final = _COMMON | _CLUSTER | _TOPICS
+#: They strike later than they are ordered, or never: when something is written or read next.
+ORDERED: Final = {POWER_FAILS, *REFUSALS.values(), *(trap.kind for trap in cluster.TRAPS)}
+KINDS: Final = Kinds(common=tuple(_COMMON), cluster=tuple(_CLUSTER), topics=tuple(_TOPICS))

@@ -11,11 +11,9 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from partage.coordinator.records import GroupSaved
+from partage.coordinator.records import GroupSaved, Record
 from partage.lab.brokers.place import name_of
 from partage.lab.history import Trap
-from partage.wire.apis.join_group import JoinGroupRequest
-from partage.wire.apis.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
     from partage.lab.world import World
@@ -86,31 +84,31 @@ def shard_fails(world: World, rng: Random) -> bool:
     return True
 
 
-def _trap(how: str, springs: Callable[[object], bool]) -> Callable[[World, Random], bool]:
+def _is_generation(record: Record) -> bool:
+    return isinstance(record, GroupSaved) and record.awaiting_sync
+
+
+def _is_assignment(record: Record) -> bool:
+    return isinstance(record, GroupSaved) and not record.awaiting_sync and bool(record.members)
+
+
+TRAPS: Final = (
+    Trap("dies_before_the_generation_is_stored", False, _is_generation),
+    Trap("dies_once_the_generation_is_stored", True, _is_generation),
+    Trap("dies_before_the_assignment_is_stored", False, _is_assignment),
+    Trap("dies_once_the_assignment_is_stored", True, _is_assignment),
+)
+
+
+def _set(trap: Trap) -> Callable[[World, Random], bool]:
     def sets(world: World, rng: Random) -> bool:
         if world.trap is not None:
             return False
-        world.trap = Trap(how.replace("_", " "), springs)
+        world.trap = trap
         return True
 
-    sets.__name__ = how
+    sets.__name__ = trap.kind
     return sets
-
-
-def _is_generation(seen: object) -> bool:
-    return isinstance(seen, GroupSaved) and seen.awaiting_sync
-
-
-def _is_assignment(seen: object) -> bool:
-    return isinstance(seen, GroupSaved) and not seen.awaiting_sync and bool(seen.members)
-
-
-def _is_join(seen: object) -> bool:
-    return isinstance(seen, JoinGroupRequest) and bool(seen.member_id)
-
-
-def _is_leaders_sync(seen: object) -> bool:
-    return isinstance(seen, SyncGroupRequest) and bool(seen.assignments)
 
 
 FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
@@ -120,10 +118,7 @@ FAULTS: Final[tuple[Callable[[World, Random], bool], ...]] = (
     coordinator_is_killed,
     coordinator_pauses,
     log_is_merged,
-    _trap("dies_before_the_generation_is_stored", _is_join),
-    _trap("dies_once_the_generation_is_stored", _is_generation),
-    _trap("dies_before_the_assignment_is_stored", _is_leaders_sync),
-    _trap("dies_once_the_assignment_is_stored", _is_assignment),
+    *map(_set, TRAPS),
     coordinator_is_stopped,
     shard_fails,
 )

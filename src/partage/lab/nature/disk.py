@@ -12,13 +12,24 @@ from __future__ import annotations
 import copy
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from posixpath import basename, dirname
 from random import Random
+from typing import Final
 
 from partage.log.disk import Buffer
 
 SECTOR = 512
+#: What it is called when a disk does something to its program.
+POWER_FAILS: Final = "power_fails_in_a_write"
+LOST: Final = "a_write_is_lost"
+TORN: Final = "a_write_is_torn"
+REFUSALS: Final = {
+    ("write", errno.EIO): "writes_fail",
+    ("write", errno.ENOSPC): "disk_is_full",
+    ("sync", errno.EIO): "syncs_fail",
+    ("read", errno.EIO): "reads_fail",
+}
 
 
 class Crash(Exception):  # noqa: N818 - it is no error
@@ -54,7 +65,7 @@ class File:
         """As Linux does when the device fails: what was to be synced passes for it from now on."""
         self.unsynced = []
 
-    def crash(self, rng: Random) -> None:
+    def crash(self, rng: Random, struck: Callable[[str], None]) -> None:
         survives = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
         content, length = self.synced, len(self.content)
         for position, data in self.unsynced:
@@ -62,9 +73,12 @@ class File:
                 if rng.random() < survives:
                     _cut(content, position)
                 continue
-            for start, piece in _sectors(position, data):
-                if rng.random() < survives:
-                    _put(content, start, piece)
+            pieces = _sectors(position, data)
+            survivors = [piece for piece in pieces if rng.random() < survives]
+            for start, piece in survivors:
+                _put(content, start, piece)
+            if len(survivors) < len(pieces):
+                struck(TORN if survivors else LOST)
         if len(content) < length and rng.random() < survives:
             content.extend(bytes(length - len(content)))  # the length, but not the bytes
         self.content, self.synced, self.unsynced = bytearray(content), content, []
@@ -83,17 +97,21 @@ class Directory:
     def sync(self) -> None:
         self.history = [dict(self.entries)]
 
-    def crash(self, rng: Random) -> None:
+    def crash(self, rng: Random, struck: Callable[[str], None]) -> None:
         self.entries = dict(rng.choice(self.history))
         self.sync()
         for entry in self.entries.values():
-            entry.crash(rng)
+            entry.crash(rng, struck)
 
 
 class CrashDisk:
-    """A `partage.log.disk.Disk` in memory, with everything that disks do to programs."""
+    """A `partage.log.disk.Disk` in memory, with everything that disks do to programs.
+
+    ``struck`` is told whenever it has done something.
+    """
 
     def __init__(self) -> None:
+        self.struck: Callable[[str], None] = _nobody_is_told
         self.root = Directory()
         self.operations = 0
         self.fail_after: int | None = None
@@ -106,7 +124,7 @@ class CrashDisk:
 
     def crash(self, rng: Random) -> None:
         """Lose power, and come back with what survives."""
-        self.root.crash(rng)
+        self.root.crash(rng, self.struck)
         self.fail_after = None
 
     def names(self, directory: str) -> list[str]:
@@ -195,12 +213,14 @@ class CrashDisk:
         self.operations += 1
         if self.fail_after is not None:
             if self.fail_after == 0:
+                self.struck(POWER_FAILS)
                 raise Crash
             self.fail_after -= 1
 
     def _refuse(self, operation: str) -> None:
         code = self.refuses.get(operation)
         if code is not None:
+            self.struck(REFUSALS.get((operation, code), operation))
             raise OSError(code, os.strerror(code))
 
     def _find(self, path: str) -> File | Directory | None:
@@ -220,6 +240,10 @@ class CrashDisk:
         if not isinstance(found, File):
             raise FileNotFoundError(path)
         return found
+
+
+def _nobody_is_told(what: str) -> None:
+    """What happens is not counted."""
 
 
 def _sectors(position: int, data: bytes) -> list[tuple[int, bytes]]:

@@ -20,6 +20,10 @@ from partage.store.zookeeper import Changed, InDoubt, Node, Operation, SessionOv
 
 T = TypeVar("T")
 
+#: What it is called when the servers do something to a client.
+EXPIRED: Final = "a_session_expires"
+IN_DOUBT: Final = "a_transaction_is_in_doubt"
+
 _LOOKED_EVERY_MS: Final = 100
 _CONNECTS_EVERY_MS: Final = 200
 _LATE_MAX_MS: Final = 3_000
@@ -27,9 +31,10 @@ _TOLD_EVERY_MS: Final = 1_000  # half a tick; a session lasts two ticks at least
 
 
 class ZooKeeper:
-    """The servers, seen from their clients."""
+    """The servers, seen from their clients; ``struck`` is told what comes of faults."""
 
     def __init__(self, clock: Clock, rng: Random, delay_max_ms: int) -> None:
+        self.struck: Callable[[str], None] = _nobody_is_told
         self.clock = clock
         self.nodes = MemoryZooKeeper()
         self._rng = rng
@@ -117,6 +122,7 @@ class ZooKeeper:
             if now_ms - heard_ms > inner.timeout_ms:
                 del self._heard_ms[inner]
                 self.nodes.expire(inner)
+                self.struck(EXPIRED)
         self.clock.later(_LOOKED_EVERY_MS, self._clock_look)
 
 
@@ -294,7 +300,11 @@ class LabSession:
 
     async def transact(self, operations: Sequence[Operation]) -> None:
         """Do all of it or nothing."""
-        await self._ask(lambda: self._inner.transact(operations))
+        try:
+            await self._ask(lambda: self._inner.transact(operations))
+        except InDoubt:
+            self._servers.struck(IN_DOUBT)
+            raise
 
     async def read(self, path: str, changed: Changed | None = None) -> Node | None:
         """The node, None where there is none."""
@@ -353,6 +363,10 @@ def _outcome(work: Coroutine[Any, Any, T]) -> Callable[[Moment[T]], None]:
         failure = error
         return lambda moment: moment.fail(failure)
     raise AssertionError("the servers never wait")
+
+
+def _nobody_is_told(what: str) -> None:
+    """What happens is not counted."""
 
 
 def _nothing() -> None:

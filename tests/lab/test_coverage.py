@@ -1,0 +1,98 @@
+"""What worlds have met is counted right, and nothing is left out for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from partage.coordinator.events import (
+    DeleteGroup,
+    Describe,
+    ListGroups,
+    Ticket,
+    TimerFired,
+    TopicsDeleted,
+)
+from partage.coordinator.shard import Shard
+from partage.coordinator.timers import ExpiryTimer, JoinTimer
+from partage.lab.coverage import (
+    CONSEQUENCES,
+    ELSEWHERE,
+    LOADING,
+    POSSIBLE,
+    met_by_groups,
+    never_met,
+)
+from partage.lab.faults import KINDS, ORDERED
+from partage.lab.running import draw, live
+from partage.model.settings import GroupSettings
+
+TICKET = Ticket(object())
+
+
+def test_an_event_is_met_by_the_group_that_it_is_about() -> None:
+    shard = Shard(GroupSettings(), lambda subscription: frozenset())
+    described = Describe(at_ms=0, reply_to=TICKET, group_id="g")
+    assert list(met_by_groups(shard, LOADING, described)) == ["none Describe"]
+    assert list(met_by_groups(None, ELSEWHERE, described)) == ["elsewhere Describe"]
+    fired = TimerFired(at_ms=0, key=JoinTimer("g"))
+    assert list(met_by_groups(shard, LOADING, fired)) == ["none JoinTimer"]
+
+
+@pytest.mark.parametrize(
+    ("event", "name"),
+    [
+        (ListGroups(at_ms=0, reply_to=TICKET), "ListGroups"),
+        (TopicsDeleted(at_ms=0, topics=frozenset({"t"})), "TopicsDeleted"),
+        (TimerFired(at_ms=0, key=ExpiryTimer()), "ExpiryTimer"),
+    ],
+)
+def test_what_is_about_all_groups_is_met_by_each(event: object, name: str) -> None:
+    world, _ = live(draw(0))
+    shard = Shard(GroupSettings(), lambda subscription: frozenset())
+    assert list(met_by_groups(shard, LOADING, event)) == [f"none {name}"]
+    shard.groups = (world.groups() or {}) | {"a": next(iter(live(draw(3))[0].groups().values()))}
+    states = [group.state for group in shard.groups.values()]
+    assert list(met_by_groups(shard, LOADING, event)) == [f"{state} {name}" for state in states]
+
+
+def test_what_is_missing_is_told_by_event() -> None:
+    everything = {f"{state} {event}" for event, states in POSSIBLE.items() for state in states}
+    assert never_met(everything) == []
+    name = DeleteGroup.__name__
+    missing = {f"Stable {name}", f"{LOADING} {name}", "Stable SessionTimer"}
+    assert never_met(everything - missing) == [
+        (name, ["Stable", LOADING]),
+        ("SessionTimer", ["Stable"]),
+    ]
+
+
+def test_worlds_meet_what_is_possible_and_count_what_strikes() -> None:
+    met: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    ordered: Counter[str] = Counter()
+    for seed in range(60, 100):
+        world, verdict = live(draw(seed, changes={"brokers": 1 + seed % 3}))
+        assert verdict.rule is None, verdict.command
+        met.update(verdict.met)
+        faults.update(verdict.faults)
+        ordered.update(step.kind for step in world.scenario.steps)
+        traps = {kind for kind in ORDERED if kind.startswith("dies_")}
+        assert sum(verdict.faults.get(kind, 0) for kind in traps) <= sum(
+            step.kind in traps for step in world.scenario.steps
+        )
+    assert met.keys() <= {
+        f"{state} {event}" for event, states in POSSIBLE.items() for state in states
+    }
+    missing = sum(len(states) for _, states in never_met(met))
+    assert missing < 30, never_met(met)
+    assert faults.keys() <= {
+        *(*KINDS.common, *KINDS.cluster, *KINDS.topics, *CONSEQUENCES),
+        "a_static_group_has_to_be_nudged",
+    }
+    assert (
+        0
+        < faults["dies_before_the_generation_is_stored"]
+        < ordered["dies_before_the_generation_is_stored"]
+    ), "not every trap springs"

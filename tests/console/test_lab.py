@@ -43,7 +43,14 @@ def test_worlds_run_and_are_counted(partage: Commands) -> None:
     ran = partage("lab", "run", "--seeds", 4, "--seed-from", 10, "--jobs", 1)
     assert "4 worlds" in ran.out
     assert "0 broke a rule" in ran.out
-    assert any(line.startswith("JoinGroup") for line in ran.lines)
+    rows = [line.split() for line in ran.lines]
+    states = ["none", "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "loading"]
+    assert ["EVENT", *states, "elsewhere"] in rows
+    (heartbeats,) = (row[1:] for row in rows if row[:1] == ["Heartbeat"])
+    assert len(heartbeats) == 7
+    assert int(heartbeats[4]) > 0
+    assert any(row[:2] == ["HeartbeatTimer", "Stable"] for row in rows)
+    assert any(line.startswith("never met: SyncTimer in") for line in ran.lines)
 
 
 @PATIENT
@@ -70,7 +77,7 @@ def test_what_makes_no_sense_is_said(partage: Commands) -> None:
     assert "--seeds 1" in partage.fails("lab", "run", "--keep", "3", code=2)
     assert "numbers with commas" in partage.fails("lab", "story", 1, "--keep", "x", code=2)
     assert "members" in partage.fails("lab", "story", 1, "--set", "members=many", code=2)
-    assert "seed 1 plans 15 steps" in partage.fails("lab", "story", 1, "--keep", "99", code=2)
+    assert "seed 1 plans 16 steps" in partage.fails("lab", "story", 1, "--keep", "99", code=2)
     assert "breaks no rule" in partage("lab", "shrink", 3, code=1).err
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from partage.broker.cluster.leasing import _RENEWALS
+import time
+
+import pytest
+
+from partage.broker.cluster.leasing import _RENEWALS, boot_ms
 from partage.store.lease import Lease
 
 TIMEOUT_MS = 6_000
@@ -16,3 +20,15 @@ def test_one_answer_that_takes_a_quarter_of_the_session_silences_nobody() -> Non
         assert number < 5 or lease.holds(answered_ms), f"question {number}"
         lease.renew(sent_ms, answered_ms)
         sent_ms = max(sent_ms + TIMEOUT_MS // _RENEWALS, answered_ms)
+
+
+def test_time_that_the_machine_sleeps_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def told(clock: int) -> int:
+        asked.append(clock)
+        return 5_000_000
+
+    monkeypatch.setattr(time, "clock_gettime_ns", told)
+    assert boot_ms() == 5
+    assert asked == [getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)]

@@ -107,6 +107,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * self.zookeeper_timeout_ms + TAKEN_WITHIN_MS + asked_ms
 
 
+_BACK_OFF_MS: Final = 1_200  # of a client that has not found its coordinator, with what it jitters
+_FINDING_DELAYS: Final = 8  # to ask two brokers who it is, and to connect to it and be heard
 _ZOOKEEPER_DELAYS: Final = 10  # that sessions last at least, members' and brokers'
 REQUEST_TIMEOUT_MS: Final = 5_000
 PARKED_LAPSE_MS: Final = 2_000
@@ -262,10 +264,12 @@ def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kind
     if more.brokers == 1:
         return more
     # A heartbeat may have to wait for a write and for the lease, each as long as ZooKeeper takes.
+    # And a member has one session to find the broker that has taken its group over.
     least_ms = _ZOOKEEPER_DELAYS * more.zookeeper_delay_max_ms
+    found_ms = 2 * _BACK_OFF_MS + _FINDING_DELAYS * more.delay_max_ms
     return msgspec.structs.replace(
         more,
-        session_timeout_ms=max(more.session_timeout_ms, least_ms),
+        session_timeout_ms=max(more.session_timeout_ms, least_ms, found_ms),
         zookeeper_timeout_ms=max(more.zookeeper_timeout_ms, least_ms),
     )
 

@@ -14,6 +14,7 @@ from partage.store.zookeeper import (
     Operation,
     Refused,
     SessionOver,
+    SetData,
 )
 
 from .zoo import (
@@ -168,5 +169,50 @@ def test_what_a_merge_did_not_come_to_remove_counts_no_more_and_is_swept_up() ->
         await next_log.merge(at_once)
         assert await two.session.children(TREE.log(0)) == []
         assert await offsets(two) == {0: 7}
+
+    play(scenario())
+
+
+def test_a_merge_that_is_sent_again_and_comes_late_undoes_no_later_one() -> None:
+    """Its connection was lost, and the servers get to it when all that it made has been replaced."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        log = await one.take()
+        swings: list[list[Operation]] = []
+
+        async def seen(what: Sequence[Operation] | str) -> None:
+            if not isinstance(what, str) and any(isinstance(each, SetData) for each in what):
+                swings.append(list(what))
+
+        await one.store(log, committed(1, 0))
+        before, one.session.before = one.session.before, seen
+        await log.merge(at_once)
+        one.session.before = before
+        for number in (2, 3, 4):
+            await one.store(log, committed(number, number))
+            await log.merge(at_once)
+        (late,) = swings
+        with pytest.raises(Refused):
+            await one.session.transact(late)
+        await two.take()
+        assert await offsets(two) == {0: 1, 2: 2, 3: 3, 4: 4}
+
+    play(scenario())
+
+
+def test_a_merge_goes_on_where_the_last_one_was_not_heard_of() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one = await Player(zoo, 1).come()
+        log = await one.take()
+        await one.store(log, committed(1, 0))
+        log._state_version += 1
+        with pytest.raises(Refused):
+            await log.merge(at_once)
+        await log.merge(at_once)
+        assert await offsets(one) == {0: 1}
+        assert await one.session.children(TREE.log(0)) == []
 
     play(scenario())

@@ -26,6 +26,7 @@ from partage.store.zookeeper import (
     Create,
     Delete,
     Operation,
+    Refused,
     Session,
     SetData,
     settle,
@@ -69,6 +70,7 @@ class SharedLog:
         self._parts: list[tuple[Part, bytes]] = []
         self._entries: list[Entry] = []  # those that are durable
         self._next = 0
+        self._state_version = 0  # of the node that says what counts
         self._versions = 0
         self._is_merging = False
         self._is_swept = False
@@ -85,6 +87,7 @@ class SharedLog:
         node = await self._session.read(tree.state(shard))
         if node is None:
             raise Malformed(f"{tree.state(shard)} is missing in ZooKeeper")
+        self._state_version = node.version
         state = decode(tree.state(shard), node.data, StateDoc)
         names = await self._session.children(tree.log(shard))
         found = [numbered(tree.log(shard), name) for name in names]
@@ -232,7 +235,11 @@ class SharedLog:
     async def _swing(
         self, first: int, parts: Sequence[Part], creations: Sequence[Operation]
     ) -> None:
-        """Have ``parts`` count from now on, and of the entries those from ``first`` on."""
+        """Have ``parts`` count from now on, and of the entries those from ``first`` on.
+
+        What was sent and seems lost may arrive when later merges have been done, and must not undo
+        them: it is for one version of the node.
+        """
         path = self._tree.state(self.shard)
         state = encode(StateDoc(first=first, parts=tuple(parts)))
 
@@ -240,7 +247,14 @@ class SharedLog:
             node = await self._session.read(path)
             return node is not None and node.data == state
 
-        await settle(self._session, [self.fence, *creations, SetData(path, state)], is_swung)
+        swing = SetData(path, state, self._state_version)
+        try:
+            await settle(self._session, [self.fence, *creations, swing], is_swung)
+        except Refused:
+            node = await surely(self._session, lambda: self._session.read(path))
+            self._state_version = self._state_version if node is None else node.version
+            raise
+        self._state_version += 1
 
     async def _remove(self, removals: Sequence[Delete]) -> None:
         """Remove what does not count any more, however much it is; the next owner sweeps up what is

@@ -174,7 +174,7 @@ def test_what_a_merge_did_not_come_to_remove_counts_no_more_and_is_swept_up() ->
 
 
 def test_a_merge_that_is_sent_again_and_comes_late_undoes_no_later_one() -> None:
-    """Its connection was lost, and the servers get to it when all that it made has been replaced."""
+    """Its connection was lost, and the servers get to it when what it made has been replaced."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

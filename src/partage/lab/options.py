@@ -189,6 +189,7 @@ def scenario(
     options = msgspec.structs.replace(options, deletions=deletions)
     if changes:
         options = _changed(options, changes, kinds)
+    options = _patient(options, changes or {})
     plan = _plan(Random(f"plan {seed}"), options.kinds, options.steps, options.safety_ms)
     if options.brokers > 1:
         rng = Random(f"cluster plan {seed}")
@@ -249,7 +250,7 @@ def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kind
     """A fifth of the worlds have several brokers, a third a second producer. From dice of their
     own: what else is drawn of a seed stays as it is.
     """
-    more = msgspec.structs.replace(
+    return msgspec.structs.replace(
         options,
         producers=producers_rng.choice((1, 1, 2)),
         brokers=rng.choice((1, 1, 1, 1, 1, 1, 1, 1, 2, 3)),
@@ -261,17 +262,22 @@ def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kind
         or kinds.cluster[:1],
         merges_every=rng.choice((3, 10, 64)),
     )
-    if more.brokers == 1:
-        return more
+
+
+def _patient(options: Options, changes: dict[str, Any]) -> Options:
+    """Sessions are as long as brokers that share a ZooKeeper need, unless they are set."""
+    if options.brokers == 1:
+        return options
     # A heartbeat may have to wait for a write and for the lease, each as long as ZooKeeper takes.
     # And a member has one session to find the broker that has taken its group over.
-    least_ms = _ZOOKEEPER_DELAYS * more.zookeeper_delay_max_ms
-    found_ms = 2 * _BACK_OFF_MS + _FINDING_DELAYS * more.delay_max_ms
-    return msgspec.structs.replace(
-        more,
-        session_timeout_ms=max(more.session_timeout_ms, least_ms, found_ms),
-        zookeeper_timeout_ms=max(more.zookeeper_timeout_ms, least_ms),
-    )
+    asked_ms = _ZOOKEEPER_DELAYS * options.zookeeper_delay_max_ms
+    found_ms = 2 * _BACK_OFF_MS + _FINDING_DELAYS * options.delay_max_ms
+    least = {
+        "session_timeout_ms": max(options.session_timeout_ms, asked_ms, found_ms),
+        "zookeeper_timeout_ms": max(options.zookeeper_timeout_ms, asked_ms),
+    }
+    unset = {name: value for name, value in least.items() if name not in changes}
+    return msgspec.structs.replace(options, **unset)
 
 
 def _plan(rng: Random, kinds: tuple[str, ...], steps: int, until_ms: int) -> tuple[Step, ...]:

@@ -68,7 +68,7 @@ class Roster:
     # Coming and going.
 
     async def register(self, me: BrokerDoc) -> None:
-        """Be up. A node that an earlier run on the same data directory has left is removed: that
+        """Be up. A node that an earlier run on the same data directory has left is replaced: that
         directory is locked, so whoever made it is gone.
 
         Raises `IdTaken` where another broker has the id, and `SessionOver`.
@@ -96,8 +96,10 @@ class Roster:
             return True
         if other.directory != me.directory:
             raise IdTaken(self.broker_id, other)
+        # In one transaction: if it is heard of late, and finds what is ours, we are not gone by it.
+        mine = Create(path, encode(me), is_ephemeral=True)
         try:
-            await self._session.transact([Delete(path, node.version)])
+            await self._session.transact([Delete(path, node.version), mine])
         except InDoubt:
             await self._session.connected()
         except Refused:

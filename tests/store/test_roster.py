@@ -13,7 +13,7 @@ from partage.store.memory import MemoryZooKeeper, lost
 from partage.store.placement import place_partitions, place_shards
 from partage.store.roster import IdTaken
 from partage.store.tree import ClusterDoc, ForeignData, encode
-from partage.store.zookeeper import Create, Operation, SessionOver
+from partage.store.zookeeper import Create, Delete, Operation, SessionOver
 
 from .zoo import SHARDS, TREE, Player, play
 
@@ -148,6 +148,28 @@ def test_an_id_is_for_one_broker() -> None:
         await Player(zoo, 1).come()
         with pytest.raises(IdTaken, match="a broker with id 1 is up at h:1"):
             await Player(zoo, 1, "another directory").come()
+
+    play(scenario())
+
+
+def test_what_replaced_an_earlier_registration_and_comes_late_takes_nobody_down() -> None:
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        await Player(zoo, 1).come()
+        again, other = Player(zoo, 1), await Player(zoo, 2).come()
+        before, sent = again.session.before, list[list[Operation]]()
+
+        async def seen(what: Sequence[Operation] | str) -> None:
+            if not isinstance(what, str) and any(isinstance(each, Delete) for each in what):
+                sent.append(list(what))
+
+        again.session.before = seen
+        await again.come()
+        again.session.before = before
+        (late,) = sent
+        await again.session.transact(late)
+        await other.look()
+        assert other.roster.brokers[1].incarnation == again.incarnation
 
     play(scenario())
 

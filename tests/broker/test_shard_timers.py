@@ -1,8 +1,9 @@
-"""Timers of a shard whose loop has much to do."""
+"""Timers of a shard whose loop has much to do, or stands still."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 
 import pytest
 
@@ -14,24 +15,28 @@ from partage.model.settings import GroupSettings
 
 from .test_shard_host import Alone
 
-SILENT = GroupSaved(
-    group_id="g",
-    protocol_type="consumer",
-    protocol="range",
-    generation=1,
-    leader="m",
-    members=(
-        SavedMember(
-            member_id="m",
-            instance_id=None,
-            client_id="c",
-            client_host="/127.0.0.1",
-            rebalance_timeout_ms=60_000,
-            session_timeout_ms=1_000,
-            subscription=b"",
+
+def silent(**sessions_ms: int) -> GroupSaved:
+    """A group at work, of whose members nothing is heard; their session timeouts."""
+    return GroupSaved(
+        group_id="g",
+        protocol_type="consumer",
+        protocol="range",
+        generation=1,
+        leader="m",
+        members=tuple(
+            SavedMember(
+                member_id=name,
+                instance_id=None,
+                client_id="c",
+                client_host="/127.0.0.1",
+                rebalance_timeout_ms=60_000,
+                session_timeout_ms=session_ms,
+                subscription=b"",
+            )
+            for name, session_ms in sessions_ms.items()
         ),
-    ),
-)
+    )
 
 
 class TurnedClock(Clock):
@@ -52,30 +57,72 @@ class TurnedLoop(asyncio.SelectorEventLoop):
         return super().time() + self.clock.ahead_ms / 1000
 
 
-@pytest.mark.parametrize("turn_ms", [110, 150, 220, 330])
-def test_however_long_turns_take_the_silent_are_taken_for_dead(turn_ms: int) -> None:
-    """How long the loop reads what has arrived is no standstill, after which timers wait."""
-    clock = TurnedClock()
+class Turning:
+    """A shard of silent members, and its loop's time; who has been expired."""
 
-    async def scenario() -> None:
+    def __init__(self, clock: TurnedClock) -> None:
+        self.clock = clock
+        self._gone: list[Notice] = []
+
+    async def open(self, saved: GroupSaved) -> None:
         alone = await Alone().open()
-        await alone.stored(SILENT)
-        gone: list[Notice] = []
-        host = ShardHost("busy", alone.store, GroupSettings(), clock, gone.append)
-        host.load()
-        await asyncio.wait_for(host.loaded(), 10)
-        for _ in range(60):
-            clock.ahead_ms += turn_ms
+        await alone.stored(saved)
+        self.host = ShardHost("busy", alone.store, GroupSettings(), self.clock, self._gone.append)
+        self.host.load()
+        await asyncio.wait_for(self.host.loaded(), 10)
+
+    async def turn(self, ahead_ms: int, turns: int = 1) -> None:
+        """Turns of the loop, the first of which has taken so long."""
+        self.clock.ahead_ms += ahead_ms
+        for _ in range(turns):
             await asyncio.sleep(0)
-        assert [notice.member_id for notice in gone if notice.happening is Happening.EXPIRED] == [
-            "m"
-        ]
-        host.close()
+
+    @property
+    def expired(self) -> list[str | None]:
+        return [n.member_id for n in self._gone if n.happening is Happening.EXPIRED]
+
+
+def turning(scenario: Callable[[Turning], Coroutine[None, None, None]]) -> None:
+    """Run it on a loop whose time can be put forward."""
+    clock = TurnedClock()
 
     def made() -> TurnedLoop:
         loop = TurnedLoop()
         loop.clock = clock
         return loop
 
+    async def run() -> None:
+        shard = Turning(clock)
+        await scenario(shard)
+        shard.host.close()
+
     with asyncio.Runner(loop_factory=made) as runner:
-        runner.run(scenario())
+        runner.run(run())
+
+
+@pytest.mark.parametrize("turn_ms", [110, 150, 220, 330])
+def test_however_long_turns_take_the_silent_are_taken_for_dead(turn_ms: int) -> None:
+    """How long the loop reads what has arrived is no standstill, after which timers wait."""
+
+    async def scenario(shard: Turning) -> None:
+        await shard.open(silent(m=1_000))
+        for _ in range(60):
+            await shard.turn(turn_ms)
+        assert shard.expired == ["m"]
+
+    turning(scenario)
+
+
+def test_who_falls_due_in_a_second_standstill_is_waited_for() -> None:
+    """Those who fell due in the first have been; it stands still no longer than it rested."""
+
+    async def scenario(shard: Turning) -> None:
+        await shard.open(silent(m=1_000, n=5_000))
+        await shard.turn(3_000, turns=9)
+        assert shard.expired == [], "it rests for two seconds"
+        await shard.turn(3_900, turns=9)
+        assert shard.expired == ["m"]
+        await shard.turn(2_000, turns=9)
+        assert shard.expired == ["m", "n"]
+
+    turning(scenario)

@@ -210,8 +210,14 @@ MUTANTS = (
     Mutant(
         "a standstill of the broker counts against members",
         "partage.runtime.resting",
-        "if stood_ms <= (max(_STALL_MS",
-        "if stood_ms <= 1_000_000 or (max(_STALL_MS",
+        "if stood_ms <= _STALL_MS:",
+        "if stood_ms <= 1_000_000:",
+    ),
+    Mutant(
+        "of two standstills the second counts against members",
+        "partage.runtime.resting",
+        "            self._limit_ms = self._rested_ms\n",
+        "            pass\n",
     ),
     # The member.
     Mutant(

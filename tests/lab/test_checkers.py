@@ -128,7 +128,7 @@ def what_was_durable_is_not_loaded(story: Story) -> None:
     story.tell(told.Loaded, state={})
 
 
-def a_member_that_lives_is_expired(story: Story) -> None:
+def joined(story: Story) -> None:
     asked = story.ask(JOIN_GROUP, join("a"))
     story.generation(1, B, A)
     answer = JoinGroupResponse(
@@ -140,9 +140,38 @@ def a_member_that_lives_is_expired(story: Story) -> None:
         members=[],
     )
     story.answer(asked, answer)
-    heartbeat(story, "a", 1)
+
+
+def expired(story: Story) -> None:
     reason = "no heartbeat within its session timeout"
     story.tell(told.Expired, group_id="g", member_id="a", reason=reason)
+
+
+def a_member_that_lives_is_expired(story: Story) -> None:
+    joined(story)
+    heartbeat(story, "a", 1)
+    expired(story)
+
+
+def a_member_that_has_committed_is_expired(story: Story) -> None:
+    joined(story)
+    story.at_ms += 5_900
+    commit(story)
+    story.at_ms += 200
+    expired(story)
+
+
+def a_member_is_not_waited_for_after_a_standstill(story: Story) -> None:
+    joined(story)
+    stand_still(story, 7_000)
+    story.at_ms += 900
+    expired(story)
+
+
+def stand_still(story: Story, for_ms: int) -> None:
+    since_ms = story.at_ms
+    story.at_ms += for_ms
+    story.tell(told.StoodStill, since_ms=since_ms)
 
 
 def a_record_is_there_twice(story: Story) -> None:
@@ -262,6 +291,8 @@ BROKEN: dict[Callable[[Story], None], str] = {
     an_offset_goes_before_its_time: "commits",
     what_was_durable_is_not_loaded: "recovery",
     a_member_that_lives_is_expired: "expiry",
+    a_member_that_has_committed_is_expired: "expiry",
+    a_member_is_not_waited_for_after_a_standstill: "expiry",
     a_record_is_there_twice: "records",
     a_record_is_another_one: "records",
     a_record_comes_before_its_predecessor: "records",
@@ -292,6 +323,16 @@ def test_a_history_that_can_be_is_not() -> None:
     commit(story)
     story.generation(2, member("a", share(0), claim(0, generation=1)), member("b", share(1)))
     heartbeat(story, "b", 2)
+
+
+@pytest.mark.parametrize("silent_ms", [1_100, 7_000])
+def test_who_was_waited_for_may_be_expired(silent_ms: int) -> None:
+    """As long as the broker was late."""
+    story = Story()
+    joined(story)
+    stand_still(story, 7_000)
+    story.at_ms += silent_ms
+    expired(story)
 
 
 def test_who_has_given_a_shard_up_may_say_so() -> None:

@@ -88,7 +88,7 @@ def test_worlds_meet_what_is_possible_and_count_what_strikes() -> None:
     missing = sum(len(states) for _, states in never_met(met))
     assert missing < 30, never_met(met)
     assert faults.keys() <= {
-        *(*KINDS.common, *KINDS.cluster, *KINDS.topics, *CONSEQUENCES),
+        *(*KINDS.all(), *CONSEQUENCES),
         "a_static_group_has_to_be_nudged",
     }
     assert (

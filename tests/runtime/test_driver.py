@@ -327,6 +327,15 @@ def test_timers_fire_as_events_as_many_as_are_wanted(driver: Driver) -> None:
     assert ready(driver) == [1]
 
 
+def test_timers_with_later_deadlines_can_be_left(driver: Driver) -> None:
+    driver.handle(join(1))
+    due_ms = NOW_MS + GroupSettings().initial_rebalance_delay_ms
+    driver.fire_due(due_ms + 500, until_ms=due_ms - 1)
+    assert not driver.unsent
+    driver.fire_due(due_ms + 500, until_ms=due_ms)
+    assert driver.unsent
+
+
 def test_notices_are_taken_once(driver: Driver) -> None:
     driver.handle(join(1))
     assert [notice.happening for notice in driver.take_notices()] == [

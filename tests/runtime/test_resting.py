@@ -28,13 +28,42 @@ def test_who_may_have_stood_still_while_it_read_reads_once_more_and_not_twice(re
     assert rest.reads_again(2_000), "of another timer"
 
 
-def test_after_a_rest_only_a_longer_standstill_makes_it_rest_again():
+def test_a_deadline_rests_once_or_for_a_longer_standstill():
     rest = Rest()
     rest.due_ms(1_000, 0)
     assert rest.begins(1_500) == 500
     assert rest.due_ms(1_000, 1_500) == 2_000
-    assert not rest.begins(2_500)
+    assert not rest.begins(2_200)
+    assert rest.fires_until_ms(2_200) == 2_200
     rest.due_ms(1_000, 1_500)
     assert rest.begins(2_501) == 501
     assert rest.due_ms(9_000, 2_501) == 9_000
     assert rest.begins(9_300) == 300, "another timer, long after"
+
+
+def test_what_falls_due_in_a_second_standstill_has_a_rest_of_its_own():
+    rest = Rest()
+    rest.due_ms(1_000, 0)
+    assert rest.begins(4_000) == 3_000
+    assert rest.due_ms(1_000, 4_000) == 7_000
+    assert not rest.begins(9_500), "the first deadline has had its rest"
+    assert rest.fires_until_ms(9_500) == 4_000
+    assert rest.due_ms(7_100, 9_500) == 12_000
+    assert not rest.begins(12_100)
+    assert rest.fires_until_ms(12_100) == 12_100
+
+
+@pytest.mark.parametrize("turn_ms", [190, 210, 300, 2_000])
+def test_a_busy_process_fires_each_timer_within_three_of_its_turns(turn_ms):
+    """However many there are, and whenever each of them falls due."""
+    rest = Rest()
+    now_ms, waiting = 0, list(range(1_000, 60_000, 70))
+    while waiting:
+        due_ms = rest.due_ms(waiting[0], now_ms)
+        while now_ms < due_ms:
+            now_ms += turn_ms
+        if not rest.begins(now_ms):
+            fired = [at_ms for at_ms in waiting if at_ms <= rest.fires_until_ms(now_ms)]
+            assert fired
+            assert now_ms - fired[0] <= 3 * turn_ms
+            del waiting[: len(fired)]

@@ -382,7 +382,7 @@ class ShardHost:
             return
         self._wake = None
         try:
-            self._driver.fire_due(now_ms, _FIRED_A_TURN)
+            self._driver.fire_due(now_ms, _FIRED_A_TURN, self._rest.fires_until_ms(now_ms))
         except Exception as error:
             log.exception("%s failed at a timer", self._name)
             self._fail(error)

@@ -113,6 +113,13 @@ class TopicGone(Entry, frozen=True, gc=False, kw_only=True):
     topic: str
 
 
+class StoodStill(Entry, frozen=True, gc=False, kw_only=True):
+    """A broker goes on that has stood still since then; all processes, where none is named."""
+
+    broker: int | None = None
+    since_ms: int
+
+
 class Holds(Entry, frozen=True, gc=False, kw_only=True):
     """A consumer process holds these partitions from now on, as far as it knows."""
 

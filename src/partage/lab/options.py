@@ -59,6 +59,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cluster_steps: _Count = 0
     cluster_kinds: tuple[str, ...] = ()
     deletions: _Count = 0  # of a topic that nobody reads, and offsets are committed of
+    standstills: _Count = 0  # of all there is, at once
 
     def group_settings(self) -> GroupSettings:
         """What the broker is started with."""
@@ -163,11 +164,16 @@ def _text(value: Any) -> str:
 
 
 class Kinds(NamedTuple):
-    """The faults there are: in any world, in one with several brokers, and to a topic."""
+    """The faults there are: in any world, in one with several brokers, to a topic, to all."""
 
     common: tuple[str, ...]
     cluster: tuple[str, ...]
     topics: tuple[str, ...]
+    machine: tuple[str, ...]
+
+    def all(self) -> tuple[str, ...]:
+        """Each of them."""
+        return self.common + self.cluster + self.topics + self.machine
 
 
 def scenario(
@@ -186,7 +192,8 @@ def scenario(
     options = _draw(rng, kinds.common)
     options = _draw_more(Random(f"cluster {seed}"), Random(f"producers {seed}"), options, kinds)
     deletions = Random(f"tombstones {seed}").choice((0, 0, 0, 1, 2, 4))
-    options = msgspec.structs.replace(options, deletions=deletions)
+    standstills = Random(f"standstills {seed}").choice((0, 0, 0, 0, 0, 1, 3))
+    options = msgspec.structs.replace(options, deletions=deletions, standstills=standstills)
     if changes:
         options = _changed(options, changes, kinds)
     options = _patient(options, changes or {})
@@ -196,6 +203,8 @@ def scenario(
         plan += _plan(rng, options.cluster_kinds, options.cluster_steps, options.safety_ms)
     rng = Random(f"deletions plan {seed}")
     plan += _plan(rng, kinds.topics, options.deletions, options.safety_ms)
+    rng = Random(f"standstills plan {seed}")
+    plan += _plan(rng, kinds.machine, options.standstills, options.safety_ms)
     plan = tuple(sorted(plan, key=lambda step: step.at_ms))
     if kept is not None:
         kept = tuple(sorted(set(kept)))

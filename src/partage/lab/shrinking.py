@@ -31,6 +31,7 @@ _PLAIN: Final[dict[str, tuple[Any, ...]]] = {
     "zookeeper_delay_max_ms": (1,),
     "merges_every": (64,),
     "deletions": (0,),
+    "standstills": (0,),
     "version_cap": (0,),
     "partitions_t": (1,),
     "partitions_u": (1,),

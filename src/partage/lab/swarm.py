@@ -45,7 +45,7 @@ class Summary(msgspec.Struct, kw_only=True):
 
     def never(self) -> list[str]:
         """The faults that never struck, and what comes of them and never came."""
-        wanted = (*KINDS.common, *KINDS.cluster, *KINDS.topics, *CONSEQUENCES)
+        wanted = (*KINDS.all(), *CONSEQUENCES)
         return [kind for kind in wanted if not self.faults[kind]]
 
 

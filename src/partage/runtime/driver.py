@@ -124,9 +124,11 @@ class Driver:
         is_own = len(replies) == 1 and replies[0][0] is event.reply_to
         return is_own and self._durable == self._applied
 
-    def fire_due(self, now_ms: int, count_max: int | None = None) -> None:
-        """Fire the timers whose time has come, the earliest ``count_max`` of them."""
-        for key in islice(self.timers.due(now_ms), count_max):
+    def fire_due(
+        self, now_ms: int, count_max: int | None = None, until_ms: int | None = None
+    ) -> None:
+        """Fire the timers with deadlines up to ``until_ms``, or now; the first ``count_max``."""
+        for key in islice(self.timers.due(now_ms if until_ms is None else until_ms), count_max):
             self.handle(TimerFired(at_ms=now_ms, key=key))
 
     def _take(self, outcome: Outcome) -> None:

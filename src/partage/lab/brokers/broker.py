@@ -47,6 +47,7 @@ class Broker:
         self.disk_slow: tuple[int, int] = (0, 0)  # until when, and how slow
         self.is_up = False
         self.is_paused = False
+        self._paused_ms = 0  # when
         self.storage: Storage | None = None
         self.hosts = [Host(self, LocalStore(self))]
         self._place: Place | None = None
@@ -162,7 +163,7 @@ class Broker:
     def pause(self, for_ms: int) -> None:
         """The process stands still."""
         if self.is_up and not self.is_paused:
-            self.is_paused = True
+            self.is_paused, self._paused_ms = True, self.world.now_ms
             life = self._life
             self.world.clock.later(for_ms, lambda: self._resume(life))
 
@@ -170,6 +171,9 @@ class Broker:
         if life != self._life or not self.is_paused:
             return
         self.is_paused = False
+        world, since_ms = self.world, self._paused_ms
+        stood = history.StoodStill(at_ms=world.now_ms, broker=self.broker_id, since_ms=since_ms)
+        world.note(stood)
         awaiting, self._awaiting = self._awaiting, []
         if len(self.world.brokers) > 1 and self.world.broker_rng.random() < 0.5:
             awaiting.sort(key=itemgetter(0), reverse=True)  # timers before what has come meanwhile

@@ -268,5 +268,6 @@ class Host:
 
     def _fire(self) -> None:
         self._wake_ms = None
-        self.driver.fire_due(self._world.now_ms, 256)
+        now_ms = self._world.now_ms
+        self.driver.fire_due(now_ms, 256, self._rest.fires_until_ms(now_ms))
         self.settle()

@@ -2,23 +2,36 @@
 
 A member whose heartbeat, commit, join or sync was accepted within its session timeout is not
 expired, and neither is one whose heartbeat had reached that broker's machine by then: that the
-broker itself stood still counts against nobody.
+broker itself stood still counts against nobody. And who would have been expired meanwhile, and may
+have stood still with it, is left as long to be heard of as the broker was late, up to 10 s.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Answered, Asked, Expired, History, Violation
+from partage.lab.history import Answered, Asked, Expired, History, Loaded, StoodStill, Violation
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.join_group import JoinGroupRequest, JoinGroupResponse
+from partage.wire.apis.offset_commit import OffsetCommitResponse
 from partage.wire.apis.sync_group import SyncGroupResponse
 
 _REASON: Final = "no heartbeat within its session timeout"
+_LATE_MS: Final = 200  # that a broker may be without having stood still
+_RESTS_MAX_MS: Final = 10_000
 _Place = tuple[str, str]
+
+
+class _Still(NamedTuple):
+    """A standstill; until when there may have been a rest before it, and may be one after it."""
+
+    since_ms: int
+    until_ms: int
+    rested_ms: int
+    rests_until_ms: int
 
 
 class Expiry:
@@ -27,10 +40,25 @@ class Expiry:
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._sessions: dict[_Place, int] = {}
         self._alive_ms: dict[_Place, int] = {}
+        self._heard_ms: dict[_Place, int] = {}  # when it was answered, from which a session counts
+        self._stills: dict[int | None, _Still] = {}  # the last of each broker, and of all
+        self._loaded_ms = 0  # from then on sessions count anew
         self._expired: dict[_Place, Expired] = {}
         history.listen(Asked, self._ask)
         history.listen(Answered, self._answer)
         history.listen(Expired, self._expire)
+        history.listen(StoodStill, self._stand_still)
+        history.listen(Loaded, self._load)
+
+    def _stand_still(self, entry: StoodStill) -> None:
+        before_ms = max((still.rests_until_ms for still in self._stills.values()), default=0)
+        rests_ms = min(entry.at_ms - entry.since_ms, _RESTS_MAX_MS)
+        self._stills[entry.broker] = _Still(
+            entry.since_ms, entry.at_ms, before_ms, entry.at_ms + rests_ms
+        )
+
+    def _load(self, entry: Loaded) -> None:
+        self._loaded_ms = entry.at_ms
 
     def _answer(self, entry: Answered) -> None:
         asked: Any = entry.asked.message
@@ -40,12 +68,19 @@ class Expiry:
                 place = (asked.group_id, message.member_id)
                 self._sessions[place] = asked.session_timeout_ms
                 self._expired.pop(place, None)
-                self._alive_ms[place] = entry.asked.at_ms
+                self._live(place, entry)
             case SyncGroupResponse(error_code=0):
-                self._alive_ms[asked.group_id, asked.member_id] = entry.asked.at_ms
+                self._live((asked.group_id, asked.member_id), entry)
             case HeartbeatResponse(error_code=code):
                 if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
-                    self._alive_ms[asked.group_id, asked.member_id] = entry.asked.at_ms
+                    self._live((asked.group_id, asked.member_id), entry)
+            case OffsetCommitResponse(topics=topics):
+                if any(not result.error_code for topic in topics for result in topic.partitions):
+                    self._live((asked.group_id, asked.member_id), entry)
+
+    def _live(self, place: _Place, entry: Answered) -> None:
+        self._alive_ms[place] = entry.asked.at_ms
+        self._heard_ms[place] = entry.at_ms
 
     def _expire(self, entry: Expired) -> None:
         place = (entry.group_id, entry.member_id)
@@ -56,6 +91,10 @@ class Expiry:
         if entry.at_ms - self._alive_ms.get(place, 0) < session_ms:
             silent_ms = entry.at_ms - self._alive_ms[place]
             raise Violation("expiry", f"{place} is expired after {silent_ms} of {session_ms} ms")
+        due_ms = max(self._heard_ms.get(place, 0), self._loaded_ms) + session_ms
+        for still in (self._stills.get(None), self._stills.get(entry.broker)):
+            if still is not None and still.since_ms <= due_ms:
+                _judge_rest(place, entry, still, due_ms)
 
     def _ask(self, entry: Asked) -> None:
         message = entry.message
@@ -74,3 +113,12 @@ class Expiry:
                 f"{place} is expired while its heartbeat of "
                 f"{expired_ms - entry.arrived_ms} ms before lies unread",
             )
+
+
+def _judge_rest(place: _Place, entry: Expired, still: _Still, due_ms: int) -> None:
+    late_ms = still.until_ms - max(due_ms, still.rested_ms)
+    rested_ms = entry.at_ms - still.until_ms
+    if late_ms > _LATE_MS and rested_ms < min(late_ms, _RESTS_MAX_MS):
+        raise Violation(
+            "expiry", f"{place} is expired {rested_ms} ms after a standstill, {late_ms} ms too late"
+        )

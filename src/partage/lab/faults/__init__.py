@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from partage.lab.clients.strangers import STRANGE_TOPIC, Stranger
 from partage.lab.faults import brokers, cluster, members, network
-from partage.lab.history import TopicGone
+from partage.lab.history import StoodStill, TopicGone
 from partage.lab.nature.disk import POWER_FAILS, REFUSALS
 from partage.lab.options import Kinds
 
@@ -40,6 +40,15 @@ def topic_is_deleted(world: World, rng: Random) -> bool:
     world.note(TopicGone(at_ms=world.now_ms, topic=STRANGE_TOPIC))
     for broker in world.brokers:
         broker.forget(STRANGE_TOPIC)
+    return True
+
+
+def machine_stands_still(world: World, rng: Random) -> bool:
+    """All that runs on it does: brokers, members, producers. What was sent waits."""
+    session_ms = world.options.session_timeout_ms
+    since_ms = world.now_ms
+    world.clock.stand_still(rng.choice((300, session_ms // 2, session_ms + 500, 2 * session_ms)))
+    world.note(StoodStill(at_ms=world.now_ms, since_ms=since_ms))
     return True
 
 
@@ -100,8 +109,14 @@ _COMMON: Final[dict[str, Fault]] = {
 _CLUSTER: Final[dict[str, Fault]] = {fault.__name__: fault for fault in cluster.FAULTS}
 
 _TOPICS: Final[dict[str, Fault]] = {"topic_is_deleted": topic_is_deleted}
+_MACHINE: Final[dict[str, Fault]] = {"machine_stands_still": machine_stands_still}
 
-FAULTS: Final = _COMMON | _CLUSTER | _TOPICS
+FAULTS: Final = _COMMON | _CLUSTER | _TOPICS | _MACHINE
 #: They strike later than they are ordered, or never: when something is written or read next.
 ORDERED: Final = {POWER_FAILS, *REFUSALS.values(), *(trap.kind for trap in cluster.TRAPS)}
-KINDS: Final = Kinds(common=tuple(_COMMON), cluster=tuple(_CLUSTER), topics=tuple(_TOPICS))
+KINDS: Final = Kinds(
+    common=tuple(_COMMON),
+    cluster=tuple(_CLUSTER),
+    topics=tuple(_TOPICS),
+    machine=tuple(_MACHINE),
+)

@@ -40,7 +40,7 @@ class Rest:
         return self._due_ms
 
     def begins(self, now_ms: int) -> int:
-        """How long the process stood still, in ms, if the timer is to wait for that; otherwise 0."""
+        """How long the process stood still, in ms, if the timer is to wait for that, or 0."""
         stood_ms = now_ms - self._due_ms
         self._came_ms = now_ms
         self._limit_ms = None

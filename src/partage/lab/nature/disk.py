@@ -62,8 +62,11 @@ class File:
         self.unsynced = []
 
     def fail(self) -> None:
-        """As Linux does when the device fails: what was to be synced passes for it from now on."""
-        self.unsynced = []
+        """As Linux does when the device fails: bytes that were to be synced pass for it from now on.
+
+        That a file was cut is in the file system's journal, and comes with the next sync.
+        """
+        self.unsynced = [change for change in self.unsynced if change[1] is None]
 
     def crash(self, rng: Random, struck: Callable[[str], None]) -> None:
         survives = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))

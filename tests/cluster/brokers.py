@@ -37,6 +37,8 @@ class ClusterBroker:
         self.broker_id = broker_id
         self.address = f"127.0.0.1:{free_ports(1)[0]}"
         self.directory = directory
+        #: What clients and other brokers are told, where it is not where it listens.
+        self.advertised = ""
         self._state = state
         self._overrides = {**OVERRIDES, **overrides}
         self._process: subprocess.Popen[str] | None = None
@@ -50,6 +52,8 @@ class ClusterBroker:
         command = [sys.executable, "-m", "partage", "broker", "--listen", self.address]
         command += ["--data-dir", str(self.directory), "--broker-id", str(self.broker_id)]
         command += ["--state", self._state]
+        if self.advertised:
+            command += ["--advertised", self.advertised]
         for name, value in self._overrides.items():
             command += ["--override", f"{name}={value}"]
         return command

@@ -10,7 +10,7 @@ import pytest
 
 from broker.test_following import Follower
 from partage.broker.clock import Clock
-from partage.broker.cluster import cluster
+from partage.broker.cluster import cluster, holding
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.cluster import Cluster
 from partage.broker.cluster.following import Following
@@ -168,6 +168,20 @@ def test_who_was_long_in_following_the_topics_answers_for_what_it_is_given() -> 
         assert answers
 
     play(played())
+
+
+def test_who_was_suspended_for_longer_than_its_session_answers_nothing() -> None:
+    """Before anything has told it that the session is over."""
+
+    async def scenario(place: Place) -> None:
+        host = await place.owns()
+        store = place.cluster.stores[shard_of("g", SHARDS)]
+        assert store.may_answer()
+        place.patch.setattr(holding, "boot_ms", lambda: boot_ms() + place.timeout_ms)
+        assert not store.may_answer()
+        assert host.shard is not None
+
+    with_place(scenario)
 
 
 def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another() -> None:

@@ -18,7 +18,7 @@ from partage.broker.cluster.joining import SHARDS_MAX
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.model.settings import GroupSettings
 from partage.store.founding import found_cluster
-from partage.store.gathering import Gatherer
+from partage.store.gathering import Deposed, Gatherer
 from partage.store.roster import Roster
 from partage.store.shard_log import encode_records, replay
 from partage.store.shared_log import SharedLog
@@ -34,7 +34,7 @@ from partage.store.zookeeper import (
     StoreFault,
     Why,
 )
-from store.zoo import large_group
+from store.zoo import committed, large_group
 from waiting import PATIENCE_S
 
 from .brokers import ClusterBroker, brokers
@@ -363,6 +363,52 @@ def test_a_group_larger_than_a_packet_on_a_real_server(zookeeper: Ensemble) -> N
             assert saved is not None
             assert len(saved.members) == 5000
             await each.merge(asyncio.to_thread)
+
+    in_session(zookeeper.servers_at, playing)
+
+
+def test_who_was_deposed_writes_nothing_on_a_real_server(zookeeper: Ensemble) -> None:
+    """Its session lives: the fence alone keeps it from writing."""
+
+    async def broker(session: KazooSession, at: Tree, broker_id: int) -> Roster:
+        await found_cluster(session, at, "fenced", 2)
+        roster = Roster(session, at, broker_id, 2)
+        incarnation = str(broker_id)
+        me = BrokerDoc(host="h", port=1, incarnation=incarnation, directory=incarnation)
+        await roster.register(me)
+        return roster
+
+    async def take(session: KazooSession, at: Tree, roster: Roster) -> SharedLog:
+        await roster.refresh(lambda: None)
+        (tenure,) = await roster.take([1])
+        log = SharedLog(session, at, tenure.shard, tenure.version, tenure.epoch)
+        await log.load()
+        return log
+
+    async def write(session: KazooSession, log: SharedLog, offset: int) -> StoreFault | None:
+        gatherer, told = Gatherer(session), list[StoreFault | None]()
+        (batch,) = encode_records([committed(offset)], 0)
+        gatherer.add(log, batch, told.append)
+        await gatherer.flush()
+        (outcome,) = told
+        return outcome
+
+    async def playing(first: KazooSession) -> None:
+        at = Tree("/tests-fenced")
+        second = await KazooSession.begin(zookeeper.servers_at, 10_000, PATIENCE_S)
+        rosters = await broker(first, at, 1), await broker(second, at, 2)
+        deposed = await take(first, at, rosters[0])
+        assert await write(first, deposed, 1) is None
+        log = await take(second, at, rosters[1])
+        assert isinstance(await write(first, deposed, 2), Deposed)
+        assert await write(second, log, 3) is None
+        with pytest.raises(Refused):
+            await deposed.merge(asyncio.to_thread)
+        looking = SharedLog(second, at, 1, 0, 0)
+        found = replay(await looking.load(), GroupSettings()).offsets["g"]
+        assert {each.offset for each in found.values()} == {3}
+        assert await first.children("/") is not None, "it is alive"
+        await second.end()
 
     in_session(zookeeper.servers_at, playing)
 

@@ -11,6 +11,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from broker.raw import Raw
 from partage.store.shard_log import shard_of
+from partage.wire.apis.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
+from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from partage.wire.apis.list_offsets import (
     LATEST,
     LIST_OFFSETS,
@@ -55,6 +57,32 @@ def test_every_broker_shows_all_brokers_and_the_same_controller(cluster: Cluster
         assert shown.controller_id == 1
         described = client.describe_cluster().result(PATIENCE_S)
         assert {node.id for node in described.nodes} == {1, 2, 3}
+
+
+def test_what_a_broker_advertises_is_what_others_show(
+    zookeeper: Ensemble, tmp_path: Path, path: str
+) -> None:
+    with brokers(tmp_path / "all", zookeeper.servers_at, path) as running:
+        moved = running[2]
+        moved.stop()
+        _, _, port = moved.address.rpartition(":")
+        moved.advertised = f"localhost:{port}"
+        moved.start()
+        with Raw(running[1].address) as raw:
+
+            def shown() -> dict[int, tuple[str, int]]:
+                asked = DescribeClusterRequest(include_cluster_authorized_operations=False)
+                found = raw.ask(DESCRIBE_CLUSTER, asked).brokers
+                return {each.broker_id: (each.host, each.port) for each in found}
+
+            eventually(lambda: shown().get(2) == ("localhost", int(port)))
+            keys = [f"g{n}" for n in range(40)]
+
+            def coordinators() -> dict[int, str]:
+                found = raw.ask(FIND_COORDINATOR, FindCoordinatorRequest(coordinator_keys=keys))
+                return {each.node_id: each.host for each in found.coordinators}
+
+            eventually(lambda: coordinators() == {1: "127.0.0.1", 2: "localhost"})
 
 
 def test_partitions_are_spread_and_every_broker_knows_where(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ import pytest
 from broker.grouping import committing, joining, syncing
 from broker.kept import ask
 from partage.broker.clock import Clock
+from partage.broker.cluster import writing
 from partage.broker.cluster.shared_store import SharedStore
 from partage.broker.cluster.writing import Writing
 from partage.broker.shard_host import ShardHost
@@ -17,6 +18,7 @@ from partage.model.settings import GroupSettings
 from partage.store.gathering import Written
 from partage.store.memory import MemoryZooKeeper
 from partage.store.shared_log import SharedLog
+from partage.store.zookeeper import Create
 from partage.wire.api import Api
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
@@ -101,6 +103,28 @@ def test_only_who_has_the_shard_answers() -> None:
         await holder.take()
         assert await holder.answer(2) == 0
         await holder.is_stored(2)
+        holder.host.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_comes_within_a_tick_shares_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits of one turn of the loop are an entry; those of several turns share a write."""
+    monkeypatch.setattr(writing, "_TICK_S", 0.3)
+
+    async def scenario() -> None:
+        holder = await Holder().open()
+        await holder.take()
+        before = len(holder.zoo.history)
+        waiting = []
+        for offset in range(20):
+            waiting.append(holder.commit(offset))
+            for _ in range(3):
+                await asyncio.sleep(0)
+        answers = await asyncio.wait_for(asyncio.gather(*waiting), WITHIN_S)
+        assert [error_of(answer) for answer in answers] == [0] * 20
+        (written,) = holder.zoo.history[before:]
+        assert sum(isinstance(each, Create) for each in written) > 1
         holder.host.close()
 
     asyncio.run(scenario())

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer
 from msgspec.structs import replace
 
+from partage.client import TopicPartition
 from partage.console import lab_live
 from partage.console.cluster import Cluster
 from partage.console.failure import Failure
@@ -171,6 +172,52 @@ class TestWhatIf:
         assert re.search(r"\n  partitions stood still, all together +[345]\d\.\d s\n", shown)
         assert "restart" not in shown
         assert "nothing is written, so no lag grows" in shown
+
+    def test_it_reads_how_far_the_group_is_behind_and_how_fast_topics_grow(
+        self, partage: Commands, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Thirty records to a partition in the three seconds for which it looks."""
+        passed_s = [0.0]
+
+        def sleep(seconds: float) -> None:
+            partage("produce", "-t", topic, "-p", 2, stdin=records(["b"] * 30))
+            passed_s[0] += seconds
+
+        partage("produce", "-t", topic, "-p", 1, stdin=records(["a"] * 10))
+        with OurConsumer(
+            partage.bootstrap_servers,
+            group_id=name,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        ) as member:
+            member.subscribe([topic])
+            while len(member.assignment()) < 4:
+                member.poll(50)
+            places = [TopicPartition(topic, index) for index in range(4)]
+            member.commit({place: 3 if place.partition == 1 else 0 for place in places})
+            with Cluster(partage.bootstrap_servers, {}, 5_000, verbose=False) as cluster:
+                clock = SimpleNamespace(monotonic=lambda: passed_s[0], sleep=sleep)
+                monkeypatch.setattr(lab_live, "time", clock)
+                sight = lab_live.look(cluster, name, 3.0)
+        found = {each.index: each for each in sight.group.partitions}
+        assert {index: each.lag for index, each in found.items()} == {0: 0, 1: 7, 2: 0, 3: 0}
+        assert {index: each.rate for index, each in found.items()} == {0: 0, 1: 0, 2: 10, 3: 0}
+        assert sight.uncommitted == 0
+
+    @PATIENT
+    def test_other_timeouts_are_tried(self, partage: Commands, topic: str, name: str) -> None:
+        with OurConsumer(partage.bootstrap_servers, group_id=name) as member:
+            member.subscribe([topic])
+            while len(member.assignment()) < 4:
+                member.poll(50)
+            asked = ("lab", "whatif", "--group", name, "--sample-s", 0.1, "--event", "more")
+            asked += ("--more", 1, "--json", "--max-poll-interval-ms", 90_000)
+            found = partage(
+                *asked, "--session-timeout-ms", 8_000, "--session-timeout-ms", 30_000
+            ).json
+        tried = {(each["session_timeout_ms"], each["assignor"]) for each in found["outcomes"]}
+        assert {timeout_ms for timeout_ms, _ in tried} == {8_000, 30_000}
+        assert found["session_timeout_ms"] == 45_000, "the members' own"
 
     @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
     def test_what_it_says_comes_true(

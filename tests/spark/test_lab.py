@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from partage.console.app import app
 from partage.lab.spreading import verdicts_on_spark
 from partage.lab.swarm import judge
 
@@ -14,3 +18,13 @@ def test_spark_gives_the_same_verdicts(spark: SparkSession) -> None:
     seeds = range(20, 33)  # more than one task's
     found = list(verdicts_on_spark(seeds))
     assert found == [judge(seed) for seed in seeds]
+
+
+@pytest.mark.spark
+def test_the_command_spreads_worlds_over_spark(spark: SparkSession) -> None:
+    asked = ["lab", "run", "--seed-from", "40", "--seeds", "13", "--json"]
+    runs = [CliRunner().invoke(app, [*asked, *how]) for how in (["--spark"], ["--jobs", "1"])]
+    assert [run.exit_code for run in runs] == [0, 0]
+    spread, local = (json.loads(run.stdout) for run in runs)
+    assert spread["worlds"] == 13
+    assert spread == local

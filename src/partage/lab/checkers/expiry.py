@@ -26,12 +26,11 @@ _Place = tuple[str, str]
 
 
 class _Still(NamedTuple):
-    """A standstill; until when there may have been a rest before it, and may be one after it."""
+    """A standstill, and until when there may have been a rest after earlier ones."""
 
     since_ms: int
     until_ms: int
     rested_ms: int
-    rests_until_ms: int
 
 
 class Expiry:
@@ -42,6 +41,7 @@ class Expiry:
         self._alive_ms: dict[_Place, int] = {}
         self._heard_ms: dict[_Place, int] = {}  # when it was answered, from which a session counts
         self._stills: dict[int | None, _Still] = {}  # the last of each broker, and of all
+        self._rests_until_ms = 0
         self._loaded_ms = 0  # from then on sessions count anew
         self._expired: dict[_Place, Expired] = {}
         history.listen(Asked, self._ask)
@@ -51,11 +51,10 @@ class Expiry:
         history.listen(Loaded, self._load)
 
     def _stand_still(self, entry: StoodStill) -> None:
-        before_ms = max((still.rests_until_ms for still in self._stills.values()), default=0)
+        still = _Still(entry.since_ms, entry.at_ms, self._rests_until_ms)
+        self._stills[entry.broker] = still
         rests_ms = min(entry.at_ms - entry.since_ms, _RESTS_MAX_MS)
-        self._stills[entry.broker] = _Still(
-            entry.since_ms, entry.at_ms, before_ms, entry.at_ms + rests_ms
-        )
+        self._rests_until_ms = max(self._rests_until_ms, entry.at_ms + rests_ms)
 
     def _load(self, entry: Loaded) -> None:
         self._loaded_ms = entry.at_ms

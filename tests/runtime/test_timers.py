@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from partage.runtime.timers import Timers
@@ -18,7 +18,6 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, derandomize=True)
 @given(steps)
 def test_timers_fire_as_a_search_would_find_them(script: list[tuple[str, str, int]]) -> None:
     timers: Timers[str] = Timers()
@@ -44,7 +43,6 @@ def test_timers_fire_as_a_search_would_find_them(script: list[tuple[str, str, in
         assert not model or (wake_ms is not None and wake_ms <= min(model.values()))
 
 
-@settings(deadline=None, derandomize=True)
 @given(steps, st.dictionaries(keys, st.tuples(keys, st.integers(-5, 5) | st.none())))
 def test_what_is_armed_or_cancelled_while_timers_fire_counts_at_once(
     script: list[tuple[str, str, int]], reactions: dict[str, tuple[str, int | None]]

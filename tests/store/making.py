@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from partage.coordinator.records import (
@@ -14,8 +13,6 @@ from partage.coordinator.records import (
 )
 
 AT_MS = 1_700_000_000_123
-
-repeatable = settings(deadline=None, derandomize=True)
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)

@@ -28,7 +28,6 @@ from .making import (
     records,
     removed_groups,
     removed_offsets,
-    repeatable,
     saved_groups,
 )
 
@@ -179,7 +178,6 @@ def fields_of(record: OffsetCommitted | GroupSaved) -> dict[str, object]:
     }
 
 
-@repeatable
 @given(committed_offsets)
 def test_others_read_and_write_offsets_so(record: OffsetCommitted) -> None:
     values = fields_of(record) | {"leader_epoch": record.leader_epoch}
@@ -187,14 +185,12 @@ def test_others_read_and_write_offsets_so(record: OffsetCommitted) -> None:
     assert encode_record(record) == (OFFSET_KEY.encode(1, where), OFFSET_VALUE.encode(3, values))
 
 
-@repeatable
 @given(expiring_offsets)
 def test_others_read_and_write_offsets_with_an_expiry_so(record: OffsetCommitted) -> None:
     values = fields_of(record) | {"expire_timestamp": record.expire_ms}
     assert encode_record(record)[1] == OFFSET_VALUE.encode(1, values)
 
 
-@repeatable
 @given(saved_groups)
 def test_others_read_and_write_groups_so(record: GroupSaved) -> None:
     """A tag of ours, for a sync that is awaited, is skipped by who does not know it."""
@@ -209,7 +205,6 @@ def test_others_read_and_write_groups_so(record: GroupSaved) -> None:
     assert decode_record(key, older) == msgspec.structs.replace(record, awaiting_sync=False)
 
 
-@repeatable
 @given(st.one_of(removed_groups, removed_offsets))
 def test_a_key_alone_removes(record: Record) -> None:
     key, value = encode_record(record)
@@ -217,7 +212,6 @@ def test_a_key_alone_removes(record: Record) -> None:
     assert decode_record(key, None) == record
 
 
-@repeatable
 @given(records)
 @example(msgspec.structs.replace(GROUP, awaiting_sync=True))
 @example(msgspec.structs.replace(OFFSET, expire_ms=0, leader_epoch=-1))
@@ -261,7 +255,6 @@ def test_what_ends_too_early_is_refused(key: bytes, value: bytes) -> None:
             decode_record(key[:length], value)
 
 
-@repeatable
 @given(
     st.sampled_from((OFFSET_KEY_BYTES, GROUP_KEY_BYTES)),
     st.integers(0, 4),
@@ -276,7 +269,6 @@ def test_any_bytes_are_a_record_or_refused(key: bytes, version: int, rest: bytes
     assert isinstance(record, OffsetCommitted | GroupSaved)
 
 
-@repeatable
 @given(st.data())
 def test_one_wrong_byte_is_a_record_or_refused(data: st.DataObject) -> None:
     whole = data.draw(st.sampled_from([made(w, v) for w in KEYS for v in MADE_BY_KAFKA[w]]))

@@ -29,7 +29,7 @@ from partage.wire.records.decode import decode_pairs, decode_records
 from partage.wire.records.encode import Record as StoredRecord
 from partage.wire.records.encode import encode_batch
 
-from .making import AT_MS, records, repeatable
+from .making import AT_MS, records
 
 SETTINGS = GroupSettings()
 
@@ -103,7 +103,6 @@ def test_much_is_stored_in_several_batches() -> None:
 # Replay.
 
 
-@repeatable
 @given(st.lists(records, max_size=12), st.lists(st.integers(1, 5), max_size=6))
 def test_a_replay_gives_what_was_live(history: list[Record], sizes: list[int]) -> None:
     """However the records were gathered into batches."""
@@ -116,7 +115,6 @@ def test_a_replay_gives_what_was_live(history: list[Record], sizes: list[int]) -
     assert durable_state(replay(batches, SETTINGS)) == durable_state(live(history))
 
 
-@repeatable
 @given(st.lists(records, max_size=12), st.integers(0, 12))
 def test_so_does_that_of_a_compacted_log(history: list[Record], clean_up_to: int) -> None:
     """Of what is compacted only the last record of each key is left."""

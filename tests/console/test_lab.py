@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import pty
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -60,6 +65,25 @@ def test_the_counts_are_json_too(partage: Commands) -> None:
     assert found["worlds"] == 2
     assert found["failures"] == []
     assert sum(found["faults"].values()) > 0
+
+
+@PATIENT
+def test_on_a_terminal_one_sees_how_many_worlds_have_been(partage: Commands) -> None:
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "partage", "lab", "run", "--seeds", "12", "--jobs", "1", "--json"],
+        env={**partage.env, "TERM": "xterm", "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        check=True,
+    )
+    os.close(theirs)
+    drawn = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert json.loads(done.stdout)["worlds"] == 12
+    assert re.search(r"worlds.*\b\d+ of 12\b", drawn)
+    assert "12 of 12" in drawn
 
 
 @PATIENT

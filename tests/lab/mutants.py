@@ -219,6 +219,66 @@ MUTANTS = (
         "            self._limit_ms = self._rested_ms\n",
         "            pass\n",
     ),
+    Mutant(
+        "a leave in a replaced member's name removes its successor",
+        f"{_C}.leave",
+        "    if not member_id and leaver.instance_id is not None:",
+        "    if leaver.instance_id is not None:",
+    ),
+    Mutant(
+        "offsets of deleted topics stay",
+        f"{_C}.shard",
+        "for topic, partition in [at for at in committed if at[0] in event.topics]:",
+        "for topic, partition in []:",
+    ),
+    Mutant(
+        "a shard that failed is not told again of deleted topics",
+        "partage.runtime.driver",
+        "        self._postponed.extendleft(event for _, event in reversed(self._unsettled))\n",
+        "",
+    ),
+    Mutant(
+        "retention counts from the commit, however long members stay",
+        f"{_C}.admin",
+        "max(group.saved.since_ms, offset.commit_ms)",
+        "offset.commit_ms",
+    ),
+    Mutant(
+        "no group has room for a third member",
+        f"{_C}.join",
+        "members_max = turn.settings.members_max\n",
+        "members_max = min(2, turn.settings.members_max)\n",
+    ),
+    Mutant(
+        "who is unknown is told that it is fenced",
+        f"{_C}.group",
+        "        return ErrorCode.UNKNOWN_MEMBER_ID if member is None else member\n",
+        "        return ErrorCode.FENCED_INSTANCE_ID if member is None else member\n",
+    ),
+    Mutant(
+        "a commit does not prolong a session",
+        f"{_C}.commit",
+        "            turn.keep_alive(member)\n",
+        "",
+    ),
+    Mutant(
+        "of all that is committed one is not shown",
+        f"{_C}.shard",
+        "tuple(committed.values())",
+        "tuple(committed.values())[:-1]",
+    ),
+    Mutant(
+        "OffsetDelete does nothing, and says that it has",
+        f"{_C}.commit",
+        "        if (topic, partition) in committed:",
+        "        if not committed:",
+    ),
+    Mutant(
+        "a deleted group's offsets stay",
+        f"{_C}.admin",
+        "    for topic, partition in list(committed):\n        turn.write(OffsetRemoved(group_id=group.id, topic=topic, partition=partition))\n",
+        "",
+    ),
     # The member.
     Mutant(
         "a cooperative member gives nothing up",

@@ -50,4 +50,10 @@ SHARED = (
         "        await self._read_shards(changed)\n        await self.look(changed)\n",
         "        await self.look(changed)\n        await self._read_shards(changed)\n",
     ),
+    Mutant(
+        "writes carry no fence",
+        f"{_S}.shared_log",
+        "self.fence = Check(tree.shard(shard), version)",
+        "self.fence = Check(tree.shard(shard), -1)",
+    ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -113,6 +113,25 @@ class TopicGone(Entry, frozen=True, gc=False, kw_only=True):
     topic: str
 
 
+class TopicForgotten(Entry, frozen=True, gc=False, kw_only=True):
+    """A broker's shards have been told that a topic is gone."""
+
+    broker: int
+    topic: str
+
+
+class Reread(Entry, frozen=True, gc=False, kw_only=True):
+    """All records of a partition, as they lie there in the end: offsets and values, in order.
+
+    ``first`` is where it begins, ``end`` where it ends.
+    """
+
+    partition: Partition
+    first: int
+    end: int
+    records: tuple[tuple[int, bytes], ...]
+
+
 class StoodStill(Entry, frozen=True, gc=False, kw_only=True):
     """A broker goes on that has stood still since then; all processes, where none is named."""
 
@@ -199,7 +218,6 @@ class History:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.counts: Counter[str] = Counter()
         self._listeners: dict[type[Entry], list[Callable[[Any], None]]] = defaultdict(list)
 
     def listen(self, kind: type[Entry], listener: Callable[[Any], None]) -> None:

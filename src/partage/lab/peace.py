@@ -14,25 +14,19 @@ from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import ExpiryTimer
 from partage.lab.clients.consumer import Process
-from partage.lab.clients.strangers import Stranger
+from partage.lab.clients.strangers import SIMPLE, Stranger
 from partage.lab.history import Partition, Violation
 from partage.lab.options import LATE_MS
 from partage.member.states import MemberState
 from partage.model.errors import ErrorCode
+from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from partage.lab.world import World
 
 _LOOK_EVERY_MS: Final = 1_000
 _QUIET_MS: Final = 6_000
-#: What may end a member for good: somebody else has its instance id, or there is no place for it.
-_FINAL: Final = frozenset(
-    {
-        ErrorCode.FENCED_INSTANCE_ID.name,
-        ErrorCode.GROUP_MAX_SIZE_REACHED.name,
-        ErrorCode.INCONSISTENT_GROUP_PROTOCOL.name,
-    }
-)
+_ROOM_FOR_ALL: Final = 1_000
 
 
 _AT_REST: Final = (GroupState.EMPTY, GroupState.STABLE)
@@ -53,6 +47,7 @@ def live_on(world: World) -> None:
     world.clock.run(_QUIET_MS)
     _expect_quiet(world, "peace", before, "though nobody came, went or failed")
     _restart(world, before)
+    _look_at_all(world)
     _leave(world)
 
 
@@ -65,7 +60,7 @@ def _find_peace(world: World) -> None:
         # JoinGroup does not know that it leads, and one that comes back with other topics is given
         # what it had. All wait for the next rebalance (see the docs).
         static = [p for p in world.alive if p.is_member and p.instance_id is not None]
-        if not static:
+        if not static or _unsettled(world) is not None:
             raise
         world.faults["a static group has to be nudged"] += 1
         for process in static:
@@ -93,6 +88,19 @@ def _restart(world: World, before: dict[str, int]) -> None:
     world.clock.run(_QUIET_MS + world.options.takeover_ms)
     _expect_quiet(world, "restart", before, "for a broker that was killed")
     _wait(world, "restart", _unrest, world.options.patience_ms)
+
+
+def _look_at_all(world: World) -> None:
+    """Have all offsets and all records read once more, for the checkers."""
+    for group_id in dict.fromkeys([*_groups(world), SIMPLE]):
+        Stranger(world, world.rng).read_all(group_id)
+    world.clock.run(_LOOK_EVERY_MS)
+    storage = world.broker.storage
+    if storage is None:
+        raise Violation("restart", "the broker with the topics has not come back")
+    for place, partition in storage.partitions.items():
+        if place[0] != OFFSETS_TOPIC:
+            world.note(storage.reread(place, partition, world.now_ms))
 
 
 def _leave(world: World) -> None:
@@ -138,20 +146,50 @@ def _leftovers(world: World) -> str | None:
 
 def _unrest(world: World) -> str | None:
     """What is not as it should be; None if everything is."""
-    groups = world.groups()
-    if groups is None:
-        return "the groups are not loaded"
-    for process in world.alive:
-        if process.failure is not None and process.failure not in _FINAL:
-            return f"{process.name} ended with {process.failure}"
-    for group_id in dict.fromkeys([*groups, *(p.group_id for p in world.alive)]):
-        problem = _unrest_of(world, group_id, groups.get(group_id))
+    problem = _unsettled(world)
+    if problem is not None:
+        return problem
+    for group_id in _groups(world):
+        problem = _unassigned(world, group_id) or _unread(world, group_id)
         if problem is not None:
             return f"group {group_id}: {problem}"
     return None
 
 
-def _unrest_of(world: World, group_id: str, group: Group | None) -> str | None:
+def _groups(world: World) -> list[str]:
+    return list(dict.fromkeys([*(world.groups() or {}), *(p.group_id for p in world.alive)]))
+
+
+def _unsettled(world: World) -> str | None:
+    """Who is not at work that should be, or cannot be; whatever it is given to do."""
+    groups = world.groups()
+    if groups is None:
+        return "the groups are not loaded"
+    for process in world.alive:
+        if process.failure is not None and not _is_final(world, process):
+            return f"{process.name} ended with {process.failure}"
+        if process.failure is None and process.wants_in and not process.is_member:
+            return f"{process.name} is out, and nobody has asked it to leave"
+    for group_id in _groups(world):
+        problem = _unsettled_group(world, group_id, groups.get(group_id))
+        if problem is not None:
+            return f"group {group_id}: {problem}"
+    return None
+
+
+def _is_final(world: World, process: Process) -> bool:
+    """Whether what ended a member may do so for good: somebody else has its instance id, there is
+    no place for it, or it speaks no protocol that the others do.
+    """
+    match process.failure:
+        case ErrorCode.FENCED_INSTANCE_ID.name:
+            return process.instance_id is not None
+        case ErrorCode.GROUP_MAX_SIZE_REACHED.name:
+            return world.options.members_max < _ROOM_FOR_ALL
+    return process.failure == ErrorCode.INCONSISTENT_GROUP_PROTOCOL.name
+
+
+def _unsettled_group(world: World, group_id: str, group: Group | None) -> str | None:
     members = world.members(group_id)
     known = set() if group is None else set(group.members)
     believed = {process.core.membership.member_id for process in members}
@@ -165,24 +203,27 @@ def _unrest_of(world: World, group_id: str, group: Group | None) -> str | None:
             return f"{process.name} is {state}"
         if process.core.deliverable != process.core.owned:
             return f"{process.name} does not hand out all it owns"
-    owned = sorted(p for process in members for p in process.core.owned)
-    topics = {topic for process in members for topic in process.topics}
-    wanted = sorted(
-        (topic, index) for topic in topics for index in range(world.partition_counts[topic])
-    )
-    if owned != wanted:
-        return f"{owned} are owned, {wanted} are wanted"
-    return _unread(world, group_id, members, wanted)
+    return None
 
 
-def _unread(
-    world: World, group_id: str, members: list[Process], wanted: list[Partition]
-) -> str | None:
-    for process in members:
+def _wanted(world: World, group_id: str) -> list[Partition]:
+    topics = {topic for process in world.members(group_id) for topic in process.topics}
+    counts = world.partition_counts
+    return sorted((topic, index) for topic in topics for index in range(counts[topic]))
+
+
+def _unassigned(world: World, group_id: str) -> str | None:
+    owned = sorted(p for process in world.members(group_id) for p in process.core.owned)
+    wanted = _wanted(world, group_id)
+    return None if owned == wanted else f"{owned} are owned, {wanted} are wanted"
+
+
+def _unread(world: World, group_id: str) -> str | None:
+    for process in world.members(group_id):
         if not process.reading.is_through(world.end_of):
             return f"{process.name} has not read and committed all"
     seen = world.delivered[group_id]
-    for partition in wanted:
+    for partition in _wanted(world, group_id):
         missing = set(range(world.end_of(partition))) - seen[partition]
         if missing:
             return f"records {sorted(missing)[:5]} of {partition} were handed to nobody"

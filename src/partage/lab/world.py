@@ -217,7 +217,6 @@ class World:
         self.trap = None
         for broker in self.brokers:
             broker.disk.refuses.clear()
-            broker.disk.failing = None
             broker.disk.fail_after = None
             broker.disk_slow = (0, 0)
             broker.resume()

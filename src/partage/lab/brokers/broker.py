@@ -246,9 +246,12 @@ class Broker:
             return
 
         def tell() -> None:
+            now_ms = self.world.now_ms
+            self.world.note(
+                history.TopicForgotten(at_ms=now_ms, broker=self.broker_id, topic=topic)
+            )
             for host in self.hosts:
-                gone = frozenset({topic})
-                host.handle(TopicsDeleted(at_ms=self.world.now_ms, topics=gone))
+                host.handle(TopicsDeleted(at_ms=now_ms, topics=frozenset({topic})))
                 host.settle()
 
         self.later(0, tell)

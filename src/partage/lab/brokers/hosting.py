@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from partage.bridge.exchange import deliver
 from partage.coordinator import invariants
 from partage.coordinator.events import Event
-from partage.coordinator.outcome import Happening
+from partage.coordinator.outcome import Happening, Notice
 from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.lab import history
@@ -78,6 +78,7 @@ class Host:
         self._is_flushing = False
         self._is_resigned = False
         self._rest = Rest()
+        self._expired: list[Notice] = []  # that nobody has been told of yet
         self._wake_ms: int | None = None
         self._wake_serial = 0
 
@@ -141,6 +142,7 @@ class Host:
         """What is under way counts no more; the driver has to be told why."""
         self._failures += 1
         self._is_flushing = False
+        self._expired.clear()
         self._wake_ms = None
         self._wake_serial += 1
 
@@ -179,12 +181,15 @@ class Host:
             self._is_flushing = True
             failures = self._failures
             self.broker.later(0, lambda: self._flush(failures))
-        for notice in driver.take_notices():
-            # While somebody else may have the shard nobody can tell: what is due then waits.
-            if notice.happening is Happening.EXPIRED and self._store.may_answer():
+        taken = driver.take_notices()
+        self._expired += [each for each in taken if each.happening is Happening.EXPIRED]
+        # While somebody else may have the shard nobody can tell: what is due then waits.
+        if self._expired and self._store.may_answer():
+            expired, self._expired = self._expired, []
+            for notice in expired:
                 self._world.note(
                     history.Expired(
-                        at_ms=self._world.now_ms,
+                        at_ms=notice.at_ms,
                         broker=self.broker.broker_id,
                         group_id=notice.group_id,
                         member_id=notice.member_id or "",

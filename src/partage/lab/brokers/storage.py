@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
+from partage.lab.history import Reread
 from partage.lab.nature.clock import Clock
 from partage.lab.nature.disk import Crash, CrashDisk
 from partage.log.config import LogConfig
@@ -24,6 +25,7 @@ from partage.log.rewriting import compact
 from partage.log.swapping import end_swap
 from partage.model.errors import ErrorCode
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
+from partage.wire.records.decode import decode_records
 
 _MARKERS_EVERY_MS: Final = 1_000
 
@@ -236,6 +238,20 @@ class Storage:
         if isinstance(slices, Refusal):
             raise OSError(slices.message)
         return [self._disk.read(part.path, part.position, part.length) for part in slices]
+
+    def reread(self, place: tuple[str, int], partition: Partition, now_ms: int) -> Reread:
+        """All records of a partition, from the disk."""
+        first, end = partition.log.log_start_offset, partition.log.high_watermark
+        records: list[tuple[int, bytes]] = []
+        at = first
+        while at < end:
+            content = b"".join(self.read(partition, at, 1 << 20))
+            found = [r for r in decode_records(content, at) if r[0] >= at]
+            if not found:
+                break
+            records += [(record[0], record[3] or b"") for record in found]
+            at = records[-1][0] + 1
+        return Reread(at_ms=now_ms, partition=place, first=first, end=end, records=tuple(records))
 
     def compact(self, now_ms: int) -> bool:
         """Compact the coordinator's log, if there is something to do."""

@@ -2,8 +2,8 @@
 
 A partition of an OffsetCommit is answered with no error exactly if it is stored. What was
 acknowledged, or something later, is what every OffsetFetch after it shows; none shows what a crash
-could still take back, or a value that nobody committed. Offsets go only when somebody deletes them
-or their topic, or their retention is over.
+could still take back, a value that nobody committed, or less than another before it. Offsets go
+when somebody deletes them or their topic, or their retention is over, and at no other time.
 """
 
 from __future__ import annotations
@@ -14,17 +14,28 @@ from typing import Any, Final
 
 from partage.coordinator.records import GroupSaved, OffsetCommitted, OffsetRemoved, Record
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Answered, Asked, History, TopicGone, Violation, Written
+from partage.lab.history import (
+    Answered,
+    Asked,
+    Died,
+    History,
+    Resigned,
+    TopicForgotten,
+    TopicGone,
+    Violation,
+    Written,
+)
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
-from partage.wire.apis.delete_groups import DeleteGroupsRequest
+from partage.wire.apis.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from partage.wire.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from partage.wire.apis.offset_delete import OffsetDeleteRequest
+from partage.wire.apis.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from partage.wire.apis.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from partage.wire.consumer_protocol import decode_subscription
 
 _Key = tuple[str, str, int]
 _Value = tuple[int, str]
+_NONE: Final = (-1, "")  # nothing is committed
 #: Refusals after which nothing may be stored; after others it may be, and nobody knows.
 _REFUSED: Final = frozenset(
     {
@@ -34,6 +45,8 @@ _REFUSED: Final = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
         ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
 
@@ -49,11 +62,15 @@ class Commits:
         self._acknowledged: dict[_Key, int] = {}
         self._floors: dict[int, dict[_Key, int]] = {}
         self._asked: dict[int, list[OffsetCommitRequest]] = defaultdict(list)
-        self._deleted_ms = -1
+        self._deleting = _Deleting()
         self._gone_ms: dict[str, int] = {}  # topics, and when they were deleted last
+        self._forgotten: dict[tuple[int, str], tuple[int, int]] = {}  # by broker: when it heard
         history.listen(Asked, self._ask)
         history.listen(Answered, self._answer)
         history.listen(TopicGone, self._go)
+        history.listen(TopicForgotten, self._forget)
+        history.listen(Died, self._give_up)
+        history.listen(Resigned, self._give_up)
         ledger.when_stored(self._store)
         ledger.when_written(self._write)
         ledger.when_lost(self._lose)
@@ -64,11 +81,19 @@ class Commits:
                 self._asked[entry.at_ms].append(message)
             case OffsetFetchRequest():
                 self._floors[entry.serial] = dict(self._acknowledged)
-            case OffsetDeleteRequest() | DeleteGroupsRequest():
-                self._deleted_ms = entry.at_ms
+            case OffsetDeleteRequest() | DeleteGroupsRequest() as message:
+                self._deleting.ask(entry.at_ms, message)
 
     def _go(self, entry: TopicGone) -> None:
         self._gone_ms[entry.topic] = entry.at_ms
+
+    def _forget(self, entry: TopicForgotten) -> None:
+        gone_ms = self._gone_ms[entry.topic]
+        self._forgotten[entry.broker, entry.topic] = (entry.at_ms, gone_ms)
+
+    def _give_up(self, entry: Died | Resigned) -> None:
+        """Whoever has the groups next may not have heard of a topic that went before."""
+        self._forgotten.clear()
 
     def _write(self, entry: Written) -> None:
         for record in entry.records:
@@ -90,12 +115,18 @@ class Commits:
     def _judge_removal(self, record: OffsetRemoved, at_ms: int) -> None:
         key = (record.group_id, record.topic, record.partition)
         last = self._written[key][-1] if self._written[key] else None
-        if at_ms == self._deleted_ms or self._went_with_its_topic(key, last):
+        if self._deleting.is_asked(at_ms, key) or self._went_with_its_topic(key, last):
             return
-        group = self._ledger.latest(record.group_id)
-        if group is not None and not group.awaiting_sync and record.topic in _topics(group):
-            raise Violation("commits", f"{last} went, and its group is at work on it")
-        if last is None or at_ms - last.commit_ms < self._retention_ms:
+        # It may go in one write with the group itself.
+        groups = self._ledger.groups[record.group_id]
+        group = next((each for each in reversed(groups) if each is not None), None)
+        since_ms = 0
+        if group is not None and group.members:
+            if group.awaiting_sync or record.topic in _topics(group):
+                raise Violation("commits", f"{last} went, and its group is at work on it")
+        elif group is not None and group.protocol_type is not None:
+            since_ms = group.since_ms  # from when it was empty (KIP-211)
+        if last is None or at_ms - max(last.commit_ms, since_ms) < self._retention_ms:
             raise Violation("commits", f"{last} went before its time, and nobody deleted it")
 
     def _went_with_its_topic(self, key: _Key, last: OffsetCommitted | None) -> bool:
@@ -134,7 +165,23 @@ class Commits:
                     self._judge_answer(key, value, codes.get((topic, index)), entry.asked.at_ms)
             case OffsetFetchRequest() as fetched, OffsetFetchResponse() as shown:
                 floors = self._floors.pop(entry.asked.serial)
-                self._judge_fetch(fetched, shown, floors)
+                self._judge_fetch(fetched, shown, floors, entry.asked)
+            case OffsetDeleteRequest() as deleting, OffsetDeleteResponse(error_code=0) as done:
+                for topic in done.topics:
+                    for p in topic.partitions:
+                        if not p.error_code:
+                            key = (deleting.group_id, topic.name, p.partition_index)
+                            self._expect_gone(key, entry.asked.at_ms)
+            case DeleteGroupsRequest(), DeleteGroupsResponse() as done:
+                for result in done.results:
+                    if not result.error_code:
+                        for key in [key for key in self._stored if key[0] == result.group_id]:
+                            self._expect_gone(key, entry.asked.at_ms)
+
+    def _expect_gone(self, key: _Key, asked_ms: int) -> None:
+        last = self._stored[key][-1] if self._stored[key] else None
+        if last is not None and last.commit_ms < asked_ms:
+            raise Violation("commits", f"{key} is deleted, it is said, and {last} is there")
 
     def _judge_answer(self, key: _Key, value: _Value, code: int | None, at_ms: int) -> None:
         if code is None:
@@ -167,29 +214,70 @@ class Commits:
         asked: OffsetFetchRequest,
         message: OffsetFetchResponse,
         floors: dict[_Key, int],
+        read: Asked,
     ) -> None:
         results: list[tuple[str, Any]] = [
             (group.group_id, group.topics) for group in message.groups if not group.error_code
         ]
         if not message.groups and not message.error_code:
             results = [(asked.group_id, message.topics)]
+        wants_all = {group.group_id for group in asked.groups if group.topics is None}
+        if not asked.groups and asked.topics is None:
+            wants_all.add(asked.group_id)
         for group_id, topics in results:
-            for topic in topics:
-                for p in topic.partitions:
-                    if not p.error_code:
-                        key = (group_id, topic.name, p.partition_index)
-                        shown = (p.committed_offset, p.metadata or "")
-                        self._judge_shown(key, shown, floors.get(key))
+            shown = {
+                (group_id, topic.name, p.partition_index): (p.committed_offset, p.metadata or "")
+                for topic in topics
+                for p in topic.partitions
+                if not p.error_code
+            }
+            if group_id in wants_all:
+                left_out = [key for key in floors if key[0] == group_id and key not in shown]
+                shown |= dict.fromkeys(left_out, _NONE)
+            for key, value in shown.items():
+                self._judge_shown(key, value, floors.get(key), read)
 
-    def _judge_shown(self, key: _Key, shown: _Value, floor: int | None) -> None:
-        allowed = [
-            (-1, "") if kept is None else (kept.offset, kept.metadata)
-            for kept in self._stored[key][floor or 0 :]
-        ]
-        if shown == (-1, "") and floor is None:
+    def _judge_shown(self, key: _Key, shown: _Value, floor: int | None, read: Asked) -> None:
+        if shown == _NONE and floor is None:
             return
-        if shown not in allowed:
-            raise Violation("commits", f"{key} shows {shown}, which is none of {allowed[-5:]}")
+        stored = self._stored[key]
+        for at in range(floor or 0, len(stored)):
+            kept = stored[at]
+            if shown == (_NONE if kept is None else (kept.offset, kept.metadata)):
+                break
+        else:
+            allowed = stored[floor or 0 :][-5:]
+            raise Violation("commits", f"{key} shows {shown}, which is none of {allowed}")
+        if kept is None:
+            return
+        # Whoever asks later is shown no earlier one.
+        self._acknowledged[key] = max(at, self._acknowledged.get(key, 0))
+        heard_ms, gone_ms = self._forgotten.get((read.broker, key[1]), (read.at_ms, 0))
+        if read.at_ms > heard_ms and kept.commit_ms < gone_ms:
+            raise Violation("commits", f"{key} shows {kept}, whose topic went at {gone_ms}")
+
+
+class _Deleting:
+    """What is asked to be deleted, at one moment."""
+
+    def __init__(self) -> None:
+        self._at_ms = -1
+        self._wanted: set[str | _Key] = set()  # groups, and offsets
+
+    def ask(self, at_ms: int, message: OffsetDeleteRequest | DeleteGroupsRequest) -> None:
+        if at_ms != self._at_ms:
+            self._at_ms, self._wanted = at_ms, set()
+        if isinstance(message, DeleteGroupsRequest):
+            self._wanted.update(message.groups_names)
+            return
+        self._wanted.update(
+            (message.group_id, topic.name, p.partition_index)
+            for topic in message.topics
+            for p in topic.partitions
+        )
+
+    def is_asked(self, at_ms: int, key: _Key) -> bool:
+        return at_ms == self._at_ms and not self._wanted.isdisjoint({key, key[0]})
 
 
 def _topics(group: GroupSaved) -> set[str]:

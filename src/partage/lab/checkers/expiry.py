@@ -10,8 +10,18 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from partage.coordinator.records import GroupSaved
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Answered, Asked, Expired, History, Loaded, StoodStill, Violation
+from partage.lab.history import (
+    Answered,
+    Asked,
+    Expired,
+    History,
+    Loaded,
+    StoodStill,
+    Violation,
+    Written,
+)
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -42,6 +52,8 @@ class Expiry:
         self._heard_ms: dict[_Place, int] = {}  # when it was answered, from which a session counts
         self._stills: dict[int | None, _Still] = {}  # the last of each broker, and of all
         self._rests_until_ms = 0
+        self._begun_ms: dict[tuple[str, int], int] = {}  # generations
+        ledger.when_written(self._write)
         self._loaded_ms = 0  # from then on sessions count anew
         self._expired: dict[_Place, Expired] = {}
         history.listen(Asked, self._ask)
@@ -56,6 +68,11 @@ class Expiry:
         rests_ms = min(entry.at_ms - entry.since_ms, _RESTS_MAX_MS)
         self._rests_until_ms = max(self._rests_until_ms, entry.at_ms + rests_ms)
 
+    def _write(self, entry: Written) -> None:
+        for record in entry.records:
+            if isinstance(record, GroupSaved) and record.awaiting_sync:
+                self._begun_ms[record.group_id, record.generation] = entry.at_ms
+
     def _load(self, entry: Loaded) -> None:
         self._loaded_ms = entry.at_ms
 
@@ -68,6 +85,9 @@ class Expiry:
                 self._sessions[place] = asked.session_timeout_ms
                 self._expired.pop(place, None)
                 self._live(place, entry)
+                # While it is parked no session counts.
+                begun_ms = self._begun_ms.get((asked.group_id, message.generation_id), 0)
+                self._alive_ms[place] = max(begun_ms, entry.asked.at_ms)
             case SyncGroupResponse(error_code=0):
                 self._live((asked.group_id, asked.member_id), entry)
             case HeartbeatResponse(error_code=code):

@@ -1,10 +1,13 @@
 """``fencing``: heartbeats and commits are accepted from members of the generation, and no others.
 
-A commit that names no generation counts where the group has no members. A refusal names a reason
-that is true: a member of the present generation is not told that it is none.
+A commit that names no generation counts where the group has no members. Who is in the generation is
+not told that it is another one, and who has no instance id is not told that somebody else has it.
+That a member is unknown is not judged: who was removed is not written down at once.
 """
 
 from __future__ import annotations
+
+from collections.abc import Set
 
 from partage.coordinator.records import GroupSaved
 from partage.lab.checkers.ledger import Ledger
@@ -35,15 +38,20 @@ class Fencing:
             case HeartbeatRequest(), HeartbeatResponse():
                 mark = self._marks.pop(entry.asked.serial)
                 # While it loads the broker says that all is well, and counts sessions from then on.
-                if entry.asked.is_loaded and message.error_code == ErrorCode.NONE:
-                    self._expect_member(asked.group_id, asked.generation_id, asked.member_id, mark)
+                if entry.asked.is_loaded:
+                    if message.error_code == ErrorCode.NONE:
+                        generation = asked.generation_id
+                        self._expect_member(asked.group_id, generation, asked.member_id, mark)
+                    self._judge_refusal(asked, asked.generation_id, {message.error_code}, mark)
             case OffsetCommitRequest(), OffsetCommitResponse():
                 mark = self._marks.pop(entry.asked.serial)
-                codes = [p.error_code for topic in message.topics for p in topic.partitions]
+                codes = {p.error_code for topic in message.topics for p in topic.partitions}
                 if ErrorCode.NONE in codes:
                     if not entry.asked.is_loaded:
                         raise Violation("fencing", f"accepted while nothing was loaded: {asked}")
                     self._judge_commit(asked, mark)
+                if entry.asked.is_loaded:
+                    self._judge_refusal(asked, asked.generation_id_or_member_epoch, codes, mark)
 
     def _judge_commit(self, asked: OffsetCommitRequest, mark: int) -> None:
         generation = asked.generation_id_or_member_epoch
@@ -52,6 +60,24 @@ class Fencing:
             self._expect_member(asked.group_id, generation, asked.member_id, mark)
         elif groups and all(g is not None and g.members for g in groups):
             raise Violation("fencing", f"{asked} was accepted into a group with members")
+
+    def _judge_refusal(
+        self,
+        asked: HeartbeatRequest | OffsetCommitRequest,
+        generation: int,
+        codes: Set[int],
+        mark: int,
+    ) -> None:
+        """Who is in the generation, all along, is not told that it is another one; and nobody is
+        replaced who has no instance id.
+        """
+        groups = self._ledger.since(asked.group_id, mark)
+        if ErrorCode.ILLEGAL_GENERATION in codes and all(
+            group is not None and _has(group, generation, asked.member_id) for group in groups
+        ):
+            raise Violation("fencing", f"{asked} is refused as of another generation: {groups[-1]}")
+        if ErrorCode.FENCED_INSTANCE_ID in codes and asked.group_instance_id is None:
+            raise Violation("fencing", f"{asked} is fenced, and names no instance")
 
     def _expect_member(self, group_id: str, generation: int, member_id: str, mark: int) -> None:
         for group in self._ledger.since(group_id, mark):

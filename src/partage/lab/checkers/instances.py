@@ -1,8 +1,8 @@
 """``instances``: of those who use an instance id the last one counts, the others are fenced.
 
-A member that was replaced is accepted nowhere any more, neither in a heartbeat, a sync, a join nor
-a commit that was asked after its successor was answered. A commit that names no generation is in
-nobody's name, whatever id it brings; `fencing` judges it.
+A member that was replaced is accepted nowhere any more, neither in a heartbeat, a sync, a join, a
+commit nor a leave that was asked after its successor was answered. A commit that names no
+generation is in nobody's name, whatever id it brings; `fencing` judges it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from partage.lab.history import Answered, History, Violation
 from partage.model.settings import GroupSettings
 from partage.wire.apis.heartbeat import HeartbeatResponse
 from partage.wire.apis.join_group import JoinGroupResponse
+from partage.wire.apis.leave_group import LeaveGroupResponse
 from partage.wire.apis.offset_commit import OffsetCommitResponse
 from partage.wire.apis.sync_group import SyncGroupResponse
 
@@ -40,6 +41,11 @@ class Instances:
             case OffsetCommitResponse() as message if asked.generation_id_or_member_epoch >= 0:
                 if any(not p.error_code for topic in message.topics for p in topic.partitions):
                     self._judge(asked.group_id, asked.member_id, entry)
+
+            case LeaveGroupResponse(error_code=0, members=results):
+                for named, result in zip(asked.members, results, strict=True):
+                    if named.group_instance_id and named.member_id and not result.error_code:
+                        self._judge(asked.group_id, named.member_id, entry)
 
     def _hold(self, group_id: str, instance_id: str, member_id: str, entry: Answered) -> None:
         before = self._holders.get((group_id, instance_id))

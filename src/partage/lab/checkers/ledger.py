@@ -36,6 +36,7 @@ class _Log:
         self.owner: int | None = None
         self.is_given_up = False  # or taken from its owner, and nobody has loaded it since
         self._epoch = 0
+        self._taken = 0  # the highest epoch in which somebody has taken it
         self._state: dict[bytes, bytes] = {}
         self._doubted: list[_Written] = []  # what the owner wrote
         self._decided: dict[int, deque[bool]] = defaultdict(deque)  # of others: whether it is there
@@ -70,6 +71,14 @@ class _Log:
             self._limbo += self._doubted
             self._doubted = []
 
+    def take(self, broker: int, epoch: int) -> None:
+        """A broker is going to load it in this epoch: no other may speak for it any more."""
+        if self.is_past(broker, epoch):
+            return
+        self._taken = max(self._taken, epoch)
+        if self.owner != broker:
+            self.is_given_up = True
+
     def is_past(self, broker: int, epoch: int) -> bool:
         """Whether somebody has it in a higher epoch: who loads in this one does not know it yet."""
         if epoch == self._epoch and self.owner not in (None, broker):
@@ -81,7 +90,7 @@ class _Log:
         self, broker: int, epoch: int, found: dict[bytes, bytes]
     ) -> tuple[list[_Written], int]:
         """A broker has it from now on: what was in doubt until now, and how much of it is there."""
-        self._epoch, self.is_given_up = epoch, False
+        self._epoch, self.is_given_up = epoch, epoch < self._taken
         known = len(self._limbo)
         limbo = self._limbo + self._doubted  # of an owner that does not know yet that it is none
         kept = self._survivors(limbo, found)
@@ -212,9 +221,7 @@ class Ledger:
         log.is_given_up = log.is_given_up or log.owner == entry.broker
 
     def _take(self, entry: Taken) -> None:
-        log = self._logs[entry.shard]
-        if log.owner != entry.broker and not log.is_past(entry.broker, entry.epoch):
-            log.is_given_up = True
+        self._logs[entry.shard].take(entry.broker, entry.epoch)
 
     def _die(self, entry: Died) -> None:
         for log in self._logs.values():

@@ -2,7 +2,7 @@
 
 The producers of a world number their records in each partition, and tell the broker which number
 it is. So no value is at two offsets, no offset has two values, and the next one of a producer comes
-later, whatever was lost on the way.
+later, whatever was lost on the way. In the end all is read once more, whoever has read it before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Delivered, History, Partition, Produced, Violation
+from partage.lab.history import Delivered, History, Partition, Produced, Reread, Violation
 from partage.model.settings import GroupSettings
 
 
@@ -22,6 +22,7 @@ class Records:
         self._offsets: dict[Partition, dict[bytes, int]] = defaultdict(dict)
         history.listen(Produced, self._produced)
         history.listen(Delivered, self._delivered)
+        history.listen(Reread, self._reread)
 
     def _produced(self, entry: Produced) -> None:
         self._judge(entry.partition, entry.offset, entry.value)
@@ -29,6 +30,18 @@ class Records:
     def _delivered(self, entry: Delivered) -> None:
         for offset, value in entry.records:
             self._judge(entry.partition, offset, value)
+
+    def _reread(self, entry: Reread) -> None:
+        expected = entry.first
+        for offset, value in entry.records:
+            if offset != expected:
+                raise Violation("records", f"{offset} follows {expected - 1} of {entry.partition}")
+            self._judge(entry.partition, offset, value)
+            expected += 1
+        known = max(self._values[entry.partition], default=-1)
+        if expected != entry.end or known >= entry.end:
+            end = f"{expected} where it says {entry.end}, and {known} was there"
+            raise Violation("records", f"{entry.partition} ends at {end}")
 
     def _judge(self, partition: Partition, offset: int, value: bytes) -> None:
         other = self._values[partition].setdefault(offset, value)

@@ -70,6 +70,8 @@ class Process:
         self._timers: Timers[Timer] = Timers()
         self._wake_ms: int | None = None
         self._holds: frozenset[history.Partition] = frozenset()
+        self._generation = -1  # in which it was stable last
+        self.wants_in = True  # its user does
         self._owned: frozenset[history.Partition] = frozenset()
         options = world.options
         self.version_cap = min(options.version_cap, 1) if instance_id else options.version_cap
@@ -140,8 +142,12 @@ class Process:
         if core.owned != self._owned:
             self._owned = core.owned
             self.reading.owns(core.owned)
-        holds = core.owned if core.membership.is_in_generation else frozenset()
-        if holds != self._holds:
+        membership = core.membership
+        holds = core.owned if membership.is_in_generation else frozenset()
+        if membership.state is MemberState.STABLE and membership.generation != self._generation:
+            self._generation, self._holds = membership.generation, holds
+            self.note_holds()
+        elif holds != self._holds:
             self._holds = holds
             self.note_holds()
 
@@ -333,15 +339,18 @@ class Process:
 
     def leave(self) -> None:
         """Leave the group."""
+        self.wants_in = False
         self.hear(events.Leave(at_ms=self.world.now_ms, reason="enough"))
 
     def drain(self) -> None:
         """Leave the group once the others are at hand."""
+        self.wants_in = False
         self.hear(events.Drain(at_ms=self.world.now_ms, reason="going"))
 
     def subscribe(self, topics: frozenset[str]) -> None:
         """Subscribe to other topics; as a new start, if it is out."""
         self.topics = topics
+        self.wants_in = True
         self.failure = None
         self.has_left = False
         self.hear(events.Subscribed(at_ms=self.world.now_ms, topics=topics))

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 _PATIENCE_MS: Final = 20_000
 #: Nobody reads it; offsets of it are committed.
 STRANGE_TOPIC: Final = "x"
+#: A group that has offsets, and never a member.
+SIMPLE: Final = "simple"
 
 
 class Name(msgspec.Struct, frozen=True):
@@ -122,11 +124,11 @@ class Stranger:
             )
         return name is not None
 
-    def commit(self) -> bool:
+    def commit(self, *, for_nobody: bool = False) -> bool:
         """An OffsetCommit in somebody's name, or in nobody's, of a topic that nobody reads."""
         name = self._name(is_stale=True) or Name("g", "", -1, None)
-        if self._rng.random() < 0.3:
-            name = Name(self._rng.choice(("g", "simple")), "", -1, None)
+        if for_nobody or self._rng.random() < 0.3:
+            name = Name(self._rng.choice(("g", SIMPLE)), "", -1, None)
         gossip = self._world.gossip
         partitions = []
         for index in range(self._rng.choice((1, 1, 2))):
@@ -194,13 +196,22 @@ class Stranger:
 
     def remove(self, group_id: str, instance_id: str) -> None:
         """A LeaveGroup for a static member, as administrators send it (KIP-345)."""
-        coordinator = self._world.coordinator(group_id)
-        broker_id = 1 if coordinator is None else coordinator.broker_id
-        self._link = Link(self._world.network, "stranger", broker_id, 0, lambda: None)
+        self._turn_to(group_id)
         member = LeaveGroupMember(member_id="", group_instance_id=instance_id, reason="removed")
         self._say(LEAVE_GROUP, LeaveGroupRequest(group_id=group_id, member_id="", members=[member]))
 
-    def join(self, member_id: str = "", instance_id: str | None = None) -> bool:
+    def read_all(self, group_id: str) -> None:
+        """An OffsetFetch of all that a group has committed, of its coordinator."""
+        self._turn_to(group_id)
+        group = OffsetFetchGroup(group_id=group_id, topics=None)
+        self._say(OFFSET_FETCH, OffsetFetchRequest(group_id=group_id, topics=None, groups=[group]))
+
+    def _turn_to(self, group_id: str) -> None:
+        coordinator = self._world.coordinator(group_id)
+        broker_id = 1 if coordinator is None else coordinator.broker_id
+        self._link = Link(self._world.network, "stranger", broker_id, 0, lambda: None)
+
+    def join(self) -> bool:
         """A JoinGroup that nobody follows up."""
         options = self._world.options
         metadata = encode_subscription(Subscription(topics=["t"]))
@@ -211,8 +222,8 @@ class Stranger:
                 group_id="g",
                 session_timeout_ms=self._rng.choice((10, options.session_timeout_ms)),
                 rebalance_timeout_ms=options.rebalance_timeout_ms,
-                member_id=member_id,
-                group_instance_id=instance_id,
+                member_id="",
+                group_instance_id=None,
                 protocol_type="consumer",
                 protocols=[JoinGroupProtocol(name=name, metadata=metadata)],
             ),

@@ -36,10 +36,15 @@ def many_join_at_once(world: World, rng: Random) -> bool:
 
 
 def topic_is_deleted(world: World, rng: Random) -> bool:
-    """One that strangers commit offsets of; it is made anew at once."""
-    world.note(TopicGone(at_ms=world.now_ms, topic=STRANGE_TOPIC))
-    for broker in world.brokers:
-        broker.forget(STRANGE_TOPIC)
+    """One that strangers commit offsets of, just before too; it is made anew at once."""
+
+    def go() -> None:
+        world.note(TopicGone(at_ms=world.now_ms, topic=STRANGE_TOPIC))
+        for broker in world.brokers:
+            broker.forget(STRANGE_TOPIC)
+
+    Stranger(world, rng).commit(for_nobody=True)
+    world.clock.later(rng.choice((1, 50, 700)), go)
     return True
 
 

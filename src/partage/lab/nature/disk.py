@@ -20,6 +20,7 @@ from typing import Final
 from partage.log.disk import Buffer
 
 SECTOR = 512
+_BIT: Final = 0x10  # that flips
 #: What it is called when a disk does something to its program.
 POWER_FAILS: Final = "power_fails_in_a_write"
 LOST: Final = "a_write_is_lost"
@@ -62,11 +63,21 @@ class File:
         self.unsynced = []
 
     def fail(self) -> None:
-        """As Linux does when the device fails: bytes that were to be synced pass for it from now on.
+        """As Linux does when the device fails: what was to be synced passes for it from now on.
 
-        That a file was cut is in the file system's journal, and comes with the next sync.
+        But that a file was cut is in the file system's journal, and comes with the next sync.
         """
         self.unsynced = [change for change in self.unsynced if change[1] is None]
+
+    def flip(self, position: int) -> None:
+        """A bit of a byte is another one, wherever the byte is."""
+        for content in (self.content, self.synced):
+            if position < len(content):
+                content[position] ^= _BIT
+        self.unsynced = [
+            (start, None if data is None else _flipped(data, position - start))
+            for start, data in self.unsynced
+        ]
 
     def crash(self, rng: Random, struck: Callable[[str], None]) -> None:
         survives = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
@@ -201,9 +212,7 @@ class CrashDisk:
 
     def damage(self, path: str, position: int) -> None:
         """Flip a bit, as a disk does that is failing."""
-        file = self._file(path)
-        file.content[position] ^= 0x10
-        file.sync()
+        self._file(path).flip(position)
 
     def peek(self, path: str, position: int) -> int | None:
         """A byte as it stands there; nothing where there is none."""
@@ -247,6 +256,12 @@ class CrashDisk:
 
 def _nobody_is_told(what: str) -> None:
     """What happens is not counted."""
+
+
+def _flipped(data: bytes, at: int) -> bytes:
+    if not 0 <= at < len(data):
+        return data
+    return data[:at] + bytes([data[at] ^ _BIT]) + data[at + 1 :]
 
 
 def _sectors(position: int, data: bytes) -> list[tuple[int, bytes]]:

@@ -108,11 +108,13 @@ class Story:
     def answer(self, asked: told.Asked, message: Any) -> None:
         self.tell(told.Answered, asked=asked, message=message)
 
-    def generation(self, number: int, *members: SavedMember) -> None:
-        """Members join, and their leader assigns what they have in the end."""
+    def generation(self, number: int, *members: SavedMember, awaits: bool = False) -> None:
+        """Members join, and their leader assigns what they have in the end, unless it waits."""
         for one in members:
             self.ask(JOIN_GROUP, join(one.member_id))
         self.write(group(number, *members, awaiting=True))
+        if awaits:
+            return
         self.ask(SYNC_GROUP, sync(number, members[0].member_id, list(members)))
         self.write(group(number, *members))
 
@@ -139,15 +141,21 @@ def sync(generation: int, member_id: str, members: list[SavedMember]) -> SyncGro
     )
 
 
-def heartbeat(story: Story, member_id: str, generation: int, **fields: Any) -> None:
+def heartbeat(
+    story: Story, member_id: str, generation: int, *, code: int = 0, **fields: Any
+) -> None:
     message = HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
     asked = story.ask(HEARTBEAT, message, **fields)
-    story.answer(asked, HeartbeatResponse(error_code=0))
+    story.answer(asked, HeartbeatResponse(error_code=code))
 
 
-def commit(story: Story, *, writes: bool = True, code: int = 0, generation: int = 1) -> None:
+def commit(
+    story: Story, *, writes: bool = True, code: int = 0, generation: int = 1, offset: int = 5
+) -> None:
     at_ms = story.at_ms + 1
-    partition = OffsetCommitPartition(partition_index=0, committed_offset=5, committed_metadata="")
+    partition = OffsetCommitPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=""
+    )
     message = OffsetCommitRequest(
         group_id="g",
         generation_id_or_member_epoch=generation,
@@ -157,7 +165,7 @@ def commit(story: Story, *, writes: bool = True, code: int = 0, generation: int 
     asked = story.ask(OFFSET_COMMIT, message)
     if writes:
         story.write(
-            OffsetCommitted(group_id="g", topic="t", partition=0, offset=5, commit_ms=at_ms)
+            OffsetCommitted(group_id="g", topic="t", partition=0, offset=offset, commit_ms=at_ms)
         )
     result = OffsetCommitPartitionResult(partition_index=0, error_code=code)
     topics = [OffsetCommitTopicResult(name="t", partitions=[result])]

@@ -26,10 +26,14 @@ from partage.wire.apis.fetch import (
 )
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
-from partage.wire.apis.sync_group import (
-    SYNC_GROUP,
-    SyncGroupResponse,
+from partage.wire.apis.leave_group import (
+    LEAVE_GROUP,
+    LeaveGroupMember,
+    LeaveGroupMemberResult,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
 )
+from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupResponse
 
 from .stories import Story, claim, commit, group, heartbeat, join, member, share, sync
 
@@ -106,6 +110,23 @@ def a_stale_heartbeat_is_accepted(story: Story) -> None:
     heartbeat(story, "a", 1)
 
 
+def a_member_is_told_that_it_is_of_another_generation(story: Story) -> None:
+    story.generation(1, A)
+    heartbeat(story, "a", 1, code=ErrorCode.ILLEGAL_GENERATION)
+
+
+def one_without_an_instance_is_fenced(story: Story) -> None:
+    story.generation(1, A)
+    heartbeat(story, "b", 1, code=ErrorCode.FENCED_INSTANCE_ID)
+
+
+def what_a_static_member_is_given_was_never_sent(story: Story) -> None:
+    story.ask(JOIN_GROUP, join("a"))
+    static = msgspec.structs.replace(A, instance_id="i")
+    story.write(group(1, static, awaiting=True))
+    story.write(group(1, static))
+
+
 def a_commit_is_acknowledged_and_not_stored(story: Story) -> None:
     story.generation(1, A)
     commit(story, writes=False)
@@ -113,7 +134,7 @@ def a_commit_is_acknowledged_and_not_stored(story: Story) -> None:
 
 def a_commit_is_refused_and_stored(story: Story) -> None:
     story.generation(1, A)
-    commit(story, code=22)
+    commit(story, code=ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def an_offset_goes_before_its_time(story: Story) -> None:
@@ -187,6 +208,16 @@ def a_record_is_another_one(story: Story) -> None:
 def a_record_comes_before_its_predecessor(story: Story) -> None:
     story.tell(told.Produced, partition=("t", 0), offset=3, value=b"2:4")
     story.tell(told.Produced, partition=("t", 0), offset=2, value=b"2:5")
+
+
+def a_record_is_not_there_in_the_end(story: Story) -> None:
+    story.tell(told.Produced, partition=("t", 0), offset=0, value=b"1")
+    story.tell(told.Produced, partition=("t", 0), offset=1, value=b"2")
+    story.tell(told.Reread, partition=("t", 0), first=0, end=1, records=((0, b"1"),))
+
+
+def a_record_cannot_be_read_in_the_end(story: Story) -> None:
+    story.tell(told.Reread, partition=("t", 0), first=0, end=2, records=((0, b"1"),))
 
 
 def show_end(story: Story, end: int, code: int = 0) -> None:
@@ -286,6 +317,11 @@ BROKEN: dict[Callable[[Story], None], str] = {
     a_generation_is_told_before_it_is_durable: "joins",
     a_member_stays_without_joining: "joins",
     a_stale_heartbeat_is_accepted: "fencing",
+    a_member_is_told_that_it_is_of_another_generation: "fencing",
+    one_without_an_instance_is_fenced: "fencing",
+    what_a_static_member_is_given_was_never_sent: "syncs",
+    a_record_is_not_there_in_the_end: "records",
+    a_record_cannot_be_read_in_the_end: "records",
     a_commit_is_acknowledged_and_not_stored: "commits",
     a_commit_is_refused_and_stored: "commits",
     an_offset_goes_before_its_time: "commits",
@@ -355,7 +391,8 @@ def test_a_follower_hears_what_was_stored_before_a_static_member_came_back() -> 
     story.answer(asked, SyncGroupResponse(error_code=0, assignment=share(1)))
 
 
-def test_a_commit_of_no_generation_is_in_nobodys_name() -> None:
+def replaced() -> Story:
+    """For the instance id of one member another has joined; only `Instances` listens."""
     story = Story(lambda history, settings: Instances(history, Ledger(history), settings))
     for name in ("a", "a-again"):
         message = msgspec.structs.replace(join(name), group_instance_id="i")
@@ -363,6 +400,25 @@ def test_a_commit_of_no_generation_is_in_nobodys_name() -> None:
             error_code=0, generation_id=1, protocol_name="", leader="", member_id=name, members=[]
         )
         story.answer(story.ask(JOIN_GROUP, message), answer)
+    return story
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.FENCED_INSTANCE_ID])
+def test_who_was_replaced_cannot_leave_for_its_successor(code: ErrorCode) -> None:
+    story = replaced()
+    leaver = LeaveGroupMember(member_id="a", group_instance_id="i")
+    asked = story.ask(LEAVE_GROUP, LeaveGroupRequest(group_id="g", members=[leaver]))
+    left = LeaveGroupMemberResult(member_id="a", group_instance_id="i", error_code=code)
+    answer = LeaveGroupResponse(error_code=0, members=[left])
+    if code:
+        story.answer(asked, answer)
+        return
+    with pytest.raises(Violation, match="a was replaced"):
+        story.answer(asked, answer)
+
+
+def test_a_commit_of_no_generation_is_in_nobodys_name() -> None:
+    story = replaced()
     commit(story, generation=-1)
     with pytest.raises(Violation, match="a was replaced, and is accepted"):
         commit(story, generation=1)

@@ -167,10 +167,10 @@ class Commits:
                 floors = self._floors.pop(entry.asked.serial)
                 self._judge_fetch(fetched, shown, floors, entry.asked)
             case OffsetDeleteRequest() as deleting, OffsetDeleteResponse(error_code=0) as done:
-                for topic in done.topics:
-                    for p in topic.partitions:
+                for deleted in done.topics:
+                    for p in deleted.partitions:
                         if not p.error_code:
-                            key = (deleting.group_id, topic.name, p.partition_index)
+                            key = (deleting.group_id, deleted.name, p.partition_index)
                             self._expect_gone(key, entry.asked.at_ms)
             case DeleteGroupsRequest(), DeleteGroupsResponse() as done:
                 for result in done.results:

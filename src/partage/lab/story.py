@@ -39,6 +39,8 @@ def _line(entry: Entry, everything: bool) -> str | None:
             return f"! broker {entry.broker} dies: {how}"
         case history.Loaded(state=state):
             return f"= broker {entry.broker} has loaded, with {len(state)} keys"
+        case history.Taken():
+            return f"= broker {entry.broker} takes the groups over"
         case history.Resigned():
             return f"= broker {entry.broker} gives the groups up"
         case history.LogFailed():

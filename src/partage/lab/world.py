@@ -341,6 +341,7 @@ class World:
 
 def _group_of(message: Any) -> str:
     """The group that a request is about, the first of several; the world's where it names none."""
-    groups = getattr(message, "groups", ())  # OffsetFetch, from v8 on; DescribeGroups has names
+    # OffsetFetch has them from v8 on; those of DescribeGroups and DeleteGroups are names.
+    groups = getattr(message, "groups", ()) or getattr(message, "groups_names", ())
     group_id = getattr(groups[0], "group_id", groups[0]) if groups else ""
     return group_id or getattr(message, "group_id", "") or GROUPS[0]

@@ -20,6 +20,7 @@ from partage.lab.history import (
     Died,
     History,
     Resigned,
+    Taken,
     TopicForgotten,
     TopicGone,
     Violation,
@@ -69,8 +70,8 @@ class Commits:
         history.listen(Answered, self._answer)
         history.listen(TopicGone, self._go)
         history.listen(TopicForgotten, self._forget)
-        history.listen(Died, self._give_up)
-        history.listen(Resigned, self._give_up)
+        for kind in (Died, Resigned, Taken):
+            history.listen(kind, self._change_hands)
         ledger.when_stored(self._store)
         ledger.when_written(self._write)
         ledger.when_lost(self._lose)
@@ -91,7 +92,7 @@ class Commits:
         gone_ms = self._gone_ms[entry.topic]
         self._forgotten[entry.broker, entry.topic] = (entry.at_ms, gone_ms)
 
-    def _give_up(self, entry: Died | Resigned) -> None:
+    def _change_hands(self, entry: Died | Resigned | Taken) -> None:
         """Whoever has the groups next may not have heard of a topic that went before."""
         self._forgotten.clear()
 

@@ -13,10 +13,13 @@ from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import Answered, Expired, History, Violation
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
+from partage.wire.apis.delete_groups import DeleteGroupsResponse
+from partage.wire.apis.describe_groups import DescribeGroupsResponse
 from partage.wire.apis.heartbeat import HeartbeatResponse
 from partage.wire.apis.join_group import JoinGroupResponse
 from partage.wire.apis.leave_group import LeaveGroupResponse
 from partage.wire.apis.offset_commit import OffsetCommitResponse
+from partage.wire.apis.offset_delete import OffsetDeleteResponse
 from partage.wire.apis.offset_fetch import OffsetFetchResponse
 from partage.wire.apis.sync_group import SyncGroupResponse
 
@@ -67,7 +70,7 @@ class Tenures:
 
 
 def _group(asked: Any, message: Any) -> str | None:
-    """The group that an answer is about; None where it is not about one, or several."""
+    """The group that an answer is about, the first of several; None where it is about none."""
     match message:
         case HeartbeatResponse() | JoinGroupResponse() | SyncGroupResponse():
             return str(asked.group_id)
@@ -75,13 +78,18 @@ def _group(asked: Any, message: Any) -> str | None:
             return str(asked.group_id)
         case OffsetFetchResponse(groups=[group]):
             return group.group_id
+        case DescribeGroupsResponse(groups=[group, *_]) | DeleteGroupsResponse(results=[group, *_]):
+            return group.group_id
+        case OffsetDeleteResponse():
+            return str(asked.group_id)
     return None
 
 
 def _codes(message: Any) -> set[int]:
     """All error codes in an answer: where they are depends on its version."""
     codes: set[int] = set()
-    for one in (message, *getattr(message, "groups", ())):
+    groups = getattr(message, "groups", ()) or getattr(message, "results", ())
+    for one in (message, *groups[:1]):
         if hasattr(one, "error_code"):
             codes.add(one.error_code)
         for topic in getattr(one, "topics", ()):

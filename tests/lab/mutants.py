@@ -6,6 +6,7 @@ void is noticed.
 
 from __future__ import annotations
 
+from .kept_mutants import KEPT
 from .mutant import Mutant
 from .shared_mutants import SHARED
 
@@ -339,69 +340,6 @@ MUTANTS = (
         "        member.link.lost()\n        member.go_on_without_coordinator(turn)",
         "        member.link.lost()",
     ),
-    # The log.
-    Mutant(
-        "nothing is synced",
-        f"{_L}.performing",
-        "        disk.sync(*dict.fromkeys(write.path for write in writes))\n"
-        "        sync_directories(",
-        "        sync_directories(",
-    ),
-    Mutant(
-        "names of new files are not synced",
-        f"{_L}.performing",
-        "        sync_directories(disk, (write.path for write in writes if write.position == 0))\n",
-        "        pass\n",
-    ),
-    Mutant(
-        "damage is cut off like a torn tail",
-        f"{_L}.recovery",
-        "return marker.position if marker.base_offset == segment.base_offset else 0",
-        "return 0",
-    ),
-    Mutant(
-        "a start after a failed sync does not make up for it",
-        f"{_L}.recovery",
-        "        self._write_again(scanned)\n",
-        "",
-    ),
-    Mutant(
-        "a torn tail is not cut",
-        f"{_L}.recovery",
-        "                self._cuts.append(cut_tail(self._disk, segment.path, *fault))\n",
-        "",
-    ),
-    Mutant(
-        "a marker is written before what it says is durable",
-        f"{_L}.partition",
-        "        writes.append(self._segments.add(self._stored(batches, leader_epoch, time_ms, at_ms)))",
-        "        writes.append(self._segments.add(self._stored(batches, leader_epoch, time_ms, at_ms)))\n"
-        "        writes.append(self.mark_durable(self.end_offset))",
-    ),
-    Mutant(
-        "readers are shown an end that is not durable",
-        f"{_L}.partition",
-        "return self._segments.durable.offset",
-        "return self._segments.end_offset",
-    ),
-    Mutant(
-        "a producer's repetition is appended again",
-        f"{_L}.producers",
-        "            if duplicate := self._duplicate(batch):\n                return duplicate\n",
-        "            if self._duplicate(batch):\n                continue\n",
-    ),
-    Mutant(
-        "producers are forgotten at a restart",
-        f"{_L}.recovery",
-        "        producers = producers or Producers()\n        for base_offset in",
-        "        producers = Producers()\n        for base_offset in",
-    ),
-    Mutant(
-        "compaction drops the last value of a key",
-        f"{_L}.rewriting",
-        "self._latest.get(key, offset) > offset",
-        "self._latest.get(key, -1) == offset",
-    ),
     # What the laboratory found in our own code, put back.
     Mutant(
         "a sync that failed is not made up for where no marker is known",
@@ -422,26 +360,6 @@ MUTANTS = (
         "max(group.saved.since_ms, offset.commit_ms)",
         "group.saved.since_ms",
     ),
-    # The store.
-    Mutant(
-        "a replay takes the first value of a key",
-        "partage.store.shard_log",
-        "    last = {key: value for key, value in decode_pairs(blobs) if key is not None}\n"
-        "    shard = Shard(settings, subscribed_topics)",
-        "    last = dict(reversed([p for p in decode_pairs(blobs) if p[0] is not None]))\n"
-        "    shard = Shard(settings, subscribed_topics)",
-    ),
-    Mutant(
-        "the store forgets that a sync is awaited",
-        "partage.store.formats",
-        "        awaiting_sync=record.awaiting_sync,",
-        "        awaiting_sync=False,",
-    ),
-    Mutant(
-        "the store forgets who leads",
-        "partage.store.formats",
-        "leader=held.leader,",
-        "leader=None,",
-    ),
+    *KEPT,
     *SHARED,
 )

@@ -15,15 +15,6 @@ from partage.lab.checkers.owners import Owners
 from partage.lab.history import Violation
 from partage.model.errors import ErrorCode
 from partage.store.formats import encode_record
-from partage.wire.apis.fetch import (
-    FETCH,
-    FetchPartition,
-    FetchPartitionResult,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    FetchTopicResult,
-)
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
 from partage.wire.apis.leave_group import (
@@ -195,78 +186,6 @@ def stand_still(story: Story, for_ms: int) -> None:
     story.tell(told.StoodStill, since_ms=since_ms)
 
 
-def a_record_is_there_twice(story: Story) -> None:
-    story.tell(told.Produced, partition=("t", 0), offset=2, value=b"2")
-    story.tell(told.Produced, partition=("t", 0), offset=3, value=b"2")
-
-
-def a_record_is_another_one(story: Story) -> None:
-    story.tell(told.Produced, partition=("t", 0), offset=3, value=b"3")
-    story.tell(told.Produced, partition=("t", 0), offset=3, value=b"2:1")
-
-
-def a_record_comes_before_its_predecessor(story: Story) -> None:
-    story.tell(told.Produced, partition=("t", 0), offset=3, value=b"2:4")
-    story.tell(told.Produced, partition=("t", 0), offset=2, value=b"2:5")
-
-
-def a_record_is_not_there_in_the_end(story: Story) -> None:
-    story.tell(told.Produced, partition=("t", 0), offset=0, value=b"1")
-    story.tell(told.Produced, partition=("t", 0), offset=1, value=b"2")
-    story.tell(told.Reread, partition=("t", 0), first=0, end=1, records=((0, b"1"),))
-
-
-def a_record_cannot_be_read_in_the_end(story: Story) -> None:
-    story.tell(told.Reread, partition=("t", 0), first=0, end=2, records=((0, b"1"),))
-
-
-def show_end(story: Story, end: int, code: int = 0) -> None:
-    """Somebody fetches from offset 2, and is shown where the partition ends."""
-    wanted = FetchTopic(
-        topic="t", partitions=[FetchPartition(partition=0, fetch_offset=2, partition_max_bytes=1)]
-    )
-    asked = story.ask(FETCH, FetchRequest(max_wait_ms=0, min_bytes=0, topics=[wanted]))
-    shown = FetchPartitionResult(
-        partition_index=0, error_code=code, high_watermark=end, records=[b""]
-    )
-    result = FetchTopicResult(topic="t", partitions=[shown])
-    story.answer(asked, FetchResponse(responses=[result]))
-
-
-def what_was_read_is_gone(story: Story) -> None:
-    show_end(story, 5)
-    show_end(story, 4)
-
-
-def what_was_acknowledged_is_not_shown(story: Story) -> None:
-    story.tell(told.Produced, partition=("t", 0), offset=3, value=b"3")
-    show_end(story, 3)
-
-
-def an_offset_that_was_there_is_out_of_range(story: Story) -> None:
-    show_end(story, 2)
-    show_end(story, -1, code=1)
-
-
-def a_commit_is_ahead_of_what_there_is(story: Story) -> None:
-    story.generation(1, A)
-    show_end(story, 4)
-    commit(story)
-
-
-def a_record_is_left_out(story: Story) -> None:
-    story.tell(
-        told.Holds,
-        process="p",
-        group_id="g",
-        member_id="a",
-        generation=1,
-        partitions=(("t", 0),),
-    )
-    records = ((0, b"0"), (2, b"2"))
-    story.tell(told.Delivered, process="p", group_id="g", partition=("t", 0), records=records)
-
-
 def a_broker_answers_for_what_another_has_loaded(story: Story) -> None:
     story.tell(told.Loaded, broker=1, epoch=1, state={})
     story.generation(1, A)
@@ -320,8 +239,6 @@ BROKEN: dict[Callable[[Story], None], str] = {
     a_member_is_told_that_it_is_of_another_generation: "fencing",
     one_without_an_instance_is_fenced: "fencing",
     what_a_static_member_is_given_was_never_sent: "syncs",
-    a_record_is_not_there_in_the_end: "records",
-    a_record_cannot_be_read_in_the_end: "records",
     a_commit_is_acknowledged_and_not_stored: "commits",
     a_commit_is_refused_and_stored: "commits",
     an_offset_goes_before_its_time: "commits",
@@ -329,14 +246,6 @@ BROKEN: dict[Callable[[Story], None], str] = {
     a_member_that_lives_is_expired: "expiry",
     a_member_that_has_committed_is_expired: "expiry",
     a_member_is_not_waited_for_after_a_standstill: "expiry",
-    a_record_is_there_twice: "records",
-    a_record_is_another_one: "records",
-    a_record_comes_before_its_predecessor: "records",
-    what_was_read_is_gone: "reads",
-    what_was_acknowledged_is_not_shown: "reads",
-    an_offset_that_was_there_is_out_of_range: "reads",
-    a_commit_is_ahead_of_what_there_is: "reads",
-    a_record_is_left_out: "deliveries",
     a_broker_answers_for_what_another_has_loaded: "tenures",
     a_broker_refuses_what_it_has_given_up: "tenures",
     a_broker_expires_a_member_of_what_another_has_loaded: "tenures",

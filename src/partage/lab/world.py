@@ -221,9 +221,10 @@ class World:
             broker.disk_slow = (0, 0)
             broker.resume()
         for process in self.processes:
-            process.is_slow = process.is_wedged = False
+            process.is_slow = False
             process.fails_to_assign = 0
             process.resume()
+            process.unwedge()
             process.reading.hurry()
         self.note(history.Calmed(at_ms=self.now_ms))
 

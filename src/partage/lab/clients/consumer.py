@@ -56,7 +56,7 @@ class Process:
         self.is_alive = True
         self.is_asleep = False
         self.is_slow = False  # its listener takes its time
-        self.is_wedged = False  # a leader that never assigns
+        self.is_wedged = False  # its assignor hangs
         self.fails_to_assign = 0
         self.failure: str | None = None
         self.has_left = False
@@ -150,6 +150,11 @@ class Process:
         elif holds != self._holds:
             self._holds = holds
             self.note_holds()
+
+    def unwedge(self) -> None:
+        """Its assignor hangs no more."""
+        self.is_wedged = False
+        self.when_awake(self.embedded.go_on)
 
     def note_holds(self) -> None:
         """Say what the process holds, as far as it knows."""

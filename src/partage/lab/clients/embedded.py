@@ -20,6 +20,7 @@ class EmbeddedProtocol:
         self.embedding = embedding
         self._process = process
         self._counts: dict[str, int] = {}  # what it last assigned, as the leader
+        self._hanging: outcome.Assign | None = None
 
     @property
     def is_outdated(self) -> bool:
@@ -43,8 +44,9 @@ class EmbeddedProtocol:
         self._process.later(0, describe)
 
     def assign(self, action: outcome.Assign) -> None:
-        """Assign as the leader: after a while, or not at all."""
+        """Assign as the leader: after a while, or once the assignor hangs no more."""
         if self._process.is_wedged:
+            self._hanging = action
             return
         if self._process.fails_to_assign:
             self._process.fails_to_assign -= 1
@@ -68,6 +70,12 @@ class EmbeddedProtocol:
                 )
 
         self._process.later(self._process.rng.randrange(50), assign)
+
+    def go_on(self) -> None:
+        """An assignor that hung goes on, if there is one; mostly nobody waits for it any more."""
+        hanging, self._hanging = self._hanging, None
+        if hanging is not None:
+            self.assign(hanging)
 
     def _assign_failed(self, action: outcome.Assign, reason: str) -> None:
         self._process.hear(

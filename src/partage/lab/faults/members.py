@@ -81,7 +81,7 @@ def leader_never_assigns(world: World, rng: Random) -> bool:
     member = one(world, rng)
     if member is not None:
         member.is_wedged = True
-        world.clock.later(15_000, lambda: setattr(member, "is_wedged", False))
+        world.clock.later(15_000, member.unwedge)
     return member is not None
 
 

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from pathlib import Path
 
 import pytest
 
-from partage.broker.cluster.identity import identify
-from partage.broker.data_directory import Meta, cluster_id_of, read_meta, write_meta
+from partage.broker.cluster import identity
+from partage.broker.cluster.identity import identify, proof_of
+from partage.broker.data_directory import (
+    DirectoryLock,
+    Meta,
+    cluster_id_of,
+    read_meta,
+    write_meta,
+)
+from partage.broker.disk import RealDisk
 from partage.log.damage import DamagedFile
 from partage.log.memory import MemoryDisk
 from partage.store.memory import MemoryZooKeeper
@@ -70,3 +80,33 @@ def test_the_data_of_one_of_several_is_not_for_one_who_is_alone() -> None:
     world = World()
     with pytest.raises(DamagedFile, match="broker 7 of a cluster of several"):
         cluster_id_of(world.disk)
+
+
+def locked(directory: Path) -> RealDisk:
+    DirectoryLock(directory).release()
+    return RealDisk(directory)
+
+
+def test_a_start_on_the_same_directory_proves_that_the_earlier_one_is_over(tmp_path: Path) -> None:
+    proof = proof_of(locked(tmp_path / "d"))
+    assert proof_of(locked(tmp_path / "d")) == proof
+    (tmp_path / "d").rename(tmp_path / "e")
+    assert proof_of(locked(tmp_path / "e")) == proof
+
+
+def test_a_copy_of_the_directory_proves_nothing(tmp_path: Path) -> None:
+    proof = proof_of(locked(tmp_path / "d"))
+    shutil.copytree(tmp_path / "d", tmp_path / "copy")
+    assert proof_of(locked(tmp_path / "copy")) != proof
+
+
+def test_another_machine_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one that has no name for the time that it is up."""
+    disk = locked(tmp_path / "d")
+    proof = proof_of(disk)
+    elsewhere = tmp_path / "boot_id"
+    monkeypatch.setattr(identity, "_BOOT_ID", elsewhere)
+    assert proof_of(disk) != proof_of(disk)
+    elsewhere.write_text("another start\n")
+    assert proof_of(disk) != proof
+    assert proof_of(disk) == proof_of(disk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import subprocess
 import sys
@@ -236,6 +237,21 @@ def test_who_is_refused_at_the_door(zookeeper: Ensemble, tmp_path: Path) -> None
         after = tree(servers, "/tests/door")
         assert after == before
         assert tree(servers, "/tests/nothing") == {}
+
+
+def test_a_copy_of_a_data_directory_does_not_end_the_broker_that_is_up(
+    zookeeper: Ensemble, tmp_path: Path
+) -> None:
+    with brokers(tmp_path, zookeeper.servers_at, "/tests/copy", ids=(1,)) as running:
+        shutil.copytree(running[1].directory, tmp_path / "copy")
+        state = f"zookeeper://{zookeeper.servers_at}/tests/copy"
+        story = ClusterBroker(1, tmp_path / "copy", state, {}).refused()
+        assert f"a broker with id 1 is up at {running[1].address}" in story
+        assert running[1].is_running
+        running[1].kill()
+        copied = ClusterBroker(1, tmp_path / "copy", state, {})
+        copied.start()  # once the other's session is over
+        copied.stop()
 
 
 # The session itself, on a real server.

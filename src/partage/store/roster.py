@@ -68,8 +68,8 @@ class Roster:
     # Coming and going.
 
     async def register(self, me: BrokerDoc) -> None:
-        """Be up. A node that an earlier run on the same data directory has left is replaced: that
-        directory is locked, so whoever made it is gone.
+        """Be up. A node that an earlier run on the same data directory has left is replaced: this
+        one holds the lock that the earlier had, so that is gone.
 
         Raises `IdTaken` where another broker has the id, and `SessionOver`.
         """

@@ -13,7 +13,7 @@ from typing import Any, Final
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.following import Following
 from partage.broker.cluster.holding import Holding
-from partage.broker.cluster.identity import identify
+from partage.broker.cluster.identity import identify, proof_of
 from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
 from partage.broker.cluster.leasing import boot_ms, keep
 from partage.broker.cluster.tls import BadTls, context_of
@@ -54,14 +54,14 @@ class Cluster:
         settings: BrokerSettings,
         session: KazooSession,
         found: ClusterDoc,
-        directory_id: str,
+        directory: str,
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         self.cluster_id = found.cluster_id
         self.shard_count = found.shards
         self._address = address
         self._settings = settings
-        self._directory_id = directory_id
+        self._directory = directory
         self._on_fatal = on_fatal
         self._tree = Tree(address.path)
         self._following: Following | None = None
@@ -111,7 +111,8 @@ class Cluster:
         except BaseException:
             await session.end()
             raise
-        return cls(address, settings, session, found, directory_id, on_fatal)
+        directory = f"{directory_id}@{proof_of(disk)}"
+        return cls(address, settings, session, found, directory, on_fatal)
 
     async def reserve_producer_ids(self) -> int:
         """The first of a block of ids that no other broker hands out."""
@@ -136,7 +137,7 @@ class Cluster:
             port=self.node.port,
             rack=self.node.rack,
             incarnation=uuid.uuid4().hex,
-            directory=self._directory_id,
+            directory=self._directory,
             is_ready=False,
         )
         before_ms = time.time_ns() // 1_000_000  # of all tries: an earlier one may have registered

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from partage.broker.data_directory import Meta, read_meta, write_meta
+from partage.broker.data_directory import LOCK, Meta, read_meta, write_meta
+from partage.broker.disk import RealDisk
 from partage.broker.ids import fresh_cluster_id
 from partage.log.disk import Disk
 from partage.store.founding import find_cluster, found_cluster
 from partage.store.tree import ClusterDoc, ForeignData, Tree
 from partage.store.zookeeper import Session
+
+#: Drawn by Linux at each start of the machine.
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 async def identify(
@@ -53,3 +60,15 @@ async def identify(
         )
     assert not isinstance(meta.directory_id, msgspec.UnsetType)
     return found, meta.directory_id
+
+
+def proof_of(disk: Disk) -> str:
+    """Which lock this process holds on its data directory.
+
+    Whoever registered with the same proof is gone: two cannot hold one lock. A copy of a directory
+    has its id and another lock, and no lock reaches beyond the machine, or the time that it is up.
+    """
+    if isinstance(disk, RealDisk):
+        with contextlib.suppress(OSError):
+            return f"{_BOOT_ID.read_text().strip()}:{disk.whereabouts(LOCK)}"
+    return uuid.uuid4().hex  # nothing is proved

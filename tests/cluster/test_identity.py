@@ -20,8 +20,11 @@ from partage.broker.data_directory import (
 from partage.broker.disk import RealDisk
 from partage.log.damage import DamagedFile
 from partage.log.memory import MemoryDisk
+from partage.store.group_events import TOPIC as EVENTS_TOPIC
 from partage.store.memory import MemoryZooKeeper
+from partage.store.shared_topics import SharedTopics
 from partage.store.tree import ForeignData, Tree
+from store.zoo import made
 
 TREE, OTHER, NOTHING = Tree("/here"), Tree("/there"), Tree("/nothing")
 
@@ -37,7 +40,15 @@ class World:
 
     def identify(self, tree: Tree, disk: MemoryDisk, broker_id: int = 7) -> tuple[str, str]:
         found = asyncio.run(identify(self.zoo.connect(), tree, disk, broker_id, 4))
-        return found[0].cluster_id, found[1]
+        if found.is_new:
+            write_meta(disk, found.meta)
+        return found.cluster.cluster_id, found.directory_id
+
+    def topic(self, name: str, *brokers: int) -> None:
+        async def put() -> None:
+            await SharedTopics(self.zoo.connect(), TREE, 8).put(name, made("ab", *brokers), name)
+
+        asyncio.run(put())
 
 
 def test_a_new_directory_joins_what_it_finds() -> None:
@@ -80,6 +91,26 @@ def test_the_data_of_one_of_several_is_not_for_one_who_is_alone() -> None:
     world = World()
     with pytest.raises(DamagedFile, match="broker 7 of a cluster of several"):
         cluster_id_of(world.disk)
+
+
+def test_a_new_directory_is_not_taken_for_one_that_has_records() -> None:
+    """However often it is tried: groups have committed what is not there."""
+    world, disk = World(), MemoryDisk()
+    for n in range(6):
+        world.topic(f"t{n}", 8, 7)
+    words = "broker 7 of this cluster holds partitions of t0, t1, t2, t3, t4 and 1 more"
+    for _ in range(2):
+        with pytest.raises(ForeignData, match=words):
+            world.identify(TREE, disk)
+        assert read_meta(disk) is None
+    world.identify(TREE, world.disk)
+
+
+def test_events_of_groups_may_be_lost_and_others_records_are_elsewhere() -> None:
+    world = World()
+    world.topic(EVENTS_TOPIC, 8, 7)
+    world.topic("t", 8)
+    assert world.identify(TREE, MemoryDisk()) != world.directory
 
 
 def locked(directory: Path) -> RealDisk:

@@ -8,6 +8,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from partage.broker.cluster.address import StateAddress
@@ -19,6 +20,7 @@ from partage.broker.cluster.leasing import boot_ms, keep
 from partage.broker.cluster.tls import BadTls, context_of
 from partage.broker.cluster.writing import Writing
 from partage.broker.coordinator import Coordinator
+from partage.broker.data_directory import write_meta
 from partage.broker.hosted import Hosted
 from partage.broker.node import Node
 from partage.log.disk import Disk
@@ -45,7 +47,8 @@ _APPLIED_AFTER_S: Final = 0.01
 class Cluster:
     """The place of one broker; made by `find`, taken by `enter`, given up by `leave`.
 
-    ``on_fatal`` is called where it cannot go on, as when another broker has taken its id.
+    ``on_fatal`` is called where it cannot go on, as when another broker has taken its id,
+    ``registered`` as soon as it has the id.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Cluster:
         found: ClusterDoc,
         directory: str,
         on_fatal: Callable[[BaseException], None],
+        registered: Callable[[], None] | None = None,
     ) -> None:
         self.cluster_id = found.cluster_id
         self.shard_count = found.shards
@@ -63,6 +67,7 @@ class Cluster:
         self._settings = settings
         self._directory = directory
         self._on_fatal = on_fatal
+        self._registered = registered
         self._tree = Tree(address.path)
         self._following: Following | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,14 +110,16 @@ class Cluster:
         """
         session = await _begin_session(address, settings)
         try:
-            found, directory_id = await identify(
+            identity = await identify(
                 session, Tree(address.path), disk, settings.node_id, settings.offsets_partitions
             )
         except BaseException:
             await session.end()
             raise
-        directory = f"{directory_id}@{proof_of(disk)}"
-        return cls(address, settings, session, found, directory, on_fatal)
+        directory = f"{identity.directory_id}@{proof_of(disk)}"
+        keep_meta = partial(write_meta, disk, identity.meta)
+        registered = keep_meta if identity.is_new else None
+        return cls(address, settings, session, identity.cluster, directory, on_fatal, registered)
 
     async def reserve_producer_ids(self) -> int:
         """The first of a block of ids that no other broker hands out."""
@@ -123,7 +130,7 @@ class Cluster:
     async def enter(self, node: Node, hosted: Hosted, coordinator: Coordinator) -> None:
         """Be up from now on, and take a share of the shards.
 
-        Raises `IdTaken` and `ForeignData`.
+        Raises `IdTaken`, `ForeignData` and `OSError`.
         """
         self.node = node
         self._following = Following(hosted, self._settings.node_id, coordinator)
@@ -144,6 +151,8 @@ class Cluster:
         while True:
             try:
                 await self._register()
+                if is_first and self._registered is not None:
+                    self._registered()
                 await self._compare_clocks(before_ms)
                 await self._get_ready(is_first=is_first)
                 await self._roster.refresh(self._changed.set)

@@ -190,13 +190,23 @@ def test_nobody_answers(tmp_path: Path) -> None:
     assert f"no ZooKeeper answers at 127.0.0.1:{port}" in broker.refused()
 
 
-def test_a_path_that_holds_something_else(zookeeper: Ensemble, tmp_path: Path) -> None:
-    made = [Create("/kafka"), Create("/kafka/brokers"), Create("/kafka/controller", b"x")]
+@pytest.mark.parametrize(
+    "made",
+    [
+        [Create("/kafka"), Create("/kafka/brokers"), Create("/kafka/controller", b"x")],
+        [Create("/kafka", b"hello")],
+    ],
+    ids=["nodes", "data"],
+)
+def test_a_path_that_holds_something_else(
+    zookeeper: Ensemble, tmp_path: Path, made: list[Create]
+) -> None:
     make(zookeeper.servers_at, *made)
     before = tree(zookeeper.servers_at, "/kafka")
     broker = ClusterBroker(1, tmp_path / "b", f"zookeeper://{zookeeper.servers_at}/kafka", {})
     assert "/kafka in ZooKeeper holds something else than a cluster" in broker.refused()
     assert tree(zookeeper.servers_at, "/kafka") == before
+    make(zookeeper.servers_at, *(Delete(each.path) for each in reversed(made)))
 
 
 @pytest.mark.interop

@@ -101,6 +101,7 @@ def test_two_found_it_at_the_same_time() -> None:
     ("nodes", "words"),
     [
         ({"/a/cluster/topics": b""}, "something else"),
+        ({TREE.root: b"hello"}, "something else than a cluster of Partage .data of the node"),
         ({TREE.cluster: b"<xml>"}, "cannot be read"),
         (
             {TREE.cluster: encode(ClusterDoc(partage=2, cluster_id="x", shards=1))},

@@ -279,6 +279,19 @@ def test_a_copy_of_a_data_directory_does_not_end_the_broker_that_is_up(
         copied.stop()
 
 
+def test_two_brokers_cannot_have_one_address(zookeeper: Ensemble, tmp_path: Path) -> None:
+    """One that was killed has it until its session is over: then it can be another's."""
+    with brokers(tmp_path, zookeeper.servers_at, "/tests/address", ids=(1,)) as running:
+        state = f"zookeeper://{zookeeper.servers_at}/tests/address"
+        second = ClusterBroker(2, tmp_path / "second", state, {})
+        second.advertised = running[1].address
+        assert f"broker 1 is up at {running[1].address}" in second.refused()
+        assert running[1].is_running
+        running[1].kill()
+        second.start()
+        second.stop()
+
+
 def test_an_empty_directory_is_not_taken_for_one_that_was_lost(
     zookeeper: Ensemble, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
 from partage.store.founding import find_cluster, reserve_producer_ids
 from partage.store.lease import Lease
-from partage.store.roster import IdTaken, Roster, ahead_of
+from partage.store.roster import IdTaken, Roster, Taken, ahead_of
 from partage.store.shared_topics import SharedTopics
 from partage.store.tree import BrokerDoc, ClusterDoc, ForeignData, Tree
 from partage.store.zookeeper import InDoubt, SessionOver, StoreFault, surely
@@ -130,7 +130,7 @@ class Cluster:
     async def enter(self, node: Node, hosted: Hosted, coordinator: Coordinator) -> None:
         """Be up from now on, and take a share of the shards.
 
-        Raises `IdTaken`, `ForeignData` and `OSError`.
+        Raises `Taken`, `ForeignData` and `OSError`.
         """
         self.node = node
         self._following = Following(hosted, self._settings.node_id, coordinator)
@@ -166,8 +166,10 @@ class Cluster:
         deadline_ms = boot_ms() + self._session.timeout_ms + 2_000
         while True:
             try:
+                await surely(self._session, self._roster.look)
+                self._roster.expect_own_address(self._me)
                 await self._roster.register(self._me)
-            except IdTaken:
+            except Taken:
                 if boot_ms() > deadline_ms:
                     raise
                 await asyncio.sleep(0.1)
@@ -200,7 +202,7 @@ class Cluster:
                     await self._stay()
                 self._over()
                 await self._return()
-        except (IdTaken, ForeignData) as error:
+        except (Taken, ForeignData) as error:
             self._give_up(error)
         except Exception as error:
             log.exception("the broker's place in the cluster failed")
@@ -247,6 +249,7 @@ class Cluster:
         found = self._roster.brokers.get(self._settings.node_id)
         if found is not None and found.incarnation != self._me.incarnation:
             raise IdTaken(self._settings.node_id, found)
+        self._roster.expect_own_address(self._me)
         if found is None:
             await self._register()
         if found is None or not found.is_ready:

@@ -17,6 +17,7 @@ from partage.broker.cluster.holding import Holding
 from partage.broker.cluster.identity import identify, proof_of
 from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
 from partage.broker.cluster.leasing import boot_ms, keep
+from partage.broker.cluster.outage import Outage
 from partage.broker.cluster.tls import BadTls, context_of
 from partage.broker.cluster.writing import Writing
 from partage.broker.coordinator import Coordinator
@@ -73,6 +74,7 @@ class Cluster:
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeping: asyncio.Task[None] | None = None
         self._life: asyncio.Task[None] | None = None
+        self._outage = Outage(asyncio.get_running_loop().call_later, boot_ms)
         self._changed = asyncio.Event()
         self._topics_changed = asyncio.Event()
         node_id, changed = settings.node_id, self._changed.set
@@ -89,7 +91,7 @@ class Cluster:
         self._topics = SharedTopics(session, self._tree, self._settings.node_id)
         self._holding.begin(session, self._roster, self._lease, writing)
         session.on_suspended = self._suspended
-        session.on_connected = self._changed.set
+        session.on_connected = self._connected_again
         session.on_over = self._over
         if self._keeping is not None:
             self._keeping.cancel()
@@ -283,6 +285,7 @@ class Cluster:
         """Be down at once: others need not wait until the session would be over."""
         if self._life is not None:
             self._life.cancel()
+        self._outage.forget()
         for task in list(self._tasks):
             task.cancel()
         self._holding.resign_all()
@@ -308,11 +311,16 @@ class Cluster:
     def _suspended(self) -> None:
         """Nothing is answered until a server has been reached again, in this very session."""
         self._lease.suspend()
-        log.warning("the connection to ZooKeeper is lost: groups wait")
+        self._outage.begins()
+
+    def _connected_again(self) -> None:
+        self._outage.ends()
+        self._changed.set()
 
     def _over(self) -> None:
         """Somebody else may have the shards: forget them."""
         self._lease.suspend()
+        self._outage.forget()
         if count := len(self._holding):
             log.error("the ZooKeeper session is over: %d shards are given up", count)
         self._holding.resign_all()

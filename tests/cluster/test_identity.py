@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from pathlib import Path
 
 import pytest
 
-from partage.broker.cluster.identity import identify
-from partage.broker.data_directory import Meta, cluster_id_of, read_meta, write_meta
+from partage.broker.cluster import identity
+from partage.broker.cluster.identity import identify, proof_of
+from partage.broker.data_directory import (
+    DirectoryLock,
+    Meta,
+    cluster_id_of,
+    read_meta,
+    write_meta,
+)
+from partage.broker.disk import RealDisk
 from partage.log.damage import DamagedFile
 from partage.log.memory import MemoryDisk
+from partage.store.group_events import TOPIC as EVENTS_TOPIC
 from partage.store.memory import MemoryZooKeeper
+from partage.store.shared_topics import SharedTopics
 from partage.store.tree import ForeignData, Tree
+from store.zoo import made
 
 TREE, OTHER, NOTHING = Tree("/here"), Tree("/there"), Tree("/nothing")
 
@@ -27,7 +40,15 @@ class World:
 
     def identify(self, tree: Tree, disk: MemoryDisk, broker_id: int = 7) -> tuple[str, str]:
         found = asyncio.run(identify(self.zoo.connect(), tree, disk, broker_id, 4))
-        return found[0].cluster_id, found[1]
+        if found.is_new:
+            write_meta(disk, found.meta)
+        return found.cluster.cluster_id, found.directory_id
+
+    def topic(self, name: str, *brokers: int) -> None:
+        async def put() -> None:
+            await SharedTopics(self.zoo.connect(), TREE, 8).put(name, made("ab", *brokers), name)
+
+        asyncio.run(put())
 
 
 def test_a_new_directory_joins_what_it_finds() -> None:
@@ -70,3 +91,53 @@ def test_the_data_of_one_of_several_is_not_for_one_who_is_alone() -> None:
     world = World()
     with pytest.raises(DamagedFile, match="broker 7 of a cluster of several"):
         cluster_id_of(world.disk)
+
+
+def test_a_new_directory_is_not_taken_for_one_that_has_records() -> None:
+    """However often it is tried: groups have committed what is not there."""
+    world, disk = World(), MemoryDisk()
+    for n in range(6):
+        world.topic(f"t{n}", 8, 7)
+    words = "broker 7 of this cluster holds partitions of t0, t1, t2, t3, t4 and 1 more"
+    for _ in range(2):
+        with pytest.raises(ForeignData, match=words):
+            world.identify(TREE, disk)
+        assert read_meta(disk) is None
+    world.identify(TREE, world.disk)
+
+
+def test_events_of_groups_may_be_lost_and_others_records_are_elsewhere() -> None:
+    world = World()
+    world.topic(EVENTS_TOPIC, 8, 7)
+    world.topic("t", 8)
+    assert world.identify(TREE, MemoryDisk()) != world.directory
+
+
+def locked(directory: Path) -> RealDisk:
+    DirectoryLock(directory).release()
+    return RealDisk(directory)
+
+
+def test_a_start_on_the_same_directory_proves_that_the_earlier_one_is_over(tmp_path: Path) -> None:
+    proof = proof_of(locked(tmp_path / "d"))
+    assert proof_of(locked(tmp_path / "d")) == proof
+    (tmp_path / "d").rename(tmp_path / "e")
+    assert proof_of(locked(tmp_path / "e")) == proof
+
+
+def test_a_copy_of_the_directory_proves_nothing(tmp_path: Path) -> None:
+    proof = proof_of(locked(tmp_path / "d"))
+    shutil.copytree(tmp_path / "d", tmp_path / "copy")
+    assert proof_of(locked(tmp_path / "copy")) != proof
+
+
+def test_another_machine_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one that has no name for the time that it is up."""
+    disk = locked(tmp_path / "d")
+    proof = proof_of(disk)
+    elsewhere = tmp_path / "boot_id"
+    monkeypatch.setattr(identity, "_BOOT_ID", elsewhere)
+    assert proof_of(disk) != proof_of(disk)
+    elsewhere.write_text("another start\n")
+    assert proof_of(disk) != proof
+    assert proof_of(disk) == proof_of(disk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -252,6 +253,19 @@ def test_clocks_that_disagree_get_a_warning(
         "differ between brokers; set the clocks by NTP"
         for each in told
     ]
+
+
+def test_a_lost_connection_is_told_and_that_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(place: Place) -> None:
+        caplog.clear()
+        place.session.on_suspended()
+        place.session.on_connected()
+        lost, back = caplog.messages
+        assert lost == "the connection to ZooKeeper is lost: groups wait"
+        assert back.startswith("connected to ZooKeeper again after")
+
+    caplog.set_level(logging.INFO, "partage")
+    with_place(scenario)
 
 
 def test_who_takes_long_to_arrive_does_not_take_the_clocks_to_disagree(

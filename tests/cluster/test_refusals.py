@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from partage.broker.cluster.address import BadState, StateAddress, parse_state
 from partage.broker.cluster.joining import SHARDS_MAX
@@ -37,7 +39,7 @@ from partage.store.zookeeper import (
 from store.zoo import committed, large_group
 from waiting import PATIENCE_S
 
-from .brokers import ClusterBroker, brokers
+from .brokers import ClusterBroker, brokers, create
 from .ensemble import Ensemble, free_ports
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(240)]
@@ -141,6 +143,20 @@ def test_each_broker_needs_an_id(tmp_path: Path) -> None:
 # At the start.
 
 
+def test_one_of_several_keeps_its_records(tmp_path: Path) -> None:
+    """In memory they would be gone at each start, and offsets that were committed be used anew."""
+    broker = ClusterBroker(1, tmp_path / "d", "zookeeper://127.0.0.1:1/p", {})
+    done = subprocess.run(
+        [*broker.command(), "--ephemeral"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--state cannot be combined with --ephemeral" in " ".join(done.stderr.split())
+
+
 def test_without_kazoo_it_says_what_to_install(tmp_path: Path) -> None:
     """It comes with an extra, and a broker that is alone does without."""
     program = "import sys; sys.modules['kazoo'] = None; from partage.console import main; main()"
@@ -174,13 +190,23 @@ def test_nobody_answers(tmp_path: Path) -> None:
     assert f"no ZooKeeper answers at 127.0.0.1:{port}" in broker.refused()
 
 
-def test_a_path_that_holds_something_else(zookeeper: Ensemble, tmp_path: Path) -> None:
-    made = [Create("/kafka"), Create("/kafka/brokers"), Create("/kafka/controller", b"x")]
+@pytest.mark.parametrize(
+    "made",
+    [
+        [Create("/kafka"), Create("/kafka/brokers"), Create("/kafka/controller", b"x")],
+        [Create("/kafka", b"hello")],
+    ],
+    ids=["nodes", "data"],
+)
+def test_a_path_that_holds_something_else(
+    zookeeper: Ensemble, tmp_path: Path, made: list[Create]
+) -> None:
     make(zookeeper.servers_at, *made)
     before = tree(zookeeper.servers_at, "/kafka")
     broker = ClusterBroker(1, tmp_path / "b", f"zookeeper://{zookeeper.servers_at}/kafka", {})
     assert "/kafka in ZooKeeper holds something else than a cluster" in broker.refused()
     assert tree(zookeeper.servers_at, "/kafka") == before
+    make(zookeeper.servers_at, *(Delete(each.path) for each in reversed(made)))
 
 
 @pytest.mark.interop
@@ -236,6 +262,53 @@ def test_who_is_refused_at_the_door(zookeeper: Ensemble, tmp_path: Path) -> None
         after = tree(servers, "/tests/door")
         assert after == before
         assert tree(servers, "/tests/nothing") == {}
+
+
+def test_a_copy_of_a_data_directory_does_not_end_the_broker_that_is_up(
+    zookeeper: Ensemble, tmp_path: Path
+) -> None:
+    with brokers(tmp_path, zookeeper.servers_at, "/tests/copy", ids=(1,)) as running:
+        shutil.copytree(running[1].directory, tmp_path / "copy")
+        state = f"zookeeper://{zookeeper.servers_at}/tests/copy"
+        story = ClusterBroker(1, tmp_path / "copy", state, {}).refused()
+        assert f"a broker with id 1 is up at {running[1].address}" in story
+        assert running[1].is_running
+        running[1].kill()
+        copied = ClusterBroker(1, tmp_path / "copy", state, {})
+        copied.start()  # once the other's session is over
+        copied.stop()
+
+
+def test_two_brokers_cannot_have_one_address(zookeeper: Ensemble, tmp_path: Path) -> None:
+    """One that was killed has it until its session is over: then it can be another's."""
+    with brokers(tmp_path, zookeeper.servers_at, "/tests/address", ids=(1,)) as running:
+        state = f"zookeeper://{zookeeper.servers_at}/tests/address"
+        second = ClusterBroker(2, tmp_path / "second", state, {})
+        second.advertised = running[1].address
+        assert f"broker 1 is up at {running[1].address}" in second.refused()
+        assert running[1].is_running
+        running[1].kill()
+        second.start()
+        second.stop()
+
+
+def test_an_empty_directory_is_not_taken_for_one_that_was_lost(
+    zookeeper: Ensemble, tmp_path: Path
+) -> None:
+    """Neither by itself nor after it was refused because the id was taken."""
+    with brokers(tmp_path / "data", zookeeper.servers_at, "/tests/lost") as running:
+        state = f"zookeeper://{zookeeper.servers_at}/tests/lost"
+        empty = ClusterBroker(2, tmp_path / "empty", state, {})
+        assert "a broker with id 2 is up" in empty.refused()
+        create(running, "flights", [1, 2])
+        running[2].stop()
+        assert "broker 2 of this cluster holds partitions of flights, and" in empty.refused()
+        running[2].start()
+        running[2].stop()
+        client = AdminClient({"bootstrap.servers": running[1].address, "log_level": 0})
+        client.delete_topics(["flights"], request_timeout=30)["flights"].result(PATIENCE_S)
+        empty.start()
+        empty.stop()
 
 
 # The session itself, on a real server.

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from partage.store.founding import find_cluster, found_cluster, reserve_producer_ids
 from partage.store.memory import MemoryZooKeeper, lost
 from partage.store.placement import place_partitions, place_shards
-from partage.store.roster import IdTaken
-from partage.store.tree import ClusterDoc, ForeignData, encode
+from partage.store.roster import AddressTaken, IdTaken
+from partage.store.tree import BrokerDoc, ClusterDoc, ForeignData, encode
 from partage.store.zookeeper import Create, Delete, Operation, SessionOver
 
 from .zoo import SHARDS, TREE, Player, play
@@ -101,6 +101,7 @@ def test_two_found_it_at_the_same_time() -> None:
     ("nodes", "words"),
     [
         ({"/a/cluster/topics": b""}, "something else"),
+        ({TREE.root: b"hello"}, "something else than a cluster of Partage .data of the node"),
         ({TREE.cluster: b"<xml>"}, "cannot be read"),
         (
             {TREE.cluster: encode(ClusterDoc(partage=2, cluster_id="x", shards=1))},
@@ -148,6 +149,31 @@ def test_an_id_is_for_one_broker() -> None:
         await Player(zoo, 1).come()
         with pytest.raises(IdTaken, match="a broker with id 1 is up at h:1"):
             await Player(zoo, 1, "another directory").come()
+
+    play(scenario())
+
+
+def test_an_address_is_for_one_broker() -> None:
+    """Of two that are up already, because they came at the same time, one gives way."""
+
+    async def scenario() -> None:
+        zoo = MemoryZooKeeper()
+        one, two = Player(zoo, 1), await Player(zoo, 2).come()
+        here = BrokerDoc(host="H", port=2, incarnation="i", directory="d")
+        one.roster.expect_own_address(here)  # before it has looked
+        await one.look()
+        with pytest.raises(AddressTaken, match="broker 2 is up at H:2"):
+            one.roster.expect_own_address(here)
+        await one.come()
+        with pytest.raises(AddressTaken):  # what an earlier run has left gives no right to it
+            one.roster.expect_own_address(here)
+        await one.roster.leave()
+        await one.roster.register(here)
+        await one.look()
+        await two.look()
+        one.roster.expect_own_address(here)
+        with pytest.raises(AddressTaken, match="broker 1 is up at h:2"):
+            two.roster.expect_own_address(two.roster.brokers[2])
 
     play(scenario())
 

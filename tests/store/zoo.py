@@ -91,7 +91,12 @@ class Player:
 
     async def come(self) -> Player:
         await found_cluster(self.session, TREE, "the cluster", SHARDS)
-        me = BrokerDoc(host="h", port=1, incarnation=self.incarnation, directory=self.directory)
+        me = BrokerDoc(
+            host="h",
+            port=self.broker_id,
+            incarnation=self.incarnation,
+            directory=self.directory,
+        )
         await self.roster.register(me)
         await self.look()
         return self

@@ -16,7 +16,7 @@ from partage.log.performing import read_file, replace_file
 
 T = TypeVar("T")
 
-_LOCK: Final = ".lock"
+LOCK: Final = ".lock"
 _META: Final = "meta.json"
 
 
@@ -34,7 +34,7 @@ class DirectoryLock:
 
     def __init__(self, root: Path) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._fd = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

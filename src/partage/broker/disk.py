@@ -53,6 +53,14 @@ class RealDisk:
         self._syncers = ThreadPoolExecutor(_SYNCED_AT_A_TIME - 1, "partage-sync")
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
+    def whereabouts(self, path: str) -> str:
+        """Which file this is on this machine: of two that are there, no copy has the same.
+
+        Raises `FileNotFoundError`.
+        """
+        found = (self._root / path).stat()
+        return f"{found.st_dev}:{found.st_ino}"
+
     # Reading.
 
     def names(self, directory: str) -> list[str]:

@@ -95,6 +95,11 @@ def run(
         settings = msgspec.structs.replace(settings, syncs=sync is SyncMode.DISK)
         reachable = _reachable(host, advertised)
         settings, state_address = _placed(settings, broker_id, state)
+        if ephemeral and state is not None:
+            raise BadState(
+                "one of several brokers keeps its records on a disk: --state cannot be combined "
+                "with --ephemeral; give it a --data-dir"
+            )
     except (BadAddress, BadOverride, BadState) as error:
         raise misused(str(error)) from None
     lock: DirectoryLock | None = None

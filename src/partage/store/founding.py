@@ -37,11 +37,14 @@ async def find_cluster(session: Session, tree: Tree) -> ClusterDoc | None:
     node = await surely(session, lambda: session.read(tree.cluster))
     if node is None:
         others = await surely(session, lambda: session.children(tree.root))
+        root = await surely(session, lambda: session.read(tree.root))
         node = await surely(session, lambda: session.read(tree.cluster))
-        if others and node is None:  # and not founded between the two looks
+        has_data = root is not None and root.data != b""  # which founding leaves empty
+        if (others or has_data) and node is None:  # and not founded between the two looks
+            what = ", ".join(others[:5]) or "data of the node itself"
             raise ForeignData(
                 f"{tree.root} in ZooKeeper holds something else than a cluster of Partage "
-                f"({', '.join(others[:5])}); give the cluster a path of its own"
+                f"({what}); give the cluster a path of its own"
             )
     if node is None:
         return None

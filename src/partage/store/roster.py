@@ -32,7 +32,11 @@ from partage.store.zookeeper import (
 _CHANGED_AT_ONCE: Final = 500
 
 
-class IdTaken(Exception):  # noqa: N818 - named after what happened
+class Taken(Exception):  # noqa: N818 - named after what happened
+    """Another broker that is up has what has to be this one's own."""
+
+
+class IdTaken(Taken):
     """Another broker is up under this id: ``other``."""
 
     def __init__(self, broker_id: int, other: BrokerDoc) -> None:
@@ -41,6 +45,16 @@ class IdTaken(Exception):  # noqa: N818 - named after what happened
             "of its own with --broker-id, or end the other"
         )
         self.other = other
+
+
+class AddressTaken(Taken):
+    """Another broker is up at this address: clients of one would be sent to the other."""
+
+    def __init__(self, me: BrokerDoc, other_id: int) -> None:
+        super().__init__(
+            f"broker {other_id} is up at {me.host}:{me.port}, as this one would be; give each an "
+            "address of its own with --listen or --advertised, or end the other"
+        )
 
 
 class Tenure(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +82,8 @@ class Roster:
     # Coming and going.
 
     async def register(self, me: BrokerDoc) -> None:
-        """Be up. A node that an earlier run on the same data directory has left is replaced: that
-        directory is locked, so whoever made it is gone.
+        """Be up. A node that an earlier run on the same data directory has left is replaced: this
+        one holds the lock that the earlier had, so that is gone.
 
         Raises `IdTaken` where another broker has the id, and `SessionOver`.
         """
@@ -85,6 +99,18 @@ class Roster:
             if await self._is_registered(path, me):
                 self._incarnation = me.incarnation
                 return
+
+    def expect_own_address(self, me: BrokerDoc) -> None:
+        """Raises `AddressTaken` where, as of the last look, another broker is up at this address;
+        of two that have come at the same time, for the one with the higher id.
+        """
+        mine = self.brokers.get(self.broker_id)  # or what an earlier run has left
+        is_up = mine is not None and mine.incarnation == me.incarnation
+        for broker_id, other in sorted(self.brokers.items()):
+            if broker_id == self.broker_id or (is_up and broker_id > self.broker_id):
+                continue
+            if (other.host.casefold(), other.port) == (me.host.casefold(), me.port):
+                raise AddressTaken(me, broker_id)
 
     async def _is_registered(self, path: str, me: BrokerDoc) -> bool:
         node = await surely(self._session, lambda: self._session.read(path))

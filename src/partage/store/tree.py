@@ -45,7 +45,7 @@ class ClusterDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 class BrokerDoc(msgspec.Struct, frozen=True, kw_only=True):
     """A broker that is up, and gets shards if it ``is_ready``. ``incarnation`` is drawn for each
-    registration, ``directory`` for each data directory.
+    registration; ``directory`` is the same only for who holds the same lock on the same data.
     """
 
     host: str

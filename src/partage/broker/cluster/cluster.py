@@ -8,24 +8,27 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from partage.broker.cluster.address import StateAddress
 from partage.broker.cluster.following import Following
 from partage.broker.cluster.holding import Holding
-from partage.broker.cluster.identity import identify
+from partage.broker.cluster.identity import identify, proof_of
 from partage.broker.cluster.kazoo_session import KazooSession, Unreachable
 from partage.broker.cluster.leasing import boot_ms, keep
+from partage.broker.cluster.outage import Outage
 from partage.broker.cluster.tls import BadTls, context_of
 from partage.broker.cluster.writing import Writing
 from partage.broker.coordinator import Coordinator
+from partage.broker.data_directory import write_meta
 from partage.broker.hosted import Hosted
 from partage.broker.node import Node
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
 from partage.store.founding import find_cluster, reserve_producer_ids
 from partage.store.lease import Lease
-from partage.store.roster import IdTaken, Roster, ahead_of
+from partage.store.roster import IdTaken, Roster, Taken, ahead_of
 from partage.store.shared_topics import SharedTopics
 from partage.store.tree import BrokerDoc, ClusterDoc, ForeignData, Tree
 from partage.store.zookeeper import InDoubt, SessionOver, StoreFault, surely
@@ -45,7 +48,8 @@ _APPLIED_AFTER_S: Final = 0.01
 class Cluster:
     """The place of one broker; made by `find`, taken by `enter`, given up by `leave`.
 
-    ``on_fatal`` is called where it cannot go on, as when another broker has taken its id.
+    ``on_fatal`` is called where it cannot go on, as when another broker has taken its id,
+    ``registered`` as soon as it has the id.
     """
 
     def __init__(
@@ -54,20 +58,23 @@ class Cluster:
         settings: BrokerSettings,
         session: KazooSession,
         found: ClusterDoc,
-        directory_id: str,
+        directory: str,
         on_fatal: Callable[[BaseException], None],
+        registered: Callable[[], None] | None = None,
     ) -> None:
         self.cluster_id = found.cluster_id
         self.shard_count = found.shards
         self._address = address
         self._settings = settings
-        self._directory_id = directory_id
+        self._directory = directory
         self._on_fatal = on_fatal
+        self._registered = registered
         self._tree = Tree(address.path)
         self._following: Following | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeping: asyncio.Task[None] | None = None
         self._life: asyncio.Task[None] | None = None
+        self._outage = Outage(asyncio.get_running_loop().call_later, boot_ms)
         self._changed = asyncio.Event()
         self._topics_changed = asyncio.Event()
         node_id, changed = settings.node_id, self._changed.set
@@ -84,7 +91,7 @@ class Cluster:
         self._topics = SharedTopics(session, self._tree, self._settings.node_id)
         self._holding.begin(session, self._roster, self._lease, writing)
         session.on_suspended = self._suspended
-        session.on_connected = self._changed.set
+        session.on_connected = self._connected_again
         session.on_over = self._over
         if self._keeping is not None:
             self._keeping.cancel()
@@ -105,13 +112,16 @@ class Cluster:
         """
         session = await _begin_session(address, settings)
         try:
-            found, directory_id = await identify(
+            identity = await identify(
                 session, Tree(address.path), disk, settings.node_id, settings.offsets_partitions
             )
         except BaseException:
             await session.end()
             raise
-        return cls(address, settings, session, found, directory_id, on_fatal)
+        directory = f"{identity.directory_id}@{proof_of(disk)}"
+        keep_meta = partial(write_meta, disk, identity.meta)
+        registered = keep_meta if identity.is_new else None
+        return cls(address, settings, session, identity.cluster, directory, on_fatal, registered)
 
     async def reserve_producer_ids(self) -> int:
         """The first of a block of ids that no other broker hands out."""
@@ -122,7 +132,7 @@ class Cluster:
     async def enter(self, node: Node, hosted: Hosted, coordinator: Coordinator) -> None:
         """Be up from now on, and take a share of the shards.
 
-        Raises `IdTaken` and `ForeignData`.
+        Raises `Taken`, `ForeignData` and `OSError`.
         """
         self.node = node
         self._following = Following(hosted, self._settings.node_id, coordinator)
@@ -136,13 +146,15 @@ class Cluster:
             port=self.node.port,
             rack=self.node.rack,
             incarnation=uuid.uuid4().hex,
-            directory=self._directory_id,
+            directory=self._directory,
             is_ready=False,
         )
         before_ms = time.time_ns() // 1_000_000  # of all tries: an earlier one may have registered
         while True:
             try:
                 await self._register()
+                if is_first and self._registered is not None:
+                    self._registered()
                 await self._compare_clocks(before_ms)
                 await self._get_ready(is_first=is_first)
                 await self._roster.refresh(self._changed.set)
@@ -156,8 +168,10 @@ class Cluster:
         deadline_ms = boot_ms() + self._session.timeout_ms + 2_000
         while True:
             try:
+                await surely(self._session, self._roster.look)
+                self._roster.expect_own_address(self._me)
                 await self._roster.register(self._me)
-            except IdTaken:
+            except Taken:
                 if boot_ms() > deadline_ms:
                     raise
                 await asyncio.sleep(0.1)
@@ -190,7 +204,7 @@ class Cluster:
                     await self._stay()
                 self._over()
                 await self._return()
-        except (IdTaken, ForeignData) as error:
+        except (Taken, ForeignData) as error:
             self._give_up(error)
         except Exception as error:
             log.exception("the broker's place in the cluster failed")
@@ -237,6 +251,7 @@ class Cluster:
         found = self._roster.brokers.get(self._settings.node_id)
         if found is not None and found.incarnation != self._me.incarnation:
             raise IdTaken(self._settings.node_id, found)
+        self._roster.expect_own_address(self._me)
         if found is None:
             await self._register()
         if found is None or not found.is_ready:
@@ -270,6 +285,7 @@ class Cluster:
         """Be down at once: others need not wait until the session would be over."""
         if self._life is not None:
             self._life.cancel()
+        self._outage.forget()
         for task in list(self._tasks):
             task.cancel()
         self._holding.resign_all()
@@ -295,11 +311,16 @@ class Cluster:
     def _suspended(self) -> None:
         """Nothing is answered until a server has been reached again, in this very session."""
         self._lease.suspend()
-        log.warning("the connection to ZooKeeper is lost: groups wait")
+        self._outage.begins()
+
+    def _connected_again(self) -> None:
+        self._outage.ends()
+        self._changed.set()
 
     def _over(self) -> None:
         """Somebody else may have the shards: forget them."""
         self._lease.suspend()
+        self._outage.forget()
         if count := len(self._holding):
             log.error("the ZooKeeper session is over: %d shards are given up", count)
         self._holding.resign_all()

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from partage.broker.data_directory import Meta, read_meta, write_meta
+from partage.broker.data_directory import LOCK, Meta, read_meta
+from partage.broker.disk import RealDisk
 from partage.broker.ids import fresh_cluster_id
 from partage.log.disk import Disk
 from partage.store.founding import find_cluster, found_cluster
+from partage.store.group_events import TOPIC as EVENTS_TOPIC
+from partage.store.shared_topics import SharedTopics
 from partage.store.tree import ClusterDoc, ForeignData, Tree
-from partage.store.zookeeper import Session
+from partage.store.zookeeper import Session, surely
+
+_NAMED_MAX: Final = 5
+#: Drawn by Linux at each start of the machine.
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The cluster, and whose the data directory is. One that ``is_new`` says so itself only once
+    the broker is registered: one that was refused is as new at the next start.
+    """
+
+    cluster: ClusterDoc
+    meta: Meta
+    directory_id: str
+    is_new: bool
 
 
 async def identify(
     session: Session, tree: Tree, disk: Disk, broker_id: int, shard_count: int
-) -> tuple[ClusterDoc, str]:
-    """The cluster, and the id of the data directory.
-
-    A new directory joins the cluster that it finds, or founds one.
+) -> Identity:
+    """What belongs together. A new directory joins the cluster that it finds, or founds one.
 
     Raises:
         ForeignData: one of them belongs to somebody else; the message says what to do.
@@ -28,9 +47,10 @@ async def identify(
     meta = read_meta(disk)
     if meta is None:
         cluster = await found_cluster(session, tree, fresh_cluster_id(), shard_count)
+        await _expect_no_records(session, tree, broker_id)
         directory_id = uuid.uuid4().hex
-        write_meta(disk, Meta(cluster.cluster_id, broker_id, directory_id))
-        return cluster, directory_id
+        meta = Meta(cluster.cluster_id, broker_id, directory_id)
+        return Identity(cluster, meta, directory_id, is_new=True)
     if isinstance(meta.broker_id, msgspec.UnsetType):
         raise ForeignData(
             "this is the data of a broker that was alone; give this one an empty directory with "
@@ -52,4 +72,34 @@ async def identify(
             f"this is the data of broker {meta.broker_id}; correct --broker-id or --data-dir"
         )
     assert not isinstance(meta.directory_id, msgspec.UnsetType)
-    return found, meta.directory_id
+    return Identity(found, meta, meta.directory_id, is_new=False)
+
+
+async def _expect_no_records(session: Session, tree: Tree, broker_id: int) -> None:
+    """In a new directory there are none. To begin at offset 0 again would put other records where
+    groups have committed.
+    """
+    topics = SharedTopics(session, tree, broker_id)
+    await surely(session, topics.refresh)
+    held = sorted(name for name, topic in topics.topics.items() if broker_id in topic.brokers)
+    lost = [name for name in held if name != EVENTS_TOPIC]
+    if lost:
+        more = f" and {len(lost) - _NAMED_MAX} more" if len(lost) > _NAMED_MAX else ""
+        raise ForeignData(
+            f"broker {broker_id} of this cluster holds partitions of {', '.join(lost[:_NAMED_MAX])}"
+            f"{more}, and this data directory is new; start it with the --data-dir that has them, "
+            "or give a new broker another --broker-id. If the records are lost, delete these "
+            "topics through another broker first"
+        )
+
+
+def proof_of(disk: Disk) -> str:
+    """Which lock this process holds on its data directory.
+
+    Whoever registered with the same proof is gone: two cannot hold one lock. A copy of a directory
+    has its id and another lock, and no lock reaches beyond the machine, or the time that it is up.
+    """
+    if isinstance(disk, RealDisk):
+        with contextlib.suppress(OSError):
+            return f"{_BOOT_ID.read_text().strip()}:{disk.whereabouts(LOCK)}"
+    return uuid.uuid4().hex  # nothing is proved

@@ -17,7 +17,7 @@ from partage.broker.producer_ids import ProducerIds
 from partage.broker.topic_changes import TopicChanges
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
-from partage.store.roster import IdTaken
+from partage.store.roster import Taken
 from partage.store.tree import ForeignData
 from partage.store.zookeeper import StoreFault
 
@@ -76,7 +76,7 @@ async def join_cluster(
         ) from None
 
     def failed(error: BaseException) -> None:
-        on_fatal(CannotJoin(str(error)) if isinstance(error, IdTaken | ForeignData) else error)
+        on_fatal(CannotJoin(str(error)) if isinstance(error, Taken | ForeignData) else error)
 
     try:
         return await Cluster.find(state, disk, settings, failed)
@@ -95,7 +95,7 @@ async def enter_cluster(
     try:
         await cluster.enter(node, hosted, coordinator)
         first_id = await cluster.reserve_producer_ids()
-    except (IdTaken, ForeignData, StoreFault) as error:
+    except (Taken, ForeignData, StoreFault) as error:
         raise CannotJoin(str(error)) from None
     return Seen(cluster), ProducerIds.counted_from(first_id)
 

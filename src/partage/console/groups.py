@@ -305,9 +305,13 @@ def _print_offsets(group: GroupState, verbose: bool) -> None:
         rows.append(row)
     if rows:
         print_table(columns, rows)
+    endless = sum(each.log_end_offset is None for each in group.offsets)
+    without = (
+        f" without {count(endless, 'partition')} whose end is not known now" if endless else ""
+    )
     print(
         f"group {group.group}: {group.state}, {count(len(group.members), 'member')}, "
-        f"{count(len(rows), 'partition')}, total lag {group.total_lag:,}"
+        f"{count(len(rows), 'partition')}, total lag {group.total_lag:,}{without}"
     )
 
 

@@ -126,6 +126,17 @@ def test_lag_counts_what_is_known(departed: Cluster) -> None:
     assert shown[-1].endswith("total lag 3 without 1 partition whose end is not known now")
 
 
+def test_groups_of_the_brokers_that_answer_are_listed(out_of_reach: Cluster) -> None:
+    listed = told(out_of_reach)("groups", "list", *TIMEOUT, code=1)
+    assert group_of_the_first(out_of_reach) in [line.split()[0] for line in listed.lines]
+    told_of = f"broker 2 at {out_of_reach[2].advertised} (Connection refused)"
+    assert listed.err.splitlines() == [
+        f"error: groups may be missing here: no answer from {told_of}; start it, or try again"
+    ]
+    documents = told(out_of_reach)("groups", "list", "--json", *TIMEOUT, code=1).json
+    assert documents["groups"]
+
+
 @pytest.mark.parametrize("scenario", ["--to-earliest", "--by-duration=PT1H"])
 def test_offsets_are_not_reset_to_what_nobody_can_tell(departed: Cluster, scenario: str) -> None:
     group = group_of_the_first(departed)

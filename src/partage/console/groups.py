@@ -87,13 +87,18 @@ def list_groups(
 ) -> None:
     """List groups of every protocol type with their states.
 
+    Where a broker does not answer, the groups of the others are listed, and the exit code is 1.
+
     \b
     Examples:
       partage groups list
       partage groups list --state stable,empty --json
     """
     wanted = _states(state or [])
-    lines = [each for each in listed(cluster) if not wanted or each.state in wanted]
+    found, failure = listed(cluster)
+    if failure is not None and not found:
+        raise failure
+    lines = [each for each in found if not wanted or each.state in wanted]
     if json:
         print_json(GroupList(lines))
     else:
@@ -104,6 +109,8 @@ def list_groups(
                 for each in lines
             ],
         )
+    if failure is not None:
+        raise Failure(f"groups may be missing here: {failure.message}")
 
 
 @app.command("describe", epilog=json_help(GroupStates))

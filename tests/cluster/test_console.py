@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -21,7 +23,7 @@ from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinator
 from waiting import PATIENCE_S, eventually
 
 from .brokers import ClusterBroker, brokers, create, know_each_other
-from .ensemble import Ensemble
+from .ensemble import Ensemble, ensemble
 
 pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
 
@@ -44,7 +46,7 @@ def out_of_reach(
             running[2].advertised = f"127.0.0.1:{held.getsockname()[1]}"
             running[2].start()
             eventually(lambda: know_each_other(running))
-            prepare(running)
+            prepare(running, group_of(running, 1))
             yield running
 
 
@@ -53,7 +55,7 @@ def departed(zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> I
     """The second is down, and the first knows it: what the second had has no leader."""
     directory = tmp_path_factory.mktemp("departed")
     with brokers(directory, zookeeper.servers_at, "/tests/departed") as running:
-        prepare(running)
+        prepare(running, "readers")
         running[2].kill()
         client = AdminClient({"bootstrap.servers": running[1].address, "log_level": 0})
 
@@ -72,13 +74,12 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     return found
 
 
-def prepare(running: Cluster) -> None:
-    """Five records in the partition of the first broker, of which a group of its has read two."""
+def prepare(running: Cluster, group: str) -> None:
+    """Five records in the partition of the first broker, of which the group has read two."""
     create(running, "t", [1, 2])
     told(running)("produce", "-t", "t", "-p", 0, stdin=records("abcde"))
     client = AdminClient({"bootstrap.servers": running[1].address, "log_level": 0})
     at = [TopicPartition("t", 0, 2), TopicPartition("t", 1, 0)]
-    group = group_of_the_first(running)
     asked = [ConsumerGroupTopicPartitions(group, at)]
     client.alter_consumer_group_offsets(asked)[group].result(PATIENCE_S)
 
@@ -88,13 +89,13 @@ def told(running: Cluster) -> Commands:
     return Commands(running[1].address)
 
 
-def group_of_the_first(running: Cluster) -> str:
-    """A group that the first broker coordinates, when both are up and ever after."""
+def group_of(running: Cluster, broker_id: int) -> str:
+    """A group that this broker coordinates."""
     names = [f"g{number}" for number in range(40)]
     with Raw(running[1].address, timeout_s=PATIENCE_S) as raw:
         asked = FindCoordinatorRequest(coordinator_keys=names)
         found = raw.ask(FIND_COORDINATOR, asked).coordinators
-    return next(each.key for each in found if each.node_id == 1)
+    return next(each.key for each in found if each.node_id == broker_id)
 
 
 def test_half_a_topic_is_not_consumed_as_if_it_were_all(cluster: Cluster) -> None:
@@ -121,14 +122,13 @@ def test_describe_leaves_out_what_nobody_can_tell(cluster: Cluster) -> None:
 
 
 def test_lag_counts_what_is_known(departed: Cluster) -> None:
-    group = group_of_the_first(departed)
-    shown = told(departed)("groups", "describe", "-g", group).lines
+    shown = told(departed)("groups", "describe", "-g", "readers").lines
     assert shown[-1].endswith("total lag 3 without 1 partition whose end is not known now")
 
 
 def test_groups_of_the_brokers_that_answer_are_listed(out_of_reach: Cluster) -> None:
     listed = told(out_of_reach)("groups", "list", *TIMEOUT, code=1)
-    assert group_of_the_first(out_of_reach) in [line.split()[0] for line in listed.lines]
+    assert group_of(out_of_reach, 1) in [line.split()[0] for line in listed.lines]
     told_of = f"broker 2 at {out_of_reach[2].advertised} (Connection refused)"
     assert listed.err.splitlines() == [
         f"error: groups may be missing here: no answer from {told_of}; start it, or try again"
@@ -137,10 +137,32 @@ def test_groups_of_the_brokers_that_answer_are_listed(out_of_reach: Cluster) -> 
     assert documents["groups"]
 
 
+def test_the_broker_that_does_not_answer_is_named(out_of_reach: Cluster) -> None:
+    group = group_of(out_of_reach, 2)
+    error = told(out_of_reach).fails("groups", "describe", "-g", group, *TIMEOUT)
+    told_of = f"broker 2 at {out_of_reach[2].advertised} (Connection refused)"
+    assert error == f"no answer from {told_of}; start it, or try again"
+
+
+def test_a_broker_without_its_zookeeper_is_there(tmp_path: Path) -> None:
+    """It tells of what it knows, and agrees to nothing; what was asked may happen later."""
+    with (
+        ensemble(tmp_path / "zookeeper") as zookeeper,
+        brokers(tmp_path / "broker", zookeeper.servers_at, "/p", ids=(1,)) as running,
+    ):
+        partage = told(running)
+        partage("topics", "create", "-t", "t")
+        zookeeper.leader.signal(signal.SIGSTOP)
+        there = f"{running[1].address} is there, and did not answer this within 1500 ms: another "
+        there += "broker may be away, or the cluster's ZooKeeper; see with partage topics list "
+        for change, topic in (("create", "new"), ("delete", "t")):
+            error = partage.fails("topics", change, "-t", topic, "--timeout-ms", 1_500)
+            assert error == f"{there}whether it was {change}d all the same"
+
+
 @pytest.mark.parametrize("scenario", ["--to-earliest", "--by-duration=PT1H"])
 def test_offsets_are_not_reset_to_what_nobody_can_tell(departed: Cluster, scenario: str) -> None:
-    group = group_of_the_first(departed)
-    asked = ("groups", "reset-offsets", "-g", group, "-t", "t", scenario, "--execute", *TIMEOUT)
+    asked = ("groups", "reset-offsets", "-g", "readers", "-t", "t", scenario, "--execute", *TIMEOUT)
     error = told(departed).fails(*asked)
     assert error == "partition 1 of t is not there, or has no leader now"
 

@@ -146,8 +146,10 @@ class Cluster:
         except KafkaException as error:
             raise self.failure(error) from error
 
-    def attempt(self, future: Future[Any]) -> KafkaError | None:
+    def attempt(self, future: Future[Any], doubt: str = "") -> KafkaError | None:
         """The broker's refusal, or None where it did as asked.
+
+        A change may be made though nobody said so: ``doubt`` is what to say then.
 
         Raises:
             Failure: there was no answer at all.
@@ -155,10 +157,12 @@ class Cluster:
         try:
             future.result(self.timeout_s + 1)
         except FutureTimeout:
-            raise self._unanswered() from None
+            raise self._unanswered(doubt) from None
         except KafkaException as error:
             refusal = _kafka_error(error)
-            if refusal.code() in _UNREACHED | _REFUSED:
+            if refusal.code() in _UNREACHED:
+                raise self._unanswered(doubt) from error
+            if refusal.code() in _REFUSED:
                 raise self.failure(error) from error
             return refusal
         return None
@@ -172,7 +176,7 @@ class Cluster:
             return self._unanswered()
         return Failure(words(refusal))
 
-    def _unanswered(self) -> Failure:
+    def _unanswered(self, doubt: str = "") -> Failure:
         """The failure for an answer that did not come, be it from one broker of those there are."""
         self.admin.poll(0)
         if not self._has_answered or any(each.code() in _REFUSED for each in self.troubles):
@@ -181,11 +185,12 @@ class Cluster:
         for error in self.troubles:
             if error.code() in _UNREACHED and (broker := _BROKER.match(error.str())):
                 silent[broker[2]] = f"broker {broker[2]} at {broker[1]} ({_cause(error)})"
+        doubt = doubt or "try again"
         if silent:
-            return Failure(f"no answer from {', '.join(silent.values())}; start it, or try again")
+            return Failure(f"no answer from {', '.join(silent.values())}; start it, or {doubt}")
         return Failure(
             f"{self.bootstrap_servers} is there, and did not answer this within {self.timeout_ms} "
-            "ms: another broker may be away, or the cluster's ZooKeeper; try again"
+            f"ms: another broker may be away, or the cluster's ZooKeeper; {doubt}"
         )
 
     def unreachable(self) -> Failure:

@@ -199,7 +199,9 @@ def delete(
     )
     deleted, failed = [], []
     for name, answer in answers.items():
-        refusal = cluster.attempt(answer)
+        refusal = cluster.attempt(
+            answer, "see with partage groups list whether it was deleted all the same"
+        )
         if refusal is None:
             deleted.append(name)
         else:

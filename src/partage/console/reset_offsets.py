@@ -217,7 +217,10 @@ def _commit(cluster: Cluster, plans: Plans) -> None:
         answers = cluster.admin.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, partitions)], request_timeout=cluster.timeout_s
         )
-        refusal = cluster.attempt(answers[group])
+        doubt = (
+            f"see with partage groups describe --group {group} whether it was reset all the same"
+        )
+        refusal = cluster.attempt(answers[group], doubt)
         if refusal is not None:
             raise Failure(f"the offsets of group {group} were not reset: {_why(refusal)}")
         for each in answers[group].result().topic_partitions or []:

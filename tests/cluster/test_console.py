@@ -17,8 +17,11 @@ from broker.raw import Raw
 from console.commands import Commands, records
 from partage import sync
 from partage.console import lab_live
+from partage.console import offsets as looked_up
 from partage.console.cluster import Cluster as Reached
+from partage.console.failure import Failure
 from partage.console.offsets import offsets
+from partage.console.starting import BEGINNING, spans
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from waiting import PATIENCE_S, eventually
 
@@ -31,6 +34,7 @@ Cluster = dict[int, ClusterBroker]
 
 #: Long enough for a broker that is up, on a busy machine too.
 TIMEOUT: Final = ("--timeout-ms", 3_000)
+CONNECT_TIMEOUT: Final = ("--connect-timeout-ms", 3_000)
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +103,31 @@ def group_of(running: Cluster, broker_id: int) -> str:
 
 
 def test_half_a_topic_is_not_consumed_as_if_it_were_all(cluster: Cluster) -> None:
-    error = told(cluster).fails("consume", "-t", "t", "--exit", *TIMEOUT)
-    assert error.startswith("partition 1 of t has no leader now")
+    error = told(cluster).fails("consume", "-t", "t", "--exit", *CONNECT_TIMEOUT)
+    assert error == "partition 1 of t has no leader now; to read the others, name each with -p"
+
+
+def test_the_partitions_of_other_brokers_are_consumed(departed: Cluster) -> None:
+    partage = told(departed)
+    assert partage.lines("t", "-p", 0) == ["a", "b", "c", "d", "e"]
+    error = partage.fails("consume", "-t", "t", "-p", 1, "-e", *CONNECT_TIMEOUT)
+    assert error == "partition 1 of t has no leader now"
+
+
+def test_a_leader_is_waited_for_once(departed: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_s = [0.0]
+
+    def sleep(seconds: float) -> None:
+        passed_s[0] += seconds
+
+    monkeypatch.setattr(looked_up, "sleep", sleep)
+    monkeypatch.setattr(looked_up, "monotonic", lambda: passed_s[0])
+    with (
+        Reached(departed[1].address, {}, 30_000, verbose=False) as reached,
+        pytest.raises(Failure, match="partition 1 of t"),
+    ):
+        spans(reached, [("t", 0), ("t", 1)], BEGINNING)
+    assert passed_s[0] == pytest.approx(looked_up.ELECTION_S, abs=0.2)
 
 
 @pytest.mark.parametrize(

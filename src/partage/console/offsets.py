@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import wait
 from time import monotonic, sleep
 from typing import Final, TypeAlias
 
@@ -46,6 +47,8 @@ def offsets(
 def _offsets(cluster: Cluster, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
     asked = {TopicPartition(topic, partition): spec for topic, partition in places}
     answers = cluster.admin.list_offsets(asked, request_timeout=cluster.timeout_s)
+    # librdkafka looks for the leaders first, and takes the whole time for either.
+    wait(answers.values(), 2 * cluster.timeout_s)
     found = {
         (place.topic, place.partition): answer.result().offset
         for place, answer in answers.items()

@@ -190,7 +190,7 @@ def _planned(
             raise Failure(f"group {group} has no offsets; name topics with --topic")
     firsts = offsets(cluster, sorted(places), OffsetSpec.earliest(), patience_s=ELECTION_S)
     # Who has no leader by now is not waited for a second time.
-    ends = offsets(cluster, sorted(firsts), OffsetSpec.latest())
+    ends = offsets(cluster, sorted(firsts), OffsetSpec.latest(), patience_s=ELECTION_S)
     for topic, partition in sorted(places - (firsts.keys() & ends.keys())):
         raise Failure(f"partition {partition} of {topic} is not there, or has no leader now")
     held = {place: offset for place, offset in committed.items() if place in places}

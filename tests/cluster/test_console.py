@@ -139,6 +139,13 @@ def test_only_what_is_known_is_an_offset(cluster: Cluster, spec: OffsetSpec, fou
         assert offsets(reached, [("t", 0), ("t", 1)], spec) == {("t", 0): found}
 
 
+def test_nothing_is_produced_to_a_partition_that_nobody_leads(departed: Cluster) -> None:
+    asked = ("produce", "-t", "t", "-p", 1, *TIMEOUT, "-X", "message.timeout.ms=10000")
+    assert told(departed).fails(*asked, stdin="a\n") == (
+        "partition 1 of t has no leader now; start its broker, or choose another with -p"
+    )
+
+
 def test_describe_leaves_out_what_nobody_can_tell(cluster: Cluster) -> None:
     described = told(cluster)("topics", "describe", "-t", "t", "--json", *TIMEOUT).json
     found = [

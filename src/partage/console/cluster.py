@@ -38,6 +38,8 @@ _CAUSE: Final = re.compile(
     r"(?:.*?: )?(?:Connect to \S+ failed: |Failed to resolve '[^']*': )?(.*)"
 )
 _ASIDE: Final = re.compile(r" \(after \d+ms in state .*$")
+#: How librdkafka names a broker that has an id: who is only an address has told of nobody yet.
+_BROKER: Final = re.compile(r"(?:\w+://)?(\S+:\d+)/(\d+): ")
 
 
 class Cluster:
@@ -54,6 +56,7 @@ class Cluster:
         self.verbose = verbose
         self._properties = {"bootstrap.servers": bootstrap_servers, **properties}
         self._log = _librdkafka_log(verbose)
+        self._has_answered = False
         self.troubles: deque[KafkaError] = deque(maxlen=100)
 
     def __enter__(self) -> Self:
@@ -116,11 +119,14 @@ class Cluster:
 
     def metadata(self) -> ClusterMetadata:
         """Brokers and topics of the whole cluster. Creates no topic."""
+        self._has_answered = False
         try:
-            return self.admin.list_topics(timeout=self.timeout_s)
+            found = self.admin.list_topics(timeout=self.timeout_s)
         except KafkaException as error:
             self.admin.poll(0)
             raise self.failure(error) from error
+        self._has_answered = True
+        return found
 
     def require_topics(self, topics: Iterable[str]) -> ClusterMetadata:
         """The metadata of a cluster that has all these topics."""
@@ -136,12 +142,14 @@ class Cluster:
             # librdkafka keeps to the request's own timeout; the second more is for its answer.
             return future.result(self.timeout_s + 1)
         except FutureTimeout:
-            raise self.unreachable() from None
+            raise self._unanswered() from None
         except KafkaException as error:
             raise self.failure(error) from error
 
-    def attempt(self, future: Future[Any]) -> KafkaError | None:
+    def attempt(self, future: Future[Any], doubt: str = "") -> KafkaError | None:
         """The broker's refusal, or None where it did as asked.
+
+        A change may be made though nobody said so: ``doubt`` is what to say then.
 
         Raises:
             Failure: there was no answer at all.
@@ -149,20 +157,41 @@ class Cluster:
         try:
             future.result(self.timeout_s + 1)
         except FutureTimeout:
-            raise self.unreachable() from None
+            raise self._unanswered(doubt) from None
         except KafkaException as error:
             refusal = _kafka_error(error)
-            if refusal.code() in _UNREACHED | _REFUSED:
+            if refusal.code() in _UNREACHED:
+                raise self._unanswered(doubt) from error
+            if refusal.code() in _REFUSED:
                 raise self.failure(error) from error
             return refusal
         return None
 
-    def failure(self, error: KafkaException) -> Failure:
+    def failure(self, error: KafkaException | KafkaError) -> Failure:
         """The failure that a user can do something about."""
-        refusal = _kafka_error(error)
-        if refusal.code() in _UNREACHED | _REFUSED:
+        refusal = error if isinstance(error, KafkaError) else _kafka_error(error)
+        if refusal.code() in _REFUSED:
             return self.unreachable()
+        if refusal.code() in _UNREACHED:
+            return self._unanswered()
         return Failure(words(refusal))
+
+    def _unanswered(self, doubt: str = "") -> Failure:
+        """The failure for an answer that did not come, be it from one broker of those there are."""
+        self.admin.poll(0)
+        if not self._has_answered or any(each.code() in _REFUSED for each in self.troubles):
+            return self.unreachable()
+        silent = {}
+        for error in self.troubles:
+            if error.code() in _UNREACHED and (broker := _BROKER.match(error.str())):
+                silent[broker[2]] = f"broker {broker[2]} at {broker[1]} ({_cause(error)})"
+        doubt = doubt or "try again"
+        if silent:
+            return Failure(f"no answer from {', '.join(silent.values())}; start it, or {doubt}")
+        return Failure(
+            f"{self.bootstrap_servers} is there, and did not answer this within {self.timeout_ms} "
+            f"ms: another broker may be away, or the cluster's ZooKeeper; {doubt}"
+        )
 
     def unreachable(self) -> Failure:
         """The failure for a cluster that does not answer, with what was seen of it."""

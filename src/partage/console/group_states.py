@@ -65,20 +65,27 @@ _STATES: Final = {
 _TYPES: Final = {ConsumerGroupType.CLASSIC: "Classic", ConsumerGroupType.CONSUMER: "Consumer"}
 
 
-def listed(cluster: Cluster) -> list[GroupLine]:
-    """All groups of the cluster, by name."""
+def listed(cluster: Cluster) -> tuple[list[GroupLine], Failure | None]:
+    """The groups of the brokers that answer, by name; and why others are missing, if they are."""
     cluster.metadata()
-    raw = raw_groups(cluster, None)
+    failure = None
+    try:
+        raw = raw_groups(cluster, None)
+    except Failure as without:  # of any broker: the newer call has what the others tell
+        raw, failure = {}, without
     answer = cluster.result(cluster.admin.list_consumer_groups(request_timeout=cluster.timeout_s))
     for error in answer.errors or []:
-        raise cluster.failure(error)
+        failure = cluster.failure(error)
     consumers = {each.group_id: each for each in answer.valid or []}
-    return [_line(name, raw.get(name), consumers.get(name)) for name in sorted({*raw, *consumers})]
+    names = sorted({*raw, *consumers})
+    return [_line(name, raw.get(name), consumers.get(name)) for name in names], failure
 
 
 def _line(name: str, raw: RawGroup | None, listing: ConsumerGroupListing | None) -> GroupLine:
     if listing is not None and listing.type is ConsumerGroupType.CONSUMER:
         return GroupLine(name, CONSUMER, "Consumer", _state(listing), None)
+    if raw is None and listing is not None:
+        return GroupLine(name, None, _type(listing), _state(listing), None)
     if raw is None or not raw.told:
         return GroupLine(name, None, None, UNKNOWN, None)
     return GroupLine(name, raw.protocol_type or None, "Classic", raw.state, len(raw.members))
@@ -143,7 +150,7 @@ def _consumer_group(
     name: str, description: ConsumerGroupDescription, raw: RawGroup | None
 ) -> GroupState:
     brought = {each.member_id: each for each in raw.members} if raw else {}
-    kind = _TYPES.get(cast(ConsumerGroupType, description.type))
+    kind = _type(description)
     return GroupState(
         group=name,
         protocol_type=CONSUMER
@@ -214,6 +221,10 @@ def _subscription(metadata: bytes) -> Subscription | None:
 
 def _state(group: ConsumerGroupListing | ConsumerGroupDescription) -> str:
     return _STATES.get(cast(ConsumerGroupState, group.state), UNKNOWN)
+
+
+def _type(group: ConsumerGroupListing | ConsumerGroupDescription) -> str | None:
+    return _TYPES.get(cast(ConsumerGroupType, group.type))
 
 
 def _node(node: object) -> Node | None:

@@ -87,13 +87,18 @@ def list_groups(
 ) -> None:
     """List groups of every protocol type with their states.
 
+    Where a broker does not answer, the groups of the others are listed, and the exit code is 1.
+
     \b
     Examples:
       partage groups list
       partage groups list --state stable,empty --json
     """
     wanted = _states(state or [])
-    lines = [each for each in listed(cluster) if not wanted or each.state in wanted]
+    found, failure = listed(cluster)
+    if failure is not None and not found:
+        raise failure
+    lines = [each for each in found if not wanted or each.state in wanted]
     if json:
         print_json(GroupList(lines))
     else:
@@ -104,6 +109,8 @@ def list_groups(
                 for each in lines
             ],
         )
+    if failure is not None:
+        raise Failure(f"groups may be missing here: {failure.message}")
 
 
 @app.command("describe", epilog=json_help(GroupStates))
@@ -192,7 +199,9 @@ def delete(
     )
     deleted, failed = [], []
     for name, answer in answers.items():
-        refusal = cluster.attempt(answer)
+        refusal = cluster.attempt(
+            answer, "see with partage groups list whether it was deleted all the same"
+        )
         if refusal is None:
             deleted.append(name)
         else:
@@ -305,9 +314,13 @@ def _print_offsets(group: GroupState, verbose: bool) -> None:
         rows.append(row)
     if rows:
         print_table(columns, rows)
+    endless = sum(each.log_end_offset is None for each in group.offsets)
+    without = (
+        f" without {count(endless, 'partition')} whose end is not known now" if endless else ""
+    )
     print(
         f"group {group.group}: {group.state}, {count(len(group.members), 'member')}, "
-        f"{count(len(rows), 'partition')}, total lag {group.total_lag:,}"
+        f"{count(len(rows), 'partition')}, total lag {group.total_lag:,}{without}"
     )
 
 

@@ -70,9 +70,8 @@ def look(cluster: Cluster, name: str, sample_s: float) -> Sight:
                 topic=place[0],
                 index=place[1],
                 # What is read is committed later: the shorter is nearer to what is not read.
-                lag=min(
-                    _between(earlier.get(place), begin.get(place)),
-                    _between(committed.get(place), ends.get(place)),
+                lag=_lag(
+                    (earlier.get(place), begin.get(place)), (committed.get(place), ends.get(place))
                 ),
                 rate=_between(begin.get(place), ends.get(place)) / seen_s,
             )
@@ -90,7 +89,14 @@ def look(cluster: Cluster, name: str, sample_s: float) -> Sight:
         seen_s=seen_s,
         has_timeouts=saved is not None,
         uncommitted=uncommitted,
-        remarks=_remarks(state, group, wanted - counts.keys(), uncommitted, saved),
+        remarks=_remarks(
+            state,
+            group,
+            wanted - counts.keys(),
+            sorted({*places} - ends.keys()),
+            uncommitted,
+            saved,
+        ),
     )
 
 
@@ -187,6 +193,12 @@ def _between(before: int | None, after: int | None) -> int:
     return 0 if before is None or after is None else max(0, after - before)
 
 
+def _lag(*looks: tuple[int | None, int | None]) -> int:
+    """The shortest of the looks that tell of one."""
+    told = [_between(read, end) for read, end in looks if end is not None]
+    return min(told, default=0)
+
+
 def _timed(group: LiveGroup, saved: GroupSaved) -> LiveGroup:
     """The group with the longest timeouts that a member joined with."""
     return msgspec.structs.replace(
@@ -208,6 +220,7 @@ def _remarks(
     state: GroupState,
     group: LiveGroup,
     missing: set[str],
+    leaderless: list[Place],
     uncommitted: int,
     saved: GroupSaved | None,
 ) -> list[str]:
@@ -227,6 +240,8 @@ def _remarks(
         said.append(f"assigned, and not there or not subscribed to, so left out: {_listed(gone)}")
     if missing:
         said.append(f"subscribed to, and not there: {', '.join(sorted(missing))}")
+    if leaderless:
+        said.append(f"without a leader now, so that nobody can read them: {_listed(leaderless)}")
     if uncommitted:
         said.append(f"{count(uncommitted, 'partition')} with nothing committed: taken as no lag")
     if saved is not None:

@@ -177,6 +177,8 @@ def produce(
         sending = Sending(cluster, producer, topic, stop)
         if (partition or 0) >= sending.partitions:
             raise Failure(f"topic {topic} has {count(sending.partitions, 'partition')}, from 0 on")
+        if partition is not None and partition >= 0:
+            sending.require_leader(partition)
         try:
             with Progress(
                 f"producing to {topic}", _total_bytes(sources), hidden=_typed(sources)

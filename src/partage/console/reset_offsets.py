@@ -189,7 +189,8 @@ def _planned(
         if not places:
             raise Failure(f"group {group} has no offsets; name topics with --topic")
     firsts = offsets(cluster, sorted(places), OffsetSpec.earliest(), patience_s=ELECTION_S)
-    ends = offsets(cluster, sorted(places), OffsetSpec.latest(), patience_s=ELECTION_S)
+    # Who has no leader by now is not waited for a second time.
+    ends = offsets(cluster, sorted(firsts), OffsetSpec.latest(), patience_s=ELECTION_S)
     for topic, partition in sorted(places - (firsts.keys() & ends.keys())):
         raise Failure(f"partition {partition} of {topic} is not there, or has no leader now")
     held = {place: offset for place, offset in committed.items() if place in places}
@@ -216,7 +217,10 @@ def _commit(cluster: Cluster, plans: Plans) -> None:
         answers = cluster.admin.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, partitions)], request_timeout=cluster.timeout_s
         )
-        refusal = cluster.attempt(answers[group])
+        doubt = (
+            f"see with partage groups describe --group {group} whether it was reset all the same"
+        )
+        refusal = cluster.attempt(answers[group], doubt)
         if refusal is not None:
             raise Failure(f"the offsets of group {group} were not reset: {_why(refusal)}")
         for each in answers[group].result().topic_partitions or []:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from partage.console.cluster import Cluster
 from partage.console.failure import Failure, misused
-from partage.console.offsets import Place, offsets
+from partage.console.offsets import ELECTION_S, NO_RECORD, Place, offsets
 from partage.console.reset_words import parse_datetime, parse_duration, read_offsets
 from partage.console.show import note
 
@@ -94,7 +94,10 @@ def _shifted(at: Partitions, step: int) -> dict[Place, int]:
 
 def _since(at: Partitions, at_ms: int) -> dict[Place, int]:
     """The first records of that time; the end where all are older."""
-    found = offsets(at.cluster, at.ends, OffsetSpec.for_timestamp(max(at_ms, 0)))
+    asked = OffsetSpec.for_timestamp(max(at_ms, 0))
+    found = offsets(at.cluster, at.ends, asked, patience_s=ELECTION_S)
+    for topic, partition in sorted(at.ends.keys() - found.keys()):
+        raise Failure(f"partition {partition} of {topic} has no leader now")
     return {
-        place: found[place] if found.get(place, -1) >= 0 else at.ends[place] for place in at.ends
+        place: at.ends[place] if offset == NO_RECORD else offset for place, offset in found.items()
     }

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import TopicMetadata
 
 from partage.console.cluster import Cluster, words
 from partage.console.failure import Failure
+from partage.console.offsets import ELECTION_S
 from partage.console.record_json import ToSend
 from partage.console.show import note
 from partage.console.stopping import StopRequest
@@ -57,7 +59,7 @@ class Sending:
         # librdkafka asks for a producer id as soon as it is connected. Metadata asked for before
         # that makes it change connections and try again only half a second later.
         producer.poll(_CONNECTING_S)
-        self.partitions = self._partitions()
+        self.partitions = len(self._found().partitions)
 
     @property
     def delivered(self) -> int:
@@ -69,8 +71,23 @@ class Sending:
         """Keys and values of the same records."""
         return self._bytes
 
-    def _partitions(self) -> int:
-        """How many the topic has. Asking creates it, where the broker creates topics on its own."""
+    def require_leader(self, partition: int) -> None:
+        """Wait a moment for one: a topic that was just made has none yet.
+
+        Raises:
+            Failure: nobody leads the partition, so that its records would wait to no avail.
+        """
+        deadline = time.monotonic() + min(ELECTION_S, self._cluster.timeout_s)
+        while self._found().partitions[partition].leader < 0 and not self._stop:
+            if time.monotonic() >= deadline:
+                raise Failure(
+                    f"partition {partition} of {self._topic} has no leader now; start its broker, "
+                    "or choose another with -p"
+                )
+            self._producer.poll(0.1)
+
+    def _found(self) -> TopicMetadata:
+        """The topic. Asking creates it, where the broker creates topics on its own."""
         deadline = time.monotonic() + min(_AUTO_CREATION_S, self._cluster.timeout_s)
         while True:
             try:
@@ -78,9 +95,9 @@ class Sending:
             except KafkaException as error:
                 self._producer.poll(0)
                 raise self._cluster.failure(error) from error
-            topic = metadata.topics[self._topic]
+            topic: TopicMetadata = metadata.topics[self._topic]
             if topic.error is None:
-                return len(topic.partitions)
+                return topic
             if topic.error.code() not in _NOT_YET:
                 raise Failure(f"cannot produce to {self._topic}: {words(topic.error)}")
             if time.monotonic() >= deadline or self._stop:

@@ -63,12 +63,14 @@ def spans(cluster: Cluster, places: Iterable[Place], start: Start) -> dict[Place
     """
     places = list(places)
     earliest = offsets(cluster, places, OffsetSpec.earliest(), patience_s=ELECTION_S)
-    latest = offsets(cluster, places, OffsetSpec.latest(), patience_s=ELECTION_S)
+    # Who has no leader by now is not waited for a second time.
+    latest = offsets(cluster, earliest, OffsetSpec.latest(), patience_s=ELECTION_S)
+    lost = [place for place in places if place not in latest]
+    if lost:
+        raise _leaderless(places, lost)
     found = {}
     for topic, partition in places:
-        first, end = earliest.get((topic, partition)), latest.get((topic, partition))
-        if first is None or end is None:
-            raise Failure(f"partition {partition} of {topic} has no leader now")
+        first, end = earliest[topic, partition], latest[topic, partition]
         if start.counted_from is From.ZERO and not first <= start.number <= end:
             raise Failure(
                 f"offset {start.number} is not in partition {partition} of {topic}, "
@@ -76,6 +78,13 @@ def spans(cluster: Cluster, places: Iterable[Place], start: Start) -> dict[Place
             )
         found[topic, partition] = Span(_offset(start, first, end), end)
     return found
+
+
+def _leaderless(places: list[Place], lost: list[Place]) -> Failure:
+    topic, partition = lost[0]
+    others = {number for _, number in places} - {number for _, number in lost}
+    aside = "; to read the others, name each with -p" if others else ""
+    return Failure(f"partition {partition} of {topic} has no leader now{aside}")
 
 
 def _offset(start: Start, first: int, end: int) -> int:

@@ -78,7 +78,7 @@ def states(cluster: Cluster, topics: list[TopicDescription]) -> list[TopicState]
         (topic.name, each.id) for topic in topics for each in topic.partitions if _leader(each) >= 0
     ]
     earliest = offsets(cluster, led, OffsetSpec.earliest())
-    latest = offsets(cluster, led, OffsetSpec.latest())
+    latest = offsets(cluster, earliest, OffsetSpec.latest())
     configs = _configs(cluster, [topic.name for topic in topics])
     return [
         TopicState(

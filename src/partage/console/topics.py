@@ -23,6 +23,7 @@ from partage.console.topic_states import (
 )
 
 THE_BROKERS_DEFAULT: Final = -1
+_DOUBT: Final = "see with partage topics list whether it was {} all the same"
 
 app = command_app("List, create, describe and delete topics.")
 
@@ -169,7 +170,7 @@ def create(
     )
     created, existing, refused = [], [], []
     for name, answer in answers.items():
-        refusal = cluster.attempt(answer)
+        refusal = cluster.attempt(answer, _DOUBT.format("created"))
         if refusal is None:
             created.append(name)
         elif refusal.code() == KafkaError.TOPIC_ALREADY_EXISTS and if_not_exists:
@@ -270,7 +271,7 @@ def delete(
             names, operation_timeout=cluster.timeout_s, request_timeout=cluster.timeout_s
         )
         for name, answer in answers.items():
-            refusal = cluster.attempt(answer)
+            refusal = cluster.attempt(answer, _DOUBT.format("deleted"))
             if refusal is None:
                 deleted.append(name)
             else:

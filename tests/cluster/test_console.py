@@ -1,0 +1,212 @@
+"""Commands while a broker of a cluster is down: what is left is shown, the rest is named."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from broker.raw import Raw
+from console.commands import Commands, records
+from partage import sync
+from partage.console import lab_live
+from partage.console import offsets as looked_up
+from partage.console.cluster import Cluster as Reached
+from partage.console.failure import Failure
+from partage.console.offsets import offsets
+from partage.console.starting import BEGINNING, spans
+from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from waiting import PATIENCE_S, eventually
+
+from .brokers import ClusterBroker, brokers, create, know_each_other
+from .ensemble import Ensemble, ensemble
+
+pytestmark = [pytest.mark.xdist_group("zookeeper"), pytest.mark.timeout(300)]
+
+Cluster = dict[int, ClusterBroker]
+
+#: Long enough for a broker that is up, on a busy machine too.
+TIMEOUT: Final = ("--timeout-ms", 3_000)
+CONNECT_TIMEOUT: Final = ("--connect-timeout-ms", 3_000)
+
+
+@pytest.fixture(scope="module")
+def out_of_reach(
+    zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """The second is down and nobody has noticed yet: nothing listens at the address it has told."""
+    directory = tmp_path_factory.mktemp("out-of-reach")
+    with closing(socket.socket()) as held:
+        held.bind(("127.0.0.1", 0))
+        with brokers(directory, zookeeper.servers_at, "/tests/out-of-reach") as running:
+            running[2].stop()
+            running[2].advertised = f"127.0.0.1:{held.getsockname()[1]}"
+            running[2].start()
+            eventually(lambda: know_each_other(running))
+            prepare(running, group_of(running, 1))
+            yield running
+
+
+@pytest.fixture(scope="module")
+def departed(zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The second is down, and the first knows it: what the second had has no leader."""
+    directory = tmp_path_factory.mktemp("departed")
+    with brokers(directory, zookeeper.servers_at, "/tests/departed") as running:
+        prepare(running, "readers")
+        running[2].kill()
+        client = AdminClient({"bootstrap.servers": running[1].address, "log_level": 0})
+
+        def leaders() -> list[int]:
+            shown = client.list_topics("t", timeout=PATIENCE_S).topics["t"].partitions
+            return [shown[number].leader for number in sorted(shown)]
+
+        eventually(lambda: leaders() == [1, -1], lambda: str(leaders()))
+        yield running
+
+
+@pytest.fixture(params=["out_of_reach", "departed"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Either."""
+    found: Cluster = request.getfixturevalue(request.param)
+    return found
+
+
+def prepare(running: Cluster, group: str) -> None:
+    """Five records in the partition of the first broker, of which the group has read two."""
+    create(running, "t", [1, 2])
+    told(running)("produce", "-t", "t", "-p", 0, stdin=records("abcde"))
+    client = AdminClient({"bootstrap.servers": running[1].address, "log_level": 0})
+    at = [TopicPartition("t", 0, 2), TopicPartition("t", 1, 0)]
+    asked = [ConsumerGroupTopicPartitions(group, at)]
+    client.alter_consumer_group_offsets(asked)[group].result(PATIENCE_S)
+
+
+def told(running: Cluster) -> Commands:
+    """The command line, which is told of the first."""
+    return Commands(running[1].address)
+
+
+def group_of(running: Cluster, broker_id: int) -> str:
+    """A group that this broker coordinates."""
+    names = [f"g{number}" for number in range(40)]
+    with Raw(running[1].address, timeout_s=PATIENCE_S) as raw:
+        asked = FindCoordinatorRequest(coordinator_keys=names)
+        found = raw.ask(FIND_COORDINATOR, asked).coordinators
+    return next(each.key for each in found if each.node_id == broker_id)
+
+
+def test_half_a_topic_is_not_consumed_as_if_it_were_all(cluster: Cluster) -> None:
+    error = told(cluster).fails("consume", "-t", "t", "--exit", *CONNECT_TIMEOUT)
+    assert error == "partition 1 of t has no leader now; to read the others, name each with -p"
+
+
+def test_the_partitions_of_other_brokers_are_consumed(departed: Cluster) -> None:
+    partage = told(departed)
+    assert partage.lines("t", "-p", 0) == ["a", "b", "c", "d", "e"]
+    error = partage.fails("consume", "-t", "t", "-p", 1, "-e", *CONNECT_TIMEOUT)
+    assert error == "partition 1 of t has no leader now"
+
+
+def test_a_leader_is_waited_for_once(departed: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_s = [0.0]
+
+    def sleep(seconds: float) -> None:
+        passed_s[0] += seconds
+
+    monkeypatch.setattr(looked_up, "sleep", sleep)
+    monkeypatch.setattr(looked_up, "monotonic", lambda: passed_s[0])
+    with (
+        Reached(departed[1].address, {}, 30_000, verbose=False) as reached,
+        pytest.raises(Failure, match="partition 1 of t"),
+    ):
+        spans(reached, [("t", 0), ("t", 1)], BEGINNING)
+    assert passed_s[0] == pytest.approx(looked_up.ELECTION_S, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [(OffsetSpec.earliest(), 0), (OffsetSpec.latest(), 5), (OffsetSpec.for_timestamp(2**50), -1)],
+)
+def test_only_what_is_known_is_an_offset(cluster: Cluster, spec: OffsetSpec, found: int) -> None:
+    with Reached(cluster[1].address, {}, 3_000, verbose=False) as reached:
+        assert offsets(reached, [("t", 0), ("t", 1)], spec) == {("t", 0): found}
+
+
+def test_nothing_is_produced_to_a_partition_that_nobody_leads(departed: Cluster) -> None:
+    asked = ("produce", "-t", "t", "-p", 1, *TIMEOUT, "-X", "message.timeout.ms=10000")
+    assert told(departed).fails(*asked, stdin="a\n") == (
+        "partition 1 of t has no leader now; start its broker, or choose another with -p"
+    )
+
+
+def test_describe_leaves_out_what_nobody_can_tell(cluster: Cluster) -> None:
+    described = told(cluster)("topics", "describe", "-t", "t", "--json", *TIMEOUT).json
+    found = [
+        (each["earliest_offset"], each["latest_offset"])
+        for each in described["topics"][0]["partitions"]
+    ]
+    assert found == [(0, 5), (None, None)]
+
+
+def test_lag_counts_what_is_known(departed: Cluster) -> None:
+    shown = told(departed)("groups", "describe", "-g", "readers").lines
+    assert shown[-1].endswith("total lag 3 without 1 partition whose end is not known now")
+
+
+def test_groups_of_the_brokers_that_answer_are_listed(out_of_reach: Cluster) -> None:
+    listed = told(out_of_reach)("groups", "list", *TIMEOUT, code=1)
+    assert group_of(out_of_reach, 1) in [line.split()[0] for line in listed.lines]
+    told_of = f"broker 2 at {out_of_reach[2].advertised} (Connection refused)"
+    assert listed.err.splitlines() == [
+        f"error: groups may be missing here: no answer from {told_of}; start it, or try again"
+    ]
+    documents = told(out_of_reach)("groups", "list", "--json", *TIMEOUT, code=1).json
+    assert documents["groups"]
+
+
+def test_the_broker_that_does_not_answer_is_named(out_of_reach: Cluster) -> None:
+    group = group_of(out_of_reach, 2)
+    error = told(out_of_reach).fails("groups", "describe", "-g", group, *TIMEOUT)
+    told_of = f"broker 2 at {out_of_reach[2].advertised} (Connection refused)"
+    assert error == f"no answer from {told_of}; start it, or try again"
+
+
+def test_a_broker_without_its_zookeeper_is_there(tmp_path: Path) -> None:
+    """It tells of what it knows, and agrees to nothing; what was asked may happen later."""
+    with (
+        ensemble(tmp_path / "zookeeper") as zookeeper,
+        brokers(tmp_path / "broker", zookeeper.servers_at, "/p", ids=(1,)) as running,
+    ):
+        partage = told(running)
+        partage("topics", "create", "-t", "t")
+        zookeeper.leader.signal(signal.SIGSTOP)
+        there = f"{running[1].address} is there, and did not answer this within 1500 ms: another "
+        there += "broker may be away, or the cluster's ZooKeeper; see with partage topics list "
+        for change, topic in (("create", "new"), ("delete", "t")):
+            error = partage.fails("topics", change, "-t", topic, "--timeout-ms", 1_500)
+            assert error == f"{there}whether it was {change}d all the same"
+
+
+@pytest.mark.parametrize("scenario", ["--to-earliest", "--by-duration=PT1H"])
+def test_offsets_are_not_reset_to_what_nobody_can_tell(departed: Cluster, scenario: str) -> None:
+    asked = ("groups", "reset-offsets", "-g", "readers", "-t", "t", scenario, "--execute", *TIMEOUT)
+    error = told(departed).fails(*asked)
+    assert error == "partition 1 of t is not there, or has no leader now"
+
+
+def test_what_if_says_what_nobody_can_read(departed: Cluster) -> None:
+    servers = departed[1].address
+    with sync.Consumer(servers, group_id="tried", auto_offset_reset="earliest") as member:
+        member.subscribe(["t"])
+        while len(member.assignment()) < 2:
+            member.poll(50)
+        with Reached(servers, {}, 5_000, verbose=False) as reached:
+            sight = lab_live.look(reached, "tried", 0.0)
+    assert "without a leader now, so that nobody can read them: 1 partition, t(1)" in sight.remarks

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +20,8 @@ from partage.lab.options import Scenario
 from partage.lab.running import Verdict, draw, live
 from partage.lab.shrinking import NothingToShrink, shrink
 from partage.lab.story import tell
-from partage.lab.swarm import Summary, judge, verdicts
+from partage.lab.swarm import ProcessKilled, Summary, judge, verdicts
+from partage.model.groups import ranges
 
 app = command_app("Simulated worlds of a broker and its groups: run them, read them, ask them.")
 
@@ -75,18 +77,20 @@ def run(
     wanted = range(seed_from, seed_from + seeds)
     scenario = _scenario(seed_from, keep, changes)
     if seeds == 1:
-        found = iter([judge(seed_from, scenario.kept, scenario.changes)])
+        found = (judge(seed, scenario.kept, scenario.changes) for seed in wanted)
     elif spark:
         found = _on_spark(wanted)
     else:
         found = verdicts(wanted, min(jobs, seeds))
-    summary = _summed(found, seeds)
+    summary, stopped = _summed(found, seeds)
     if json:
         print_json(summary)
-    else:
+    elif summary.worlds:
         _print(summary)
-        for verdict in summary.failures[:1]:
+        for verdict in [] if stopped else summary.failures[:1]:
             _print_end(scenario if seeds == 1 else draw(verdict.seed))
+    if stopped is not None:
+        raise stopped
     if summary.failures:
         raise typer.Exit(1)
 
@@ -144,7 +148,7 @@ def shrink_seed(
 app.command(epilog=json_help(Answer))(whatif)
 
 
-def _on_spark(seeds: range) -> Iterator[Verdict]:
+def _on_spark(seeds: range) -> Generator[Verdict]:
     try:
         from partage.lab.spreading import verdicts_on_spark
         from partage.spark import NoJava, prepare_java
@@ -181,15 +185,28 @@ def _change(text: str) -> tuple[str, Any]:
     return name, value
 
 
-def _summed(found: Iterator[Verdict], worlds: int) -> Summary:
-    """Sum up, with a bar on stderr while that is a terminal."""
+def _summed(found: Generator[Verdict], worlds: int) -> tuple[Summary, Failure | None]:
+    """Sum up, with a bar on stderr while that is a terminal; and why it ended early, if it did."""
     summary = Summary()
-    with Progress("worlds", worlds) as drawn:
-        for verdict in found:
-            summary.add(verdict)
-            broken = f", {len(summary.failures)} broke a rule" if summary.failures else ""
-            drawn.show(f"{summary.worlds:,} of {worlds:,}{broken}", summary.worlds)
-    return summary
+    try:
+        with Progress("worlds", worlds) as drawn, contextlib.closing(found):
+            for verdict in found:
+                summary.add(verdict)
+                broken = f", {len(summary.failures)} broke a rule" if summary.failures else ""
+                drawn.show(f"{summary.worlds:,} of {worlds:,}{broken}", summary.worlds)
+    except ProcessKilled as killed:
+        return summary, _killed(killed.seeds)
+    return summary, None
+
+
+def _killed(seeds: Sequence[int]) -> Failure:
+    """Those that have been under way the longest are the likeliest cause."""
+    longest = sum(1 for at, seed in enumerate(seeds) if seed == seeds[0] + at)
+    return Failure(
+        f"a process that ran worlds was killed (out of memory?); under way were "
+        f"{ranges('seeds', seeds)}: run them in one process, or find the large one so: "
+        f"partage lab run --seed-from {seeds[0]} --seeds {longest} --jobs 1"
+    )
 
 
 def _print(summary: Summary) -> None:

@@ -1,0 +1,66 @@
+"""``partage lab run`` that does not come to its end."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from partage.lab.swarm import ProcessKilled, verdicts
+
+from .commands import Commands
+
+MANY = 1_000_000
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_worker_that_is_killed_ends_it_and_its_seeds_are_known() -> None:
+    found = verdicts(range(MANY), 2)
+    seeds = [next(found).seed]
+    _workers(psutil.Process())[0].kill()
+    with pytest.raises(ProcessKilled) as killed:
+        seeds.extend(verdict.seed for verdict in found)
+    lost = list(killed.value.seeds)
+    assert 10 <= len(lost) <= 30, "ten to each process, and ten that wait"
+    assert sorted(seeds + lost) == list(range(len(seeds) + len(lost)))
+
+
+def test_a_worker_that_is_killed_is_told(partage: Commands) -> None:
+    with partage.start("lab", "run", "--seeds", str(MANY), "--jobs", "2") as process:
+        _wait_for(lambda: len(_workers(psutil.Process(process.pid))) == 2)
+        _workers(psutil.Process(process.pid))[0].kill()
+        _, said = process.communicate()
+    assert process.returncode == 1
+    assert said.startswith("error: a process that ran worlds was killed (out of memory?); under ")
+    assert "partage lab run --seed-from " in said
+    assert " --jobs 1\n" in said
+    assert "Traceback" not in said
+
+
+def test_nobody_is_left_when_it_is_killed_itself(partage: Commands) -> None:
+    with partage.start("lab", "run", "--seeds", str(MANY), "--jobs", "2") as process:
+        _wait_for(lambda: len(_workers(psutil.Process(process.pid))) == 2)
+        workers = _workers(psutil.Process(process.pid))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    _wait_for(lambda: not any(map(_lives, workers)))
+
+
+def _workers(process: psutil.Process) -> list[psutil.Process]:
+    """The processes that run worlds for this one."""
+    return [each for each in process.children() if "spawn_main" in " ".join(each.cmdline())]
+
+
+def _lives(process: psutil.Process) -> bool:
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+
+
+def _wait_for(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)

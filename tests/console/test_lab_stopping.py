@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -48,6 +53,46 @@ def test_nobody_is_left_when_it_is_killed_itself(partage: Commands) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate()
     _wait_for(lambda: not any(map(_lives, workers)))
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_found_until_ctrl_c_is_told(
+    partage: Commands, jobs: str, number: signal.Signals
+) -> None:
+    """Sent to all of its processes, as a terminal does."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "partage", "lab", "run", "--seeds", str(MANY), "--jobs", jobs]
+    with subprocess.Popen(
+        command,
+        env={**partage.env, "TERM": "xterm", "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        said = ""
+        while not re.search(r"[1-9][0-9]* of 1,000,000", said):
+            said += os.read(ours, 1 << 16).decode()
+        os.killpg(process.pid, number)
+        while chunk := _read(ours):
+            said += chunk
+        out, _ = process.communicate()
+    os.close(ours)
+    assert process.returncode == 130
+    (worlds,) = re.findall(r"error: stopped after ([0-9,]+) of 1,000,000 worlds\r\n", said)
+    assert f"\n{worlds} worlds, " in out
+    assert "Traceback" not in said
+
+
+def _read(terminal: int) -> str:
+    """What is drawn next, and nothing once nobody is left to draw."""
+    try:
+        return os.read(terminal, 1 << 16).decode()
+    except OSError:
+        return ""
 
 
 def _workers(process: psutil.Process) -> list[psutil.Process]:

@@ -15,6 +15,7 @@ from partage.console.failure import Failure, misused
 from partage.console.lab_whatif import Answer, whatif
 from partage.console.options import Json
 from partage.console.show import Progress, json_help, note, print_json, print_table
+from partage.console.stopping import Interruptible
 from partage.lab.coverage import POSSIBLE, STATES, never_met
 from partage.lab.options import Scenario
 from partage.lab.running import Verdict, draw, live
@@ -64,7 +65,8 @@ def run(
 ) -> None:
     """Live through worlds, each drawn from its seed, and judge them by the rules.
 
-    Exit code 1 if a rule was broken. The same seed is the same world, on any machine.
+    Exit code 1 if a rule was broken. The same seed is the same world, on any machine. Ctrl-C ends
+    it with what has been found so far, and exit code 130.
 
     \b
     Examples:
@@ -189,13 +191,15 @@ def _summed(found: Generator[Verdict], worlds: int) -> tuple[Summary, Failure | 
     """Sum up, with a bar on stderr while that is a terminal; and why it ended early, if it did."""
     summary = Summary()
     try:
-        with Progress("worlds", worlds) as drawn, contextlib.closing(found):
+        with Interruptible(), Progress("worlds", worlds) as drawn, contextlib.closing(found):
             for verdict in found:
                 summary.add(verdict)
                 broken = f", {len(summary.failures)} broke a rule" if summary.failures else ""
                 drawn.show(f"{summary.worlds:,} of {worlds:,}{broken}", summary.worlds)
     except ProcessKilled as killed:
         return summary, _killed(killed.seeds)
+    except KeyboardInterrupt:
+        return summary, Failure(f"stopped after {summary.worlds:,} of {worlds:,} worlds", 130)
     return summary, None
 
 

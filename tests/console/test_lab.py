@@ -103,6 +103,8 @@ def test_what_makes_no_sense_is_said(partage: Commands) -> None:
     assert "numbers with commas" in partage.fails("lab", "story", 1, "--keep", "x", code=2)
     assert "members" in partage.fails("lab", "story", 1, "--set", "members=many", code=2)
     assert "seed 1 plans 16 steps" in partage.fails("lab", "story", 1, "--keep", "99", code=2)
+    for asked in (("run", "--seed-from", -5), ("story", "--", -5), ("shrink", "--", -5)):
+        assert "greater than or equal to 0" in partage.fails("lab", *asked, code=2)
     assert "breaks no rule" in partage("lab", "shrink", 3, code=1).err
 
 

@@ -54,7 +54,7 @@ def root() -> None:
 @app.command()
 def run(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many worlds.")] = 100,
-    seed_from: Annotated[int, typer.Option("--seed-from", help="The first one's seed.")] = 0,
+    seed_from: Annotated[int, typer.Option("--seed-from", min=0, help="The first one's seed.")] = 0,
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, help="How many processes run them.")
     ] = os.cpu_count() or 1,
@@ -99,7 +99,7 @@ def run(
 
 @app.command()
 def story(
-    seed: Annotated[int, typer.Argument(metavar="SEED", help="The world.")],
+    seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="The world.")],
     keep: Keep = None,
     changes: Set = None,
     everything: Everything = False,
@@ -121,7 +121,7 @@ def story(
 
 @app.command(name="shrink")
 def shrink_seed(
-    seed: Annotated[int, typer.Argument(metavar="SEED", help="A world that breaks a rule.")],
+    seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="A world that breaks a rule.")],
     keep: Keep = None,
     changes: Set = None,
 ) -> None:

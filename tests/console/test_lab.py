@@ -65,6 +65,17 @@ def test_the_counts_are_json_too(partage: Commands) -> None:
     assert found["worlds"] == 2
     assert found["failures"] == []
     assert sum(found["faults"].values()) > 0
+    shown = partage("lab", "run", "--seeds", 2, "--jobs", 1).lines
+    assert [line for line in shown if line.startswith("never met: ")] == [
+        f"never met: {each['event']} in {', '.join(each['states'])}" for each in found["never_met"]
+    ]
+    (never,) = (line for line in shown if line.startswith("never happened: "))
+    assert never == f"never happened: {', '.join(found['never_happened'])}".replace("_", " ")
+    one = partage("lab", "run", "--seeds", 1, "--json").json
+    assert (one["never_met"], one["never_happened"]) == (None, None)
+    described = " ".join(partage("lab", "run", "--help").out.split())
+    assert "--json prints {worlds, events," in described
+    assert "never_met: [{event, states}], never_happened}" in described
 
 
 @PATIENT

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from partage.console.dispatch import command_app
@@ -46,12 +47,26 @@ Everything = Annotated[
 ]
 
 
+class NeverMet(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that could have found a group in these states, and has not."""
+
+    event: str
+    states: list[str]
+
+
+class Counted(Summary, kw_only=True):
+    """``partage lab run --json``; what never was is null for one world, which cannot meet it all."""
+
+    never_met: list[NeverMet] | None = None
+    never_happened: list[str] | None = None
+
+
 @app.callback()
 def root() -> None:
     """Simulated worlds of a broker and its groups: run them, read them, ask them."""
 
 
-@app.command()
+@app.command(epilog=json_help(Counted))
 def run(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many worlds.")] = 100,
     seed_from: Annotated[int, typer.Option("--seed-from", min=0, help="The first one's seed.")] = 0,
@@ -86,7 +101,7 @@ def run(
         found = verdicts(wanted, min(jobs, seeds))
     summary, stopped = _summed(found, seeds)
     if json:
-        print_json(summary)
+        print_json(_counted(summary))
     elif summary.worlds:
         _print(summary)
         for verdict in [] if stopped else summary.failures[:1]:
@@ -213,7 +228,17 @@ def _killed(seeds: Sequence[int]) -> Failure:
     )
 
 
+def _counted(summary: Summary) -> Counted:
+    counted = Counted(**msgspec.structs.asdict(summary))
+    if summary.worlds > 1:
+        missing = never_met(summary.met)
+        counted.never_met = [NeverMet(event=event, states=states) for event, states in missing]
+        counted.never_happened = summary.never()
+    return counted
+
+
 def _print(summary: Summary) -> None:
+    counted = _counted(summary)
     met = summary.met
     print_table(
         ["EVENT", *STATES],
@@ -228,11 +253,10 @@ def _print(summary: Summary) -> None:
     print()
     happened = sorted(summary.faults.items(), key=lambda item: (-item[1], item[0]))
     print_table(["HAPPENED", "TIMES"], [(kind.replace("_", " "), n) for kind, n in happened])
-    if summary.worlds > 1:
-        for event, states in never_met(summary.met):
-            print(f"never met: {event} in {', '.join(states)}")
-        if never := summary.never():
-            print(f"never happened: {', '.join(kind.replace('_', ' ') for kind in never)}")
+    for missing in counted.never_met or []:
+        print(f"never met: {missing.event} in {', '.join(missing.states)}")
+    if never := counted.never_happened:
+        print(f"never happened: {', '.join(kind.replace('_', ' ') for kind in never)}")
     print(
         f"\n{summary.worlds:,} worlds, {summary.generations:,} generations, "
         f"{summary.requests:,} requests, {sum(summary.faults.values()):,} faults; "

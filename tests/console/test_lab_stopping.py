@@ -87,6 +87,13 @@ def test_what_was_found_until_ctrl_c_is_told(
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("command", ["run --seeds 2 --jobs 1", "story 1 --everything"])
+def test_who_reads_on_no_longer_is_no_failure(partage: Commands, command: str) -> None:
+    """Exit code 1 is a rule that was broken."""
+    ran = partage.shell(f"python -m partage lab {command} | true", timeout_s=60)
+    assert ran == (0, "", "nobody reads the output any more\n")
+
+
 def _read(terminal: int) -> str:
     """What is drawn next, and nothing once nobody is left to draw."""
     try:

@@ -15,7 +15,7 @@ from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
 from partage.console.lab_whatif import Answer, whatif
 from partage.console.options import Json
-from partage.console.show import Progress, json_help, note, print_json, print_table
+from partage.console.show import Progress, json_help, note, print_json, print_table, while_read
 from partage.console.stopping import Interruptible
 from partage.lab.coverage import POSSIBLE, STATES, never_met
 from partage.lab.options import Scenario
@@ -55,7 +55,7 @@ class NeverMet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counted(Summary, kw_only=True):
-    """``partage lab run --json``; what never was is null for one world, which cannot meet it all."""
+    """``partage lab run --json``; for one world what never was is null."""
 
     never_met: list[NeverMet] | None = None
     never_happened: list[str] | None = None
@@ -100,12 +100,13 @@ def run(
     else:
         found = verdicts(wanted, min(jobs, seeds))
     summary, stopped = _summed(found, seeds)
-    if json:
-        print_json(_counted(summary))
-    elif summary.worlds:
-        _print(summary)
-        for verdict in [] if stopped else summary.failures[:1]:
-            _print_end(scenario if seeds == 1 else draw(verdict.seed))
+    with while_read():
+        if json:
+            print_json(_counted(summary))
+        elif summary.worlds:
+            _print(summary)
+            for verdict in [] if stopped else summary.failures[:1]:
+                _print_end(scenario if seeds == 1 else draw(verdict.seed))
     if stopped is not None:
         raise stopped
     if summary.failures:
@@ -128,10 +129,11 @@ def story(
     """
     scenario = _scenario(seed, keep, changes)
     world, verdict = live(scenario)
-    _print_options(scenario)
-    for line in tell(world.history.entries, everything=everything):
-        print(line)
-    print(_said(verdict))
+    with while_read():
+        _print_options(scenario)
+        for line in tell(world.history.entries, everything=everything):
+            print(line)
+        print(_said(verdict))
 
 
 @app.command(name="shrink")
@@ -155,11 +157,12 @@ def shrink_seed(
     except NothingToShrink as error:
         raise Failure(str(error)) from None
     world, verdict = live(small)
-    for line in tell(world.history.entries):
-        print(line)
-    print(_said(verdict))
     steps = [f"{step.kind} at {step.at_ms / 1000:.3f}" for step in small.steps]
-    print(f"steps: {', '.join(steps) or 'none'}")
+    with while_read():
+        for line in tell(world.history.entries):
+            print(line)
+        print(_said(verdict))
+        print(f"steps: {', '.join(steps) or 'none'}")
 
 
 app.command(epilog=json_help(Answer))(whatif)

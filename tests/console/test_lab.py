@@ -312,6 +312,21 @@ class TestWhatIf:
         asked = ("lab", "whatif", "--group", "nobody", "--assignor", "mine")
         assert "there is no assignor 'mine' here; there are range" in partage.fails(*asked, code=2)
 
+    @pytest.mark.parametrize(
+        ("picture", "said"),
+        [
+            ("", "is a directory: name a file, such as "),
+            ("nowhere/lags.png", "there is no directory "),
+            ("lags", "end its name in .png or .svg, "),
+            ("lags.txt", "end its name in .png or .svg, "),
+        ],
+    )
+    def test_a_picture_that_cannot_be_drawn_is_refused_before_the_group_is_read(
+        self, partage: Commands, tmp_path: Path, picture: str, said: str
+    ) -> None:
+        asked = ("lab", "whatif", "--group", "nobody", "--picture", tmp_path / picture)
+        assert said in partage.fails(*asked, code=2)
+
     def test_a_group_without_members(self, partage: Commands, topic: str, name: str) -> None:
         partage("produce", "-t", topic, stdin=records(["a"]))
         partage("consume", "-t", topic, "--group", name, "--from-beginning", "-c", 1)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from partage.console.failure import Failure
+from partage.console.failure import Failure, misused
 from partage.lab.rehearsals.whatif import Outcome
 
 _INK: Final = "#22262b"
@@ -27,14 +27,22 @@ TITLES: Final = {
 _SHOWN_LEAST_S: Final = 10
 
 
-def check_drawing() -> None:
-    """See that pictures can be drawn at all.
+def check_drawing(path: Path) -> None:
+    """See that a picture can be drawn there, before anything is tried for it.
 
     Raises:
-        Failure: matplotlib is not there.
+        Failure: matplotlib is not there, or this is no place or name for a picture.
     """
     if find_spec("matplotlib") is None:
         raise Failure("--picture needs matplotlib: pip install 'partage[demo]'")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if path.is_dir():
+        raise misused(f"--picture {path} is a directory: name a file, such as {path / 'lags.png'}")
+    if not path.parent.is_dir():
+        raise misused(f"--picture {path}: there is no directory {path.parent}")
+    if path.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
+        raise misused(f"--picture {path}: end its name in .png or .svg, which says what it becomes")
 
 
 def draw(path: Path, title: str, basis: str, outcomes: Sequence[Outcome]) -> None:

@@ -162,7 +162,7 @@ def whatif(
       partage lab whatif --group readers --event restart --away-s 30 --rate 5000
     """
     if picture is not None:
-        check_drawing()
+        check_drawing(picture)
     for name in assignor or []:
         if name not in ASSIGNORS:
             raise misused(f"there is no assignor {name!r} here; there are {', '.join(ASSIGNORS)}")

@@ -98,6 +98,33 @@ def test_on_a_terminal_one_sees_how_many_worlds_have_been(partage: Commands) -> 
 
 
 @PATIENT
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("run --seeds 1", "worlds"),
+        ("story 3", "living through world 3"),
+        ("shrink 3", "world 3 is made small"),
+    ],
+)
+def test_on_a_terminal_one_sees_that_a_world_goes_on(
+    partage: Commands, command: str, said: str
+) -> None:
+    ours, theirs = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-m", "partage", "lab", *command.split()],
+        env={**partage.env, "TERM": "xterm", "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        check=False,
+    )
+    os.close(theirs)
+    drawn = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert said in drawn
+
+
+@PATIENT
 def test_a_world_without_its_plan_is_a_quiet_one(partage: Commands) -> None:
     ran = partage("lab", "story", 3, "--keep", "none", "--set", "members=2")
     assert "! from here on nothing goes wrong" in ran.out

@@ -23,6 +23,7 @@ from partage.lab.running import Verdict, draw, live
 from partage.lab.shrinking import NothingToShrink, shrink
 from partage.lab.story import tell
 from partage.lab.swarm import ProcessKilled, Summary, judge, verdicts
+from partage.lab.world import World
 from partage.model.groups import ranges
 
 app = command_app("Simulated worlds of a broker and its groups: run them, read them, ask them.")
@@ -128,7 +129,7 @@ def story(
       partage lab story 7 --keep none
     """
     scenario = _scenario(seed, keep, changes)
-    world, verdict = live(scenario)
+    world, verdict = _lived(scenario)
     with while_read():
         _print_options(scenario)
         for line in tell(world.history.entries, everything=everything):
@@ -153,10 +154,11 @@ def shrink_seed(
     """
     given = _scenario(seed, keep, changes)
     try:
-        small = shrink(seed, note, given.kept, given.changes)
+        with Progress(f"world {seed} is made small"):
+            small = shrink(seed, note, given.kept, given.changes)
     except NothingToShrink as error:
         raise Failure(str(error)) from None
-    world, verdict = live(small)
+    world, verdict = _lived(small)
     steps = [f"{step.kind} at {step.at_ms / 1000:.3f}" for step in small.steps]
     with while_read():
         for line in tell(world.history.entries):
@@ -166,6 +168,12 @@ def shrink_seed(
 
 
 app.command(epilog=json_help(Answer))(whatif)
+
+
+def _lived(scenario: Scenario) -> tuple[World, Verdict]:
+    """A large world takes minutes, in which one sees on a terminal that something goes on."""
+    with Progress(f"living through world {scenario.seed}"):
+        return live(scenario)
 
 
 def _on_spark(seeds: range) -> Generator[Verdict]:
@@ -282,7 +290,7 @@ def _by_event(met: Mapping[str, int]) -> list[tuple[str, str]]:
 
 def _print_end(scenario: Scenario) -> None:
     """The options of a world that broke a rule, and the end of its story."""
-    world, _ = live(scenario)
+    world, _ = _lived(scenario)
     texts = scenario.texts()
     kinds = {name: texts.pop(name) for name in list(texts) if name.endswith("kinds")}
     print(f"\nseed {scenario.seed}: " + ", ".join(f"{k}={v}" for k, v in texts.items()))

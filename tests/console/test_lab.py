@@ -65,6 +65,17 @@ def test_the_counts_are_json_too(partage: Commands) -> None:
     assert found["worlds"] == 2
     assert found["failures"] == []
     assert sum(found["faults"].values()) > 0
+    shown = partage("lab", "run", "--seeds", 2, "--jobs", 1).lines
+    assert [line for line in shown if line.startswith("never met: ")] == [
+        f"never met: {each['event']} in {', '.join(each['states'])}" for each in found["never_met"]
+    ]
+    (never,) = (line for line in shown if line.startswith("never happened: "))
+    assert never == f"never happened: {', '.join(found['never_happened'])}".replace("_", " ")
+    one = partage("lab", "run", "--seeds", 1, "--json").json
+    assert (one["never_met"], one["never_happened"]) == (None, None)
+    described = " ".join(partage("lab", "run", "--help").out.split())
+    assert "--json prints {worlds, events," in described
+    assert "never_met: [{event, states}], never_happened}" in described
 
 
 @PATIENT
@@ -87,6 +98,33 @@ def test_on_a_terminal_one_sees_how_many_worlds_have_been(partage: Commands) -> 
 
 
 @PATIENT
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("run --seeds 1", "worlds"),
+        ("story 3", "living through world 3"),
+        ("shrink 3", "world 3 is made small"),
+    ],
+)
+def test_on_a_terminal_one_sees_that_a_world_goes_on(
+    partage: Commands, command: str, said: str
+) -> None:
+    ours, theirs = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-m", "partage", "lab", *command.split()],
+        env={**partage.env, "TERM": "xterm", "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        check=False,
+    )
+    os.close(theirs)
+    drawn = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert said in drawn
+
+
+@PATIENT
 def test_a_world_without_its_plan_is_a_quiet_one(partage: Commands) -> None:
     ran = partage("lab", "story", 3, "--keep", "none", "--set", "members=2")
     assert "! from here on nothing goes wrong" in ran.out
@@ -103,6 +141,8 @@ def test_what_makes_no_sense_is_said(partage: Commands) -> None:
     assert "numbers with commas" in partage.fails("lab", "story", 1, "--keep", "x", code=2)
     assert "members" in partage.fails("lab", "story", 1, "--set", "members=many", code=2)
     assert "seed 1 plans 16 steps" in partage.fails("lab", "story", 1, "--keep", "99", code=2)
+    for asked in (("run", "--seed-from", -5), ("story", "--", -5), ("shrink", "--", -5)):
+        assert "greater than or equal to 0" in partage.fails("lab", *asked, code=2)
     assert "breaks no rule" in partage("lab", "shrink", 3, code=1).err
 
 
@@ -298,6 +338,21 @@ class TestWhatIf:
     def test_there_is_no_such_assignor(self, partage: Commands) -> None:
         asked = ("lab", "whatif", "--group", "nobody", "--assignor", "mine")
         assert "there is no assignor 'mine' here; there are range" in partage.fails(*asked, code=2)
+
+    @pytest.mark.parametrize(
+        ("picture", "said"),
+        [
+            ("", "is a directory: name a file, such as "),
+            ("nowhere/lags.png", "there is no directory "),
+            ("lags", "end its name in .png or .svg, "),
+            ("lags.txt", "end its name in .png or .svg, "),
+        ],
+    )
+    def test_a_picture_that_cannot_be_drawn_is_refused_before_the_group_is_read(
+        self, partage: Commands, tmp_path: Path, picture: str, said: str
+    ) -> None:
+        asked = ("lab", "whatif", "--group", "nobody", "--picture", tmp_path / picture)
+        assert said in partage.fails(*asked, code=2)
 
     def test_a_group_without_members(self, partage: Commands, topic: str, name: str) -> None:
         partage("produce", "-t", topic, stdin=records(["a"]))

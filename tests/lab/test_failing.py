@@ -39,11 +39,15 @@ def partage(words: str) -> Printed:
     """Run a command, as it was printed, with the bug in it."""
     program, *args = words.split()
     assert program == "partage"
-    command = [sys.executable, "-m", "lab.planted", BUG, *args]
-    here = Path(__file__).parents[1]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
+    done = planted(BUG, *args)
     assert "Traceback" not in done.stderr, done.stderr
     return Printed(done.returncode, done.stdout.splitlines())
+
+
+def planted(*args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lab.planted", *args]
+    here = Path(__file__).parents[1]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=here)
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +116,20 @@ def test_json_has_it_too(found: Printed) -> None:
     assert (printed.code, failure["seed"], failure["rule"]) == (1, SEED, "invariant")
     assert f"{BREAKS}{failure['story']}" == found.broken
     assert failure["command"] == found.after("  again: ")
+
+
+def test_each_of_several_processes_has_the_bug() -> None:
+    printed = partage(f"partage lab run --seed-from {SEED - 5} --seeds 20 --jobs 2 --json")
+    failures = json.loads("\n".join(printed.lines))["failures"]
+    assert (printed.code, SEED in [failure["seed"] for failure in failures]) == (1, True)
+
+
+def test_a_bug_that_is_none_is_told_and_those_that_there_are() -> None:
+    wrong = planted("a zombie sleeps", "lab", "run")
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("there is no bug 'a zombie sleeps'; there are\n  ")
+    assert f"\n  {BUG}\n" in wrong.stderr
+    nothing = planted()
+    assert (nothing.returncode, nothing.stderr[:29]) == (1, "usage: python -m lab.planted ")
+    spread = planted(BUG, "lab", "run", "--spark")
+    assert spread.stderr.endswith("leave out --spark\n")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,7 +10,7 @@ from typing import BinaryIO, Final, NamedTuple
 from confluent_kafka import KafkaException
 
 from partage.console.cluster import Cluster
-from partage.console.show import note
+from partage.console.show import forget_stdout, note
 from partage.console.stopping import StopRequest
 
 WAIT_S: Final = 0.1
@@ -90,9 +87,7 @@ class Consuming(ABC):
             self._out.write(text)
             self._out.flush()
         except BrokenPipeError:
-            # What is left in the buffer goes nowhere, and Python must not complain of it at exit.
-            with contextlib.suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            forget_stdout()
             raise ReaderGone from None
 
     def wait_for_cluster(self, look: Callable[[float], object], stop: StopRequest) -> None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from partage.console.dispatch import command_app
 from partage.console.failure import Failure, misused
 from partage.console.lab_whatif import Answer, whatif
 from partage.console.options import Json
-from partage.console.show import Progress, json_help, note, print_json, print_table
+from partage.console.show import Progress, json_help, note, print_json, print_table, while_read
+from partage.console.stopping import Interruptible
 from partage.lab.coverage import POSSIBLE, STATES, never_met
 from partage.lab.options import Scenario
 from partage.lab.running import Verdict, draw, live
 from partage.lab.shrinking import NothingToShrink, shrink
 from partage.lab.story import tell
-from partage.lab.swarm import Summary, judge, verdicts
+from partage.lab.swarm import ProcessKilled, Summary, judge, verdicts
+from partage.lab.world import World
+from partage.model.groups import ranges
 
 app = command_app("Simulated worlds of a broker and its groups: run them, read them, ask them.")
 
@@ -43,15 +48,29 @@ Everything = Annotated[
 ]
 
 
+class NeverMet(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that could have found a group in these states, and has not."""
+
+    event: str
+    states: list[str]
+
+
+class Counted(Summary, kw_only=True):
+    """``partage lab run --json``; for one world what never was is null."""
+
+    never_met: list[NeverMet] | None = None
+    never_happened: list[str] | None = None
+
+
 @app.callback()
 def root() -> None:
     """Simulated worlds of a broker and its groups: run them, read them, ask them."""
 
 
-@app.command()
+@app.command(epilog=json_help(Counted))
 def run(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many worlds.")] = 100,
-    seed_from: Annotated[int, typer.Option("--seed-from", help="The first one's seed.")] = 0,
+    seed_from: Annotated[int, typer.Option("--seed-from", min=0, help="The first one's seed.")] = 0,
     jobs: Annotated[
         int, typer.Option("--jobs", min=1, help="How many processes run them.")
     ] = os.cpu_count() or 1,
@@ -62,7 +81,8 @@ def run(
 ) -> None:
     """Live through worlds, each drawn from its seed, and judge them by the rules.
 
-    Exit code 1 if a rule was broken. The same seed is the same world, on any machine.
+    Exit code 1 if a rule was broken. The same seed is the same world, on any machine. Ctrl-C ends
+    it with what has been found so far, and exit code 130.
 
     \b
     Examples:
@@ -75,25 +95,28 @@ def run(
     wanted = range(seed_from, seed_from + seeds)
     scenario = _scenario(seed_from, keep, changes)
     if seeds == 1:
-        found = iter([judge(seed_from, scenario.kept, scenario.changes)])
+        found = (judge(seed, scenario.kept, scenario.changes) for seed in wanted)
     elif spark:
         found = _on_spark(wanted)
     else:
         found = verdicts(wanted, min(jobs, seeds))
-    summary = _summed(found, seeds)
-    if json:
-        print_json(summary)
-    else:
-        _print(summary)
-        for verdict in summary.failures[:1]:
-            _print_end(scenario if seeds == 1 else draw(verdict.seed))
+    summary, stopped = _summed(found, seeds)
+    with while_read():
+        if json:
+            print_json(_counted(summary))
+        elif summary.worlds:
+            _print(summary)
+            for verdict in [] if stopped else summary.failures[:1]:
+                _print_end(scenario if seeds == 1 else draw(verdict.seed))
+    if stopped is not None:
+        raise stopped
     if summary.failures:
         raise typer.Exit(1)
 
 
 @app.command()
 def story(
-    seed: Annotated[int, typer.Argument(metavar="SEED", help="The world.")],
+    seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="The world.")],
     keep: Keep = None,
     changes: Set = None,
     everything: Everything = False,
@@ -106,16 +129,17 @@ def story(
       partage lab story 7 --keep none
     """
     scenario = _scenario(seed, keep, changes)
-    world, verdict = live(scenario)
-    _print_options(scenario)
-    for line in tell(world.history.entries, everything=everything):
-        print(line)
-    print(_said(verdict))
+    world, verdict = _lived(scenario)
+    with while_read():
+        _print_options(scenario)
+        for line in tell(world.history.entries, everything=everything):
+            print(line)
+        print(_said(verdict))
 
 
 @app.command(name="shrink")
 def shrink_seed(
-    seed: Annotated[int, typer.Argument(metavar="SEED", help="A world that breaks a rule.")],
+    seed: Annotated[int, typer.Argument(metavar="SEED", min=0, help="A world that breaks a rule.")],
     keep: Keep = None,
     changes: Set = None,
 ) -> None:
@@ -130,21 +154,29 @@ def shrink_seed(
     """
     given = _scenario(seed, keep, changes)
     try:
-        small = shrink(seed, note, given.kept, given.changes)
+        with Progress(f"world {seed} is made small"):
+            small = shrink(seed, note, given.kept, given.changes)
     except NothingToShrink as error:
         raise Failure(str(error)) from None
-    world, verdict = live(small)
-    for line in tell(world.history.entries):
-        print(line)
-    print(_said(verdict))
+    world, verdict = _lived(small)
     steps = [f"{step.kind} at {step.at_ms / 1000:.3f}" for step in small.steps]
-    print(f"steps: {', '.join(steps) or 'none'}")
+    with while_read():
+        for line in tell(world.history.entries):
+            print(line)
+        print(_said(verdict))
+        print(f"steps: {', '.join(steps) or 'none'}")
 
 
 app.command(epilog=json_help(Answer))(whatif)
 
 
-def _on_spark(seeds: range) -> Iterator[Verdict]:
+def _lived(scenario: Scenario) -> tuple[World, Verdict]:
+    """A large world takes minutes, in which one sees on a terminal that something goes on."""
+    with Progress(f"living through world {scenario.seed}"):
+        return live(scenario)
+
+
+def _on_spark(seeds: range) -> Generator[Verdict]:
     try:
         from partage.lab.spreading import verdicts_on_spark
         from partage.spark import NoJava, prepare_java
@@ -181,18 +213,43 @@ def _change(text: str) -> tuple[str, Any]:
     return name, value
 
 
-def _summed(found: Iterator[Verdict], worlds: int) -> Summary:
-    """Sum up, with a bar on stderr while that is a terminal."""
+def _summed(found: Generator[Verdict], worlds: int) -> tuple[Summary, Failure | None]:
+    """Sum up, with a bar on stderr while that is a terminal; and why it ended early, if it did."""
     summary = Summary()
-    with Progress("worlds", worlds) as drawn:
-        for verdict in found:
-            summary.add(verdict)
-            broken = f", {len(summary.failures)} broke a rule" if summary.failures else ""
-            drawn.show(f"{summary.worlds:,} of {worlds:,}{broken}", summary.worlds)
-    return summary
+    try:
+        with Interruptible(), Progress("worlds", worlds) as drawn, contextlib.closing(found):
+            for verdict in found:
+                summary.add(verdict)
+                broken = f", {len(summary.failures)} broke a rule" if summary.failures else ""
+                drawn.show(f"{summary.worlds:,} of {worlds:,}{broken}", summary.worlds)
+    except ProcessKilled as killed:
+        return summary, _killed(killed.seeds)
+    except KeyboardInterrupt:
+        return summary, Failure(f"stopped after {summary.worlds:,} of {worlds:,} worlds", 130)
+    return summary, None
+
+
+def _killed(seeds: Sequence[int]) -> Failure:
+    """Those that have been under way the longest are the likeliest cause."""
+    longest = sum(1 for at, seed in enumerate(seeds) if seed == seeds[0] + at)
+    return Failure(
+        f"a process that ran worlds was killed (out of memory?); under way were "
+        f"{ranges('seeds', seeds)}: run them in one process, or find the large one so: "
+        f"partage lab run --seed-from {seeds[0]} --seeds {longest} --jobs 1"
+    )
+
+
+def _counted(summary: Summary) -> Counted:
+    counted = Counted(**msgspec.structs.asdict(summary))
+    if summary.worlds > 1:
+        missing = never_met(summary.met)
+        counted.never_met = [NeverMet(event=event, states=states) for event, states in missing]
+        counted.never_happened = summary.never()
+    return counted
 
 
 def _print(summary: Summary) -> None:
+    counted = _counted(summary)
     met = summary.met
     print_table(
         ["EVENT", *STATES],
@@ -207,11 +264,10 @@ def _print(summary: Summary) -> None:
     print()
     happened = sorted(summary.faults.items(), key=lambda item: (-item[1], item[0]))
     print_table(["HAPPENED", "TIMES"], [(kind.replace("_", " "), n) for kind, n in happened])
-    if summary.worlds > 1:
-        for event, states in never_met(summary.met):
-            print(f"never met: {event} in {', '.join(states)}")
-        if never := summary.never():
-            print(f"never happened: {', '.join(kind.replace('_', ' ') for kind in never)}")
+    for missing in counted.never_met or []:
+        print(f"never met: {missing.event} in {', '.join(missing.states)}")
+    if never := counted.never_happened:
+        print(f"never happened: {', '.join(kind.replace('_', ' ') for kind in never)}")
     print(
         f"\n{summary.worlds:,} worlds, {summary.generations:,} generations, "
         f"{summary.requests:,} requests, {sum(summary.faults.values()):,} faults; "
@@ -234,7 +290,7 @@ def _by_event(met: Mapping[str, int]) -> list[tuple[str, str]]:
 
 def _print_end(scenario: Scenario) -> None:
     """The options of a world that broke a rule, and the end of its story."""
-    world, _ = live(scenario)
+    world, _ = _lived(scenario)
     texts = scenario.texts()
     kinds = {name: texts.pop(name) for name in list(texts) if name.endswith("kinds")}
     print(f"\nseed {scenario.seed}: " + ", ".join(f"{k}={v}" for k, v in texts.items()))

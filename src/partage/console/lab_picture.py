@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from partage.console.failure import Failure
+from partage.console.failure import Failure, misused
 from partage.lab.rehearsals.whatif import Outcome
 
 _INK: Final = "#22262b"
@@ -27,14 +27,22 @@ TITLES: Final = {
 _SHOWN_LEAST_S: Final = 10
 
 
-def check_drawing() -> None:
-    """See that pictures can be drawn at all.
+def check_drawing(path: Path) -> None:
+    """See that a picture can be drawn there, before anything is tried for it.
 
     Raises:
-        Failure: matplotlib is not there.
+        Failure: matplotlib is not there, or this is no place or name for a picture.
     """
     if find_spec("matplotlib") is None:
         raise Failure("--picture needs matplotlib: pip install 'partage[demo]'")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if path.is_dir():
+        raise misused(f"--picture {path} is a directory: name a file, such as {path / 'lags.png'}")
+    if not path.parent.is_dir():
+        raise misused(f"--picture {path}: there is no directory {path.parent}")
+    if path.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
+        raise misused(f"--picture {path}: end its name in .png or .svg, which says what it becomes")
 
 
 def draw(path: Path, title: str, basis: str, outcomes: Sequence[Outcome]) -> None:
@@ -67,7 +75,7 @@ def draw(path: Path, title: str, basis: str, outcomes: Sequence[Outcome]) -> Non
             here = [outcome for outcome in outcomes if outcome.event == event]
             _column(axes[0][column], axes[1][column], here, outcomes)
         axes[0][0].set_ylabel("records behind")
-        axes[1][0].set_ylabel("partitions that nobody reads")
+        axes[1][0].set_ylabel("partitions that nobody reads,\non average over each second")
         drawn = dict(zip(*axes[0][0].get_legend_handles_labels()[::-1], strict=True))
         drawn[_UNDISTURBED] = drawn.pop(_UNDISTURBED)  # last
         figure.legend(
@@ -105,7 +113,7 @@ def _column(lags: Any, still: Any, here: Sequence[Outcome], all_of_them: Sequenc
         if each is longest:
             otherwise = each.lags_undisturbed[: until_s + 1]
             lags.plot(range(len(otherwise)), otherwise, label=_UNDISTURBED, **_PALE)
-        counts = [*each.still, *([each.unread] * until_s)][: until_s + 1]
+        counts = [*_still(each), *([each.unread] * until_s)][: until_s + 1]
         still.plot(range(len(counts)), counts, drawstyle="steps-post", **look)
     lags.set_title(TITLES[here[0].event], loc="left", fontsize=11)
     still.set_xlabel("seconds after it")
@@ -117,6 +125,14 @@ def _column(lags: Any, still: Any, here: Sequence[Outcome], all_of_them: Sequenc
         axes.grid(color=_GRID, linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(length=0)
+
+
+def _still(outcome: Outcome) -> list[float]:
+    """With what is read by nobody in the rest of the last second, in which all else was settled."""
+    counts = list(outcome.still)
+    if counts and outcome.settled_s is not None:
+        counts[-1] += outcome.unread * (len(counts) - outcome.settled_s)
+    return counts
 
 
 def _interesting_s(outcome: Outcome) -> int:

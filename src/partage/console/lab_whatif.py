@@ -18,7 +18,7 @@ from partage.console.failure import Failure, misused
 from partage.console.lab_live import HEARTBEAT_INTERVAL_MS, SPEED_LEAST, look
 from partage.console.lab_picture import TITLES, check_drawing, draw
 from partage.console.options import Json, with_cluster
-from partage.console.show import Progress, count, note, print_json, print_table
+from partage.console.show import Progress, count, note, print_json, print_table, while_read
 from partage.lab.rehearsals.live_group import LiveGroup
 from partage.lab.rehearsals.rehearsal import ASSIGNORS
 from partage.lab.rehearsals.trials import try_all
@@ -162,7 +162,7 @@ def whatif(
       partage lab whatif --group readers --event restart --away-s 30 --rate 5000
     """
     if picture is not None:
-        check_drawing()
+        check_drawing(picture)
     for name in assignor or []:
         if name not in ASSIGNORS:
             raise misused(f"there is no assignor {name!r} here; there are {', '.join(ASSIGNORS)}")
@@ -203,10 +203,11 @@ def whatif(
         outcomes=_tried(trials, jobs, hidden=json),
     )
     basis = _basis(answer, is_rate_said=rate is not None)
-    if json:
-        print_json(answer)
-    else:
-        _print(answer, basis)
+    with while_read():
+        if json:
+            print_json(answer)
+        else:
+            _print(answer, basis)
     if picture is not None:
         draw(picture, f"What would become of group {group}", basis, answer.outcomes)
         note(f"drawn: {picture}")

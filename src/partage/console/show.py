@@ -5,8 +5,10 @@ rich is imported where it draws: it is slow to import, and most commands draw no
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -92,6 +94,23 @@ def _console() -> Console:
 def note(text: str) -> None:
     """A line on stderr for whoever is watching."""
     print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def while_read() -> Iterator[None]:
+    """Print in here what may have a reader that goes early, such as ``head``: no failure."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        forget_stdout()
+        note("nobody reads the output any more")
+
+
+def forget_stdout() -> None:
+    """What is left in its buffer goes nowhere, and Python must not complain of it at exit."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

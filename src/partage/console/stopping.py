@@ -37,3 +37,18 @@ class StopRequest:
         self.received = signal.Signals(number)
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
+
+
+class Interruptible:
+    """SIGTERM is as Ctrl-C while it is entered: at once, and a `KeyboardInterrupt`."""
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        signal.signal(signal.SIGTERM, self._before)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -13,7 +13,7 @@ from partage.lab.running import Verdict
 _WORLDS_A_TASK = 10
 
 
-def verdicts_on_spark(seeds: Sequence[int]) -> Iterator[Verdict]:
+def verdicts_on_spark(seeds: Sequence[int]) -> Generator[Verdict]:
     """The verdicts of many seeds, in their order.
 
     Spark is taken as it is found: an active session, or a new one on the master that Spark's own

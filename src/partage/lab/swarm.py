@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
+import os
+import signal
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import chain, islice
+from typing import Any, Final
 
 import msgspec
 
@@ -14,9 +21,20 @@ from partage.lab.coverage import CONSEQUENCES
 from partage.lab.faults import KINDS
 from partage.lab.running import Verdict, draw, live
 
-_CHUNK = 10
+_CHUNK: Final = 10
+#: So many worlds to a process, then others are started: what may have leaked goes with the old
+#: ones. The executor's own ``max_tasks_per_child`` can deadlock (CPython's issue 115634).
+_WORLDS_A_PROCESS: Final = 2_000
 #: New objects between two looks for garbage; a world makes many that stay until its end.
-_LOOKED_AFTER = 5_000
+_LOOKED_AFTER: Final = 5_000
+
+
+class ProcessKilled(RuntimeError):  # noqa: N818 - it says what happened
+    """A process that ran worlds was killed; ``seeds`` are those that were under way, in order."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        super().__init__(f"a process was killed while seeds {seeds} were under way")
+        self.seeds = seeds
 
 
 class Summary(msgspec.Struct, kw_only=True):
@@ -64,12 +82,73 @@ def judge(
     return verdict
 
 
-def verdicts(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
-    """The verdicts of many seeds, as they come; from several processes with ``jobs`` above 1."""
+def verdicts(seeds: Sequence[int], jobs: int) -> Generator[Verdict]:
+    """The verdicts of many seeds, as they come; from several processes with ``jobs`` above 1.
+
+    Raises:
+        ProcessKilled: one of the processes is no more.
+    """
     if jobs <= 1:
         settle_in()
         yield from map(judge, seeds)
         return
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(jobs, settle_in, maxtasksperchild=200) as pool:
-        yield from pool.imap_unordered(judge, seeds, _CHUNK)
+    for some in _parts(seeds, jobs * _WORLDS_A_PROCESS):
+        yield from _spread(some, jobs)
+
+
+def _spread(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
+    waiting = _parts(seeds, _CHUNK)
+    under_way: dict[Future[list[Verdict]], Sequence[int]] = {}
+    strangers = multiprocessing.active_children()
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin) as pool:
+        try:
+            with _deaf_to_interrupts():
+                for some in islice(waiting, jobs + 1):
+                    under_way[pool.submit(_judge_all, some)] = some
+            while under_way:
+                for each in wait(under_way, return_when=FIRST_COMPLETED).done:
+                    yield from each.result()
+                    del under_way[each]
+                    for some in islice(waiting, 1):
+                        under_way[pool.submit(_judge_all, some)] = some
+        except BrokenProcessPool:
+            raise ProcessKilled(sorted(chain.from_iterable(under_way.values()))) from None
+        except BaseException:  # nobody wants the others any more; a large world takes minutes
+            for child in multiprocessing.active_children():
+                if child not in strangers:
+                    child.terminate()
+            raise
+
+
+def _parts(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    return (seeds[at : at + size] for at in range(0, len(seeds), size))
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes that are started now never hear of Ctrl-C, which is for the one that started them.
+
+    Here it is only held back meanwhile.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin() -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    settle_in()
+
+
+def _end_with_parent() -> None:
+    """A worker would wait for ever for what a parent that was killed has to say."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "it is a process of a pool"
+    parent.join()
+    os._exit(1)
+
+
+def _judge_all(seeds: Sequence[int]) -> list[Verdict]:
+    return [judge(seed) for seed in seeds]

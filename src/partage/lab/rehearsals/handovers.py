@@ -30,8 +30,8 @@ class Course(msgspec.Struct, kw_only=True):
 
     ``handed_over`` counts how often a partition came to another place in the group, ``shuffled``
     those of them where neither side had just come or was going. ``moved`` partitions are read by
-    another place in the end, ``unread`` ones by nobody. ``still_by_second`` is how many nobody
-    read at a time, at most.
+    another place in the end, ``unread`` ones by nobody. ``still_ms_by_second`` is what each second
+    has of ``stood_still_ms``.
     """
 
     stood_still_ms: int = 0
@@ -40,7 +40,7 @@ class Course(msgspec.Struct, kw_only=True):
     shuffled: int = 0
     moved: int = 0
     unread: int = 0
-    still_by_second: list[int] = []
+    still_ms_by_second: list[int] = []
 
 
 def readers(timeline: Iterable[Reads]) -> dict[str, frozenset[Partition]]:
@@ -72,7 +72,7 @@ def follow(
         if at_ms < begin_ms:
             continue
         if at_ms > looked_ms:
-            _count(course.still_by_second, len(still), looked_ms - begin_ms, at_ms - begin_ms)
+            _count(course.still_ms_by_second, len(still), looked_ms - begin_ms, at_ms - begin_ms)
             looked_ms = at_ms
         before = held.get(process, frozenset())
         for p in before - theirs:
@@ -87,7 +87,7 @@ def follow(
                 course.shuffled += _touched(disturbances, at_ms).isdisjoint((was, process))
             reader[p] = last[p] = process
         held[process] = theirs
-    _count(course.still_by_second, len(still), looked_ms - begin_ms, end_ms + 1_000 - begin_ms)
+    _count(course.still_ms_by_second, len(still), looked_ms - begin_ms, end_ms - begin_ms)
     for since_ms in still.values():
         _stood_still(course, end_ms - since_ms)
     course.unread = len(still)
@@ -95,13 +95,15 @@ def follow(
     return course
 
 
-def _count(by_second: list[int], number: int, from_ms: int, until_ms: int) -> None:
-    """So many stood still from one time to another."""
-    for second in range(from_ms // 1000, until_ms // 1000 + 1):
-        if second < len(by_second):
-            by_second[second] = max(by_second[second], number)
-        else:
-            by_second.append(number)
+def _count(ms_by_second: list[int], number: int, from_ms: int, until_ms: int) -> None:
+    """So many stood still from one time to another, which goes on where the last one ended."""
+    while from_ms < until_ms:
+        second = from_ms // 1000
+        if second == len(ms_by_second):
+            ms_by_second.append(0)
+        next_ms = min(until_ms, 1000 * (second + 1))
+        ms_by_second[second] += number * (next_ms - from_ms)
+        from_ms = next_ms
 
 
 def _stood_still(course: Course, for_ms: int) -> None:

@@ -55,7 +55,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     last change was; null if the group came to no rest. ``lag_added`` is by how much the lag was
     more at its worst than it would have been had nothing happened; after ``caught_up_s`` it was no
     more than that, null if it was not within 10 minutes. ``lags`` has it by second,
-    ``lags_undisturbed`` what it would have been, ``still`` how many partitions nobody read.
+    ``lags_undisturbed`` what it would have been; ``still`` has how many partitions nobody read, on
+    average over each second.
     """
 
     event: str
@@ -75,7 +76,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     caught_up_s: float | None
     lags: tuple[int, ...]
     lags_undisturbed: tuple[int, ...]
-    still: tuple[int, ...]
+    still: tuple[float, ...]
 
 
 def _rebalance(rehearsal: Rehearsal, trial: Trial, told: Told) -> str:
@@ -179,5 +180,5 @@ def try_out(trial: Trial, told: Told = lambda done: None) -> Outcome:
         caught_up_s=None if behind.caught_up_ms is None else behind.caught_up_ms / 1000,
         lags=tuple(behind.by_second),
         lags_undisturbed=tuple(behind.undisturbed),
-        still=tuple(course.still_by_second),
+        still=tuple(ms / 1000 for ms in course.still_ms_by_second),
     )

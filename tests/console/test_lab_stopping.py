@@ -1,0 +1,118 @@
+"""``partage lab run`` that does not come to its end."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from partage.lab.swarm import ProcessKilled, verdicts
+
+from .commands import Commands
+
+MANY = 1_000_000
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_worker_that_is_killed_ends_it_and_its_seeds_are_known() -> None:
+    found = verdicts(range(MANY), 2)
+    seeds = [next(found).seed]
+    _workers(psutil.Process())[0].kill()
+    with pytest.raises(ProcessKilled) as killed:
+        seeds.extend(verdict.seed for verdict in found)
+    lost = list(killed.value.seeds)
+    assert 10 <= len(lost) <= 30, "ten to each process, and ten that wait"
+    assert sorted(seeds + lost) == list(range(len(seeds) + len(lost)))
+
+
+def test_a_worker_that_is_killed_is_told(partage: Commands) -> None:
+    with partage.start("lab", "run", "--seeds", str(MANY), "--jobs", "2") as process:
+        _wait_for(lambda: len(_workers(psutil.Process(process.pid))) == 2)
+        _workers(psutil.Process(process.pid))[0].kill()
+        _, said = process.communicate()
+    assert process.returncode == 1
+    assert said.startswith("error: a process that ran worlds was killed (out of memory?); under ")
+    assert "partage lab run --seed-from " in said
+    assert " --jobs 1\n" in said
+    assert "Traceback" not in said
+
+
+def test_nobody_is_left_when_it_is_killed_itself(partage: Commands) -> None:
+    with partage.start("lab", "run", "--seeds", str(MANY), "--jobs", "2") as process:
+        _wait_for(lambda: len(_workers(psutil.Process(process.pid))) == 2)
+        workers = _workers(psutil.Process(process.pid))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    _wait_for(lambda: not any(map(_lives, workers)))
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_found_until_ctrl_c_is_told(
+    partage: Commands, jobs: str, number: signal.Signals
+) -> None:
+    """Sent to all of its processes, as a terminal does."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "partage", "lab", "run", "--seeds", str(MANY), "--jobs", jobs]
+    with subprocess.Popen(
+        command,
+        env={**partage.env, "TERM": "xterm", "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        said = ""
+        while not re.search(r"[1-9][0-9]* of 1,000,000", said):
+            said += os.read(ours, 1 << 16).decode()
+        os.killpg(process.pid, number)
+        while chunk := _read(ours):
+            said += chunk
+        out, _ = process.communicate()
+    os.close(ours)
+    assert process.returncode == 130
+    (worlds,) = re.findall(r"error: stopped after ([0-9,]+) of 1,000,000 worlds\r\n", said)
+    assert f"\n{worlds} worlds, " in out
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("command", ["run --seeds 2 --jobs 1", "story 1 --everything"])
+def test_who_reads_on_no_longer_is_no_failure(partage: Commands, command: str) -> None:
+    """Exit code 1 is a rule that was broken."""
+    ran = partage.shell(f"python -m partage lab {command} | true", timeout_s=60)
+    assert ran == (0, "", "nobody reads the output any more\n")
+
+
+def _read(terminal: int) -> str:
+    """What is drawn next, and nothing once nobody is left to draw."""
+    try:
+        return os.read(terminal, 1 << 16).decode()
+    except OSError:
+        return ""
+
+
+def _workers(process: psutil.Process) -> list[psutil.Process]:
+    """The processes that run worlds for this one."""
+    return [each for each in process.children() if "spawn_main" in " ".join(each.cmdline())]
+
+
+def _lives(process: psutil.Process) -> bool:
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+
+
+def _wait_for(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)

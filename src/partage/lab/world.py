@@ -180,6 +180,13 @@ class World:
             self.broker.disk.damage(path, position)
         self.happened("the damaged file is put right")
 
+    def passed_over(self) -> None:
+        """A broker has come up: what was damaged is as it was, unless it lies on the disk still."""
+        if self.damage is not None:
+            path, position, value = self.damage
+            if self.broker.disk.peek(path, position, after_crash=True) != value:
+                self.damage = None
+
     # Life.
 
     def run(self) -> None:

@@ -49,7 +49,7 @@ class LocalStore:
             world.happened("loading fails", f"{error}")
             self._broker.later(RELOAD_AFTER_MS, lambda: self.load(loaded))
         else:
-            world.damage = None
+            world.passed_over()
             loaded(content)
 
     def _read(self) -> list[bytes]:

@@ -214,12 +214,13 @@ class CrashDisk:
         """Flip a bit, as a disk does that is failing."""
         self._file(path).flip(position)
 
-    def peek(self, path: str, position: int) -> int | None:
-        """A byte as it stands there; nothing where there is none."""
+    def peek(self, path: str, position: int, *, after_crash: bool = False) -> int | None:
+        """A byte as it stands there, or would if power failed now; nothing where there is none."""
         file = self._find(path)
-        if not isinstance(file, File) or position >= len(file.content):
+        if not isinstance(file, File):
             return None
-        return file.content[position]
+        content = file.synced if after_crash else file.content
+        return content[position] if position < len(content) else None
 
     def _operate(self) -> None:
         self.operations += 1

@@ -114,7 +114,7 @@ class Broker:
         for store, host in zip(stores, self.hosts, strict=True):
             store.serve(self._place, host)
         if self.broker_id == 1:
-            self.world.damage = None
+            self.world.passed_over()
 
     def die(self, how: str) -> None:
         """The process is gone; what it wrote is not."""

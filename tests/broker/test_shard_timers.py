@@ -62,11 +62,13 @@ class Turning:
 
     def __init__(self, clock: TurnedClock) -> None:
         self.clock = clock
+        self.may_answer = True
         self._gone: list[Notice] = []
 
     async def open(self, saved: GroupSaved) -> None:
         alone = await Alone().open()
         await alone.stored(saved)
+        setattr(alone.store, "may_answer", lambda: self.may_answer)  # noqa: B010 - its class says always
         self.host = ShardHost("busy", alone.store, GroupSettings(), self.clock, self._gone.append)
         self.host.load()
         await asyncio.wait_for(self.host.loaded(), 10)
@@ -124,5 +126,26 @@ def test_who_falls_due_in_a_second_standstill_is_waited_for() -> None:
         assert shard.expired == ["m"]
         await shard.turn(2_000, turns=9)
         assert shard.expired == ["m", "n"]
+
+    turning(scenario)
+
+
+def test_who_falls_due_while_nobody_can_be_answered_is_waited_for() -> None:
+    """Nobody is told anything, and so sends nothing: for as long as that took it is waited."""
+
+    async def scenario(shard: Turning) -> None:
+        await shard.open(silent(m=1_000))
+        shard.may_answer = False
+        for _ in range(30):
+            await shard.turn(100, turns=4)
+        assert shard.expired == []
+        shard.may_answer = True
+        shard.host.settle()
+        for _ in range(18):
+            await shard.turn(100, turns=4)
+        assert shard.expired == []
+        for _ in range(6):
+            await shard.turn(100, turns=4)
+        assert shard.expired == ["m"]
 
     turning(scenario)

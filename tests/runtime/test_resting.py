@@ -53,6 +53,19 @@ def test_what_falls_due_in_a_second_standstill_has_a_rest_of_its_own():
     assert rest.fires_until_ms(12_100) == 12_100
 
 
+def test_while_timers_may_not_fire_is_a_standstill_too():
+    rest = Rest()
+    assert rest.due_ms(1_000, 0) == 1_000
+    rest.hold()
+    assert rest.due_ms(1_000, 1_300) == 1_300, "it was asked in between"
+    rest.hold()
+    rest.due_ms(1_000, 4_000)
+    assert rest.begins(4_000) == 3_000
+    assert rest.due_ms(1_000, 4_000) == 7_000
+    assert not rest.begins(7_000)
+    assert rest.fires_until_ms(7_000) == 7_000
+
+
 @pytest.mark.parametrize("turn_ms", [190, 210, 300, 2_000])
 def test_a_busy_process_fires_each_timer_within_three_of_its_turns(turn_ms):
     """However many there are, and whenever each of them falls due."""

@@ -360,10 +360,16 @@ class ShardHost:
     def _due(self) -> None:
         """Read what has arrived first: after a standstill, however short a time it ended after this
         was due, signs of life may have been there for long.
+
+        While somebody else may have the shard nothing is decided: `settle` comes when it may be.
         """
+        if not self._store.may_answer():
+            self._rest.hold()
+            self._wake = None
+            return
         if stood_ms := self._rest.begins(self._clock.now_ms()):
             self._wake = None
-            log.info("%s stood still for %d ms", self._name, stood_ms)
+            log.info("%s stood still, or could not answer, for %d ms", self._name, stood_ms)
             self._settle()
         else:
             self._read()

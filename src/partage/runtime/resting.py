@@ -1,8 +1,9 @@
-"""What timers do after their process stood still.
+"""What timers do after their process stood still, or could answer nobody.
 
 A process that was stopped, or starved, finds all its deadlines passed when it goes on. What its
 clients sent meanwhile has to be read first, and the time is not counted: nobody who is alive may
-be expired for it.
+be expired for it. Nor for the time in which it was not sure to have its groups: whoever has no
+answer sends no more.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Rest:
         self._rest_ms = 0  # how long it was
         self._rested_ms = 0  # when it began: earlier deadlines have had it
         self._limit_ms: int | None = None
+        self._held_ms: int | None = None  # since when a timer is due, and may not fire
         self._came_ms: int | None = None  # since when what has arrived is read for the first time
 
     def due_ms(self, wake_ms: int, now_ms: int) -> int:
@@ -39,9 +41,15 @@ class Rest:
         self._due_ms = max(wake_ms, now_ms, self._until_ms)
         return self._due_ms
 
+    def hold(self) -> None:
+        """No timer may fire now: when one may again, that was a standstill."""
+        if self._held_ms is None:
+            self._held_ms = self._due_ms
+
     def begins(self, now_ms: int) -> int:
         """How long the process stood still, in ms, if the timer is to wait for that, or 0."""
-        stood_ms = now_ms - self._due_ms
+        stood_ms = now_ms - (self._due_ms if self._held_ms is None else self._held_ms)
+        self._held_ms = None
         self._came_ms = now_ms
         self._limit_ms = None
         if stood_ms <= _STALL_MS:

@@ -56,14 +56,28 @@ def test_what_falls_due_in_a_second_standstill_has_a_rest_of_its_own():
 def test_while_timers_may_not_fire_is_a_standstill_too():
     rest = Rest()
     assert rest.due_ms(1_000, 0) == 1_000
-    rest.hold()
+    rest.hold(1_000)
     assert rest.due_ms(1_000, 1_300) == 1_300, "it was asked in between"
-    rest.hold()
+    rest.hold(1_300)
     rest.due_ms(1_000, 4_000)
     assert rest.begins(4_000) == 3_000
     assert rest.due_ms(1_000, 4_000) == 7_000
     assert not rest.begins(7_000)
     assert rest.fires_until_ms(7_000) == 7_000
+
+
+def test_a_timer_that_was_held_and_is_gone_counts_no_more():
+    rest = Rest()
+    rest.due_ms(1_000, 0)
+    rest.hold(1_000)
+    rest.due_ms(9_000, 2_000)
+    assert not rest.begins(9_100)
+    rest.due_ms(9_500, 9_100)
+    rest.hold(9_500)
+    rest.due_ms(20_000, 9_600)
+    rest.hold(20_000)
+    rest.due_ms(20_000, 21_000)
+    assert rest.begins(21_000) == 1_000
 
 
 @pytest.mark.parametrize("turn_ms", [190, 210, 300, 2_000])

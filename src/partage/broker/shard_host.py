@@ -364,7 +364,7 @@ class ShardHost:
         While somebody else may have the shard nothing is decided: `settle` comes when it may be.
         """
         if not self._store.may_answer():
-            self._rest.hold()
+            self._rest.hold(self._clock.now_ms())
             self._wake = None
             return
         if stood_ms := self._rest.begins(self._clock.now_ms()):

@@ -32,7 +32,8 @@ class Rest:
         self._rest_ms = 0  # how long it was
         self._rested_ms = 0  # when it began: earlier deadlines have had it
         self._limit_ms: int | None = None
-        self._held_ms: int | None = None  # since when a timer is due, and may not fire
+        self._held_ms: int | None = None  # since when a timer has been due, and may not fire
+        self._held_at_ms = 0  # when one was held last
         self._came_ms: int | None = None  # since when what has arrived is read for the first time
 
     def due_ms(self, wake_ms: int, now_ms: int) -> int:
@@ -41,15 +42,18 @@ class Rest:
         self._due_ms = max(wake_ms, now_ms, self._until_ms)
         return self._due_ms
 
-    def hold(self) -> None:
-        """No timer may fire now: when one may again, that was a standstill."""
-        if self._held_ms is None:
+    def hold(self, now_ms: int) -> None:
+        """The timer is due, and none may fire now: when it may, that was a standstill."""
+        if self._held_ms is None or self._wake_ms > self._held_at_ms:
             self._held_ms = self._due_ms
+        self._held_at_ms = now_ms
 
     def begins(self, now_ms: int) -> int:
         """How long the process stood still, in ms, if the timer is to wait for that, or 0."""
-        stood_ms = now_ms - (self._due_ms if self._held_ms is None else self._held_ms)
-        self._held_ms = None
+        since_ms, self._held_ms = self._held_ms, None
+        if since_ms is None or self._wake_ms > self._held_at_ms:  # what was held is gone
+            since_ms = self._due_ms
+        stood_ms = now_ms - since_ms
         self._came_ms = now_ms
         self._limit_ms = None
         if stood_ms <= _STALL_MS:

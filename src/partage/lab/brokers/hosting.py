@@ -253,7 +253,7 @@ class Host:
             if serial != self._wake_serial:
                 return
             if not self._store.may_answer():  # `settle` comes when it may
-                self._rest.hold()
+                self._rest.hold(self._world.now_ms)
                 self._wake_ms = None
                 return
             if self._rest.begins(self._world.now_ms):

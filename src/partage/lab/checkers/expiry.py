@@ -88,8 +88,11 @@ class Expiry:
                 # While it is parked no session counts.
                 begun_ms = self._begun_ms.get((asked.group_id, message.generation_id), 0)
                 self._alive_ms[place] = max(begun_ms, entry.asked.at_ms)
-            case SyncGroupResponse(error_code=0):
-                self._live((asked.group_id, asked.member_id), entry)
+            case SyncGroupResponse(error_code=code):
+                if code == ErrorCode.NONE:
+                    self._live((asked.group_id, asked.member_id), entry)
+                else:  # it was heard of, if it is known
+                    self._heard_ms[asked.group_id, asked.member_id] = entry.at_ms
             case HeartbeatResponse(error_code=code):
                 if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
                     self._live((asked.group_id, asked.member_id), entry)

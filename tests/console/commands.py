@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import Any, NamedTuple
 
 from typer.testing import CliRunner
@@ -30,6 +33,31 @@ class Ran(NamedTuple):
     @property
     def lines(self) -> list[str]:
         return self.out.splitlines()
+
+
+class Drawn:
+    """What is drawn on a terminal: it is read all along, or whoever draws would have to wait."""
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+        self._content = bytearray()
+        self._reading = Thread(target=self._read, daemon=True)
+        self._reading.start()
+
+    def _read(self) -> None:
+        with suppress(OSError):  # nobody is left to draw
+            while chunk := os.read(self._terminal, 1 << 16):
+                self._content += chunk
+
+    @property
+    def text(self) -> str:
+        """As much as there is by now."""
+        return self._content.decode(errors="replace")
+
+    def end(self) -> None:
+        """Return once all of it is there."""
+        self._reading.join()
+        os.close(self._terminal)
 
 
 class Commands:
@@ -73,6 +101,24 @@ class Commands:
             stderr=subprocess.PIPE,
             **options,
         )
+
+    @contextmanager
+    def drawing(self, *args: str) -> Iterator[tuple[subprocess.Popen[str], Drawn]]:
+        """Start a process whose stderr is a terminal, in a session of its own."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+            [sys.executable, "-m", "partage", *args],
+            env={**self.env, "TERM": "xterm", "COLUMNS": "100"},
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            start_new_session=True,
+        ) as process:
+            os.close(theirs)
+            drawn = Drawn(ours)
+            yield process, drawn
+        drawn.end()
 
     def shell(self, line: str, timeout_s: float = 20) -> Ran:
         """Run a line as a shell does, with ``partage`` on the path."""

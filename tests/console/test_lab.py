@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -80,21 +76,12 @@ def test_the_counts_are_json_too(partage: Commands) -> None:
 
 @PATIENT
 def test_on_a_terminal_one_sees_how_many_worlds_have_been(partage: Commands) -> None:
-    ours, theirs = pty.openpty()
-    done = subprocess.run(
-        [sys.executable, "-m", "partage", "lab", "run", "--seeds", "12", "--jobs", "1", "--json"],
-        env={**partage.env, "TERM": "xterm", "COLUMNS": "100"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        check=True,
-    )
-    os.close(theirs)
-    drawn = os.read(ours, 1 << 16).decode()
-    os.close(ours)
-    assert json.loads(done.stdout)["worlds"] == 12
-    assert re.search(r"worlds.*\b\d+ of 12\b", drawn)
-    assert "12 of 12" in drawn
+    asked = ("lab", "run", "--seeds", "12", "--jobs", "1", "--json")
+    with partage.drawing(*asked) as (process, drawn):
+        out, _ = process.communicate()
+    assert json.loads(out)["worlds"] == 12
+    assert re.search(r"worlds.*\b\d+ of 12\b", drawn.text)
+    assert "12 of 12" in drawn.text
 
 
 @PATIENT
@@ -109,19 +96,9 @@ def test_on_a_terminal_one_sees_how_many_worlds_have_been(partage: Commands) -> 
 def test_on_a_terminal_one_sees_that_a_world_goes_on(
     partage: Commands, command: str, said: str
 ) -> None:
-    ours, theirs = pty.openpty()
-    subprocess.run(
-        [sys.executable, "-m", "partage", "lab", *command.split()],
-        env={**partage.env, "TERM": "xterm", "COLUMNS": "100"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=theirs,
-        check=False,
-    )
-    os.close(theirs)
-    drawn = os.read(ours, 1 << 16).decode()
-    os.close(ours)
-    assert said in drawn
+    with partage.drawing("lab", *command.split()) as (process, drawn):
+        process.communicate()
+    assert said in drawn.text
 
 
 @PATIENT

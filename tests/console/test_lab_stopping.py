@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -61,30 +58,15 @@ def test_what_was_found_until_ctrl_c_is_told(
     partage: Commands, jobs: str, number: signal.Signals
 ) -> None:
     """Sent to all of its processes, as a terminal does."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "partage", "lab", "run", "--seeds", str(MANY), "--jobs", jobs]
-    with subprocess.Popen(
-        command,
-        env={**partage.env, "TERM": "xterm", "COLUMNS": "100"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        os.close(theirs)
-        said = ""
-        while not re.search(r"[1-9][0-9]* of 1,000,000", said):
-            said += os.read(ours, 1 << 16).decode()
+    asked = ("lab", "run", "--seeds", str(MANY), "--jobs", jobs)
+    with partage.drawing(*asked) as (process, drawn):
+        _wait_for(lambda: re.search(r"[1-9][0-9]* of 1,000,000", drawn.text) is not None)
         os.killpg(process.pid, number)
-        while chunk := _read(ours):
-            said += chunk
         out, _ = process.communicate()
-    os.close(ours)
     assert process.returncode == 130
-    (worlds,) = re.findall(r"error: stopped after ([0-9,]+) of 1,000,000 worlds\r\n", said)
+    (worlds,) = re.findall(r"error: stopped after ([0-9,]+) of 1,000,000 worlds\r\n", drawn.text)
     assert f"\n{worlds} worlds, " in out
-    assert "Traceback" not in said
+    assert "Traceback" not in drawn.text
 
 
 @pytest.mark.parametrize("command", ["run --seeds 2 --jobs 1", "story 1 --everything"])
@@ -92,14 +74,6 @@ def test_who_reads_on_no_longer_is_no_failure(partage: Commands, command: str) -
     """Exit code 1 is a rule that was broken."""
     ran = partage.shell(f"python -m partage lab {command} | true", timeout_s=60)
     assert ran == (0, "", "nobody reads the output any more\n")
-
-
-def _read(terminal: int) -> str:
-    """What is drawn next, and nothing once nobody is left to draw."""
-    try:
-        return os.read(terminal, 1 << 16).decode()
-    except OSError:
-        return ""
 
 
 def _workers(process: psutil.Process) -> list[psutil.Process]:

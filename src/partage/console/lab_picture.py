@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +42,8 @@ def check_drawing(path: Path) -> None:
         raise misused(f"--picture {path} is a directory: name a file, such as {path / 'lags.png'}")
     if not path.parent.is_dir():
         raise misused(f"--picture {path}: there is no directory {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise misused(f"--picture {path} may not be written")
     if path.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
         raise misused(f"--picture {path}: end its name in .png or .svg, which says what it becomes")
 

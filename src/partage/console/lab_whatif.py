@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -265,7 +266,12 @@ def _tried(trials: list[Trial], jobs: int, *, hidden: bool) -> list[Outcome]:
             said = f"{TITLES[trial.event]}, {trial.assignor}"
             progress.show(said, sum(done), len(trials))
 
-        return try_all(trials, jobs, told)
+        try:
+            return try_all(trials, jobs, told)
+        except BrokenProcessPool:
+            raise Failure(
+                "a process that tried something was killed (out of memory?): try with --jobs 1"
+            ) from None
 
 
 # What is shown.

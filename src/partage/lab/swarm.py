@@ -100,23 +100,25 @@ def _spread(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
     waiting = _parts(seeds, _CHUNK)
     under_way: dict[Future[list[Verdict]], Sequence[int]] = {}
     strangers = multiprocessing.active_children()
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), begin) as pool:
         try:
-            with _deaf_to_interrupts():
+            with deaf_to_interrupts():
                 for some in islice(waiting, jobs + 1):
                     under_way[pool.submit(_judge_all, some)] = some
             while under_way:
-                for each in wait(under_way, return_when=FIRST_COMPLETED).done:
+                done = wait(under_way, return_when=FIRST_COMPLETED).done
+                for each in sorted(done, key=lambda one: one.exception() is not None):
                     yield from each.result()
                     del under_way[each]
                     for some in islice(waiting, 1):
                         under_way[pool.submit(_judge_all, some)] = some
-        except BrokenProcessPool:
-            raise ProcessKilled(sorted(chain.from_iterable(under_way.values()))) from None
-        except BaseException:  # nobody wants the others any more; a large world takes minutes
+        except BaseException as error:  # nobody wants the others any more; a world may take minutes
+            # Of a broken pool too: it may miss one that it has only just begun, and wait for it.
             for child in multiprocessing.active_children():
                 if child not in strangers:
                     child.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise ProcessKilled(sorted(chain.from_iterable(under_way.values()))) from None
             raise
 
 
@@ -125,7 +127,7 @@ def _parts(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 @contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
+def deaf_to_interrupts() -> Iterator[None]:
     """Processes that are started now never hear of Ctrl-C, which is for the one that started them.
 
     Here it is only held back meanwhile.
@@ -137,7 +139,8 @@ def _deaf_to_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _begin() -> None:
+def begin() -> None:
+    """Begin a process that is to run worlds; it ends with the one that has started it."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     settle_in()
 

@@ -166,14 +166,18 @@ class Cluster:
     async def _register(self) -> None:
         """Be up; a broker that was killed is waited for until its session is over."""
         deadline_ms = boot_ms() + self._session.timeout_ms + 2_000
+        is_told = False
         while True:
             try:
                 await surely(self._session, self._roster.look)
                 self._roster.expect_own_address(self._me)
                 await self._roster.register(self._me)
-            except Taken:
+            except Taken as taken:
                 if boot_ms() > deadline_ms:
                     raise
+                if not is_told:
+                    is_told = True
+                    log.info("waiting, for it may be dead: %s", taken)
                 await asyncio.sleep(0.1)
             else:
                 return
@@ -251,9 +255,10 @@ class Cluster:
         found = self._roster.brokers.get(self._settings.node_id)
         if found is not None and found.incarnation != self._me.incarnation:
             raise IdTaken(self._settings.node_id, found)
-        self._roster.expect_own_address(self._me)
         if found is None:
             await self._register()
+        else:
+            self._roster.expect_own_address(self._me)
         if found is None or not found.is_ready:
             await self._get_ready()
 

@@ -10,7 +10,7 @@ from multiprocessing.queues import SimpleQueue
 from typing import Final
 
 from partage.lab.rehearsals.whatif import Outcome, Trial, try_out
-from partage.lab.swarm import settle_in
+from partage.lab.swarm import begin, deaf_to_interrupts
 
 #: From so many members on another process is worth its start.
 _MEMBERS_LEAST: Final = 20
@@ -34,7 +34,8 @@ def _spread(trials: Sequence[Trial], jobs: int, told: Told) -> list[Outcome]:
     context = multiprocessing.get_context("spawn")
     queue: SimpleQueue[Done] = context.SimpleQueue()
     with ProcessPoolExecutor(min(jobs, len(trials)), context, _begin, (queue,)) as pool:
-        coming = [pool.submit(_try_out, number, trial) for number, trial in enumerate(trials)]
+        with deaf_to_interrupts():
+            coming = [pool.submit(_try_out, number, trial) for number, trial in enumerate(trials)]
         try:
             left: set[Future[Outcome]] = set(coming)
             while left:
@@ -49,7 +50,7 @@ def _spread(trials: Sequence[Trial], jobs: int, told: Told) -> list[Outcome]:
 def _begin(queue: SimpleQueue[Done]) -> None:
     global _queue
     _queue = queue
-    settle_in()
+    begin()
 
 
 def _try_out(number: int, trial: Trial) -> Outcome:

@@ -8,11 +8,17 @@ when somebody deletes them or their topic, or their retention is over, and at no
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
-from partage.coordinator.records import GroupSaved, OffsetCommitted, OffsetRemoved, Record
+from partage.coordinator.records import (
+    GroupRemoved,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetRemoved,
+    Record,
+)
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import (
     Answered,
@@ -97,14 +103,18 @@ class Commits:
         self._forgotten.clear()
 
     def _write(self, entry: Written) -> None:
+        groups = (GroupSaved, GroupRemoved)
+        later = Counter(each.group_id for each in entry.records if isinstance(each, groups))
         for record in entry.records:
-            if isinstance(record, OffsetCommitted):
+            if isinstance(record, groups):
+                later[record.group_id] -= 1
+            elif isinstance(record, OffsetCommitted):
                 if not self._is_asked(record):
                     raise Violation("commits", f"nobody asked for {record}")
                 key = (record.group_id, record.topic, record.partition)
                 self._written[key].append(record)
             elif isinstance(record, OffsetRemoved):
-                self._judge_removal(record, entry.at_ms)
+                self._judge_removal(record, entry.at_ms, later[record.group_id])
 
     def _is_asked(self, record: OffsetCommitted) -> bool:
         wanted = (record.topic, record.partition, record.offset, record.metadata)
@@ -113,14 +123,15 @@ class Commits:
             for message in self._asked[record.commit_ms]
         )
 
-    def _judge_removal(self, record: OffsetRemoved, at_ms: int) -> None:
+    def _judge_removal(self, record: OffsetRemoved, at_ms: int, later: int) -> None:
+        """``later`` is how many records of its group come after it in the same write."""
         key = (record.group_id, record.topic, record.partition)
         last = self._written[key][-1] if self._written[key] else None
         if self._deleting.is_asked(at_ms, key) or self._went_with_its_topic(key, last):
             return
-        # It may go in one write with the group itself.
         groups = self._ledger.groups[record.group_id]
-        group = next((each for each in reversed(groups) if each is not None), None)
+        before = reversed(groups[: len(groups) - later])
+        group = next((each for each in before if each is not None), None)  # it goes with the group
         since_ms = 0
         if group is not None and group.members:
             if group.awaiting_sync or record.topic in _topics(group):

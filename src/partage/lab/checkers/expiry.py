@@ -52,7 +52,7 @@ class Expiry:
         self._heard_ms: dict[_Place, int] = {}  # when it was answered, from which a session counts
         self._stills: dict[int | None, _Still] = {}  # the last of each broker, and of all
         self._rests_until_ms = 0
-        self._begun_ms: dict[tuple[str, int], int] = {}  # generations
+        self._begun: dict[str, tuple[int, int]] = {}  # each group's generation, and since when
         ledger.when_written(self._write)
         self._loaded_ms = 0  # from then on sessions count anew
         self._expired: dict[_Place, Expired] = {}
@@ -71,7 +71,7 @@ class Expiry:
     def _write(self, entry: Written) -> None:
         for record in entry.records:
             if isinstance(record, GroupSaved) and record.awaiting_sync:
-                self._begun_ms[record.group_id, record.generation] = entry.at_ms
+                self._begun[record.group_id] = (record.generation, entry.at_ms)
 
     def _load(self, entry: Loaded) -> None:
         self._loaded_ms = entry.at_ms
@@ -86,8 +86,9 @@ class Expiry:
                 self._expired.pop(place, None)
                 self._live(place, entry)
                 # While it is parked no session counts.
-                begun_ms = self._begun_ms.get((asked.group_id, message.generation_id), 0)
-                self._alive_ms[place] = max(begun_ms, entry.asked.at_ms)
+                generation, begun_ms = self._begun.get(asked.group_id, (-1, 0))
+                if generation == message.generation_id:
+                    self._alive_ms[place] = max(begun_ms, entry.asked.at_ms)
             case SyncGroupResponse(error_code=code):
                 if code == ErrorCode.NONE:
                     self._live((asked.group_id, asked.member_id), entry)
@@ -113,9 +114,12 @@ class Expiry:
         if entry.at_ms - self._alive_ms.get(place, 0) < session_ms:
             silent_ms = entry.at_ms - self._alive_ms[place]
             raise Violation("expiry", f"{place} is expired after {silent_ms} of {session_ms} ms")
-        due_ms = max(self._heard_ms.get(place, 0), self._loaded_ms) + session_ms
+        # When its session was over is known within bounds: an answer may be long on its way.
+        earliest_ms = max(self._alive_ms.get(place, 0), self._loaded_ms) + session_ms
+        _, begun_ms = self._begun.get(entry.group_id, (-1, 0))
+        due_ms = max(self._heard_ms.get(place, 0), self._loaded_ms, begun_ms) + session_ms
         for still in (self._stills.get(None), self._stills.get(entry.broker)):
-            if still is not None and still.since_ms <= due_ms:
+            if still is not None and still.since_ms <= earliest_ms:
                 _judge_rest(place, entry, still, due_ms)
 
     def _ask(self, entry: Asked) -> None:

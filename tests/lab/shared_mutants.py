@@ -51,12 +51,6 @@ SHARED = (
         "        await self.look(changed)\n        await self._read_shards(changed)\n",
     ),
     Mutant(
-        "who does not have a group describes it as not there",
-        "partage.coordinator.unavailable",
-        "        case Describe():\n            return DescribeReply(error=error, ",
-        "        case Describe():\n            return DescribeReply(",
-    ),
-    Mutant(
         "writes carry no fence",
         f"{_S}.shared_log",
         "self.fence = Check(tree.shard(shard), version)",

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from partage.lab.checkers.ledger import Ledger
-from partage.lab.history import Answered, Expired, History, Violation
+from partage.lab.history import Answered, Asked, Expired, History, Violation
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.wire.apis.delete_groups import DeleteGroupsResponse
-from partage.wire.apis.describe_groups import DescribeGroupsResponse
+from partage.wire.apis.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from partage.wire.apis.heartbeat import HeartbeatResponse
 from partage.wire.apis.join_group import JoinGroupResponse
 from partage.wire.apis.leave_group import LeaveGroupResponse
@@ -50,12 +50,23 @@ class Tenures:
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ledger = ledger
+        self._had: set[int] = set()  # requests about several groups, whose broker had the first
+        history.listen(Asked, self._ask)
         history.listen(Answered, self._answer)
         history.listen(Expired, self._expire)
+
+    def _ask(self, entry: Asked) -> None:
+        match entry.message:
+            case DescribeGroupsRequest(groups=[name, _, *_]) if self._ledger.has(
+                entry.broker, name
+            ):
+                self._had.add(entry.serial)
 
     def _answer(self, entry: Answered) -> None:
         asked = entry.asked
         group_id = _group(asked.message, entry.message)
+        if asked.serial in self._had:
+            return  # what it says of one was so when it was asked, and waits for the others
         if group_id is None or not asked.is_loaded or self._ledger.has(asked.broker, group_id):
             return
         codes = _codes(entry.message)

@@ -98,6 +98,9 @@ class Expiry:
                 if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
                     self._live((asked.group_id, asked.member_id), entry)
             case OffsetCommitResponse(topics=topics):
+                self._heard_ms[asked.group_id, asked.member_id] = (
+                    entry.at_ms
+                )  # whatever comes of it
                 if any(not result.error_code for topic in topics for result in topic.partitions):
                     self._live((asked.group_id, asked.member_id), entry)
 

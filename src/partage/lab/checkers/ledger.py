@@ -141,6 +141,7 @@ class Ledger:
         self._shards: dict[str, int] = {}  # of the groups, as far as something is known of them
         self._written: list[Callable[[Written], None]] = []
         self._stored: list[Callable[[Record], None]] = []
+        self._assigned: list[Callable[[GroupSaved], None]] = []
         self._lost: list[Callable[[Record], None]] = []
         history.listen(Written, self._write)
         history.listen(Durable, self._confirm)
@@ -157,6 +158,12 @@ class Ledger:
     def when_stored(self, listener: Callable[[Record], None]) -> None:
         """Have ``listener`` called with each record once it is durable."""
         self._stored.append(listener)
+
+    def when_assigned(self, listener: Callable[[GroupSaved], None]) -> None:
+        """Have ``listener`` called once what a generation is assigned is durable; not when that is
+        stored again, for a static member that came back.
+        """
+        self._assigned.append(listener)
 
     def when_lost(self, listener: Callable[[Record], None]) -> None:
         """Have ``listener`` called with each record that was written, and is not there."""
@@ -205,12 +212,17 @@ class Ledger:
 
     def _keep(self, confirmed: list[_Written]) -> None:
         for _, record in confirmed:
+            before = self.durable_groups.get(record.group_id)
             if isinstance(record, GroupSaved):
                 self.durable_groups[record.group_id] = record
             elif isinstance(record, GroupRemoved):
                 self.durable_groups[record.group_id] = None
             for listener in self._stored:
                 listener(record)
+            was_awaited = before is not None and before.awaiting_sync
+            if was_awaited and isinstance(record, GroupSaved) and not record.awaiting_sync:
+                for assigned in self._assigned if record.members else ():
+                    assigned(record)
 
     def _lose(self, entry: LogFailed | Resigned) -> None:
         self._logs[entry.shard].lose(entry.broker)

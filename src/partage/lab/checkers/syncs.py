@@ -6,7 +6,7 @@ static member's return stores the group anew under another id (KIP-345).
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupRemoved, GroupSaved, Record
+from partage.coordinator.records import GroupSaved, Record
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import Answered, Asked, History, Violation
 from partage.model.settings import GroupSettings
@@ -22,10 +22,10 @@ class Syncs:
         self._sent: dict[_Place, list[dict[str, bytes]]] = {}
         self._told: dict[_Place, bytes] = {}
         self._stored: dict[_Place, bytes] = {}
-        self._assigned: set[tuple[str, int]] = set()
         history.listen(Asked, self._ask)
         history.listen(Answered, self._answer)
         ledger.when_stored(self._store)
+        ledger.when_assigned(self._assign)
 
     def _ask(self, entry: Asked) -> None:
         message = entry.message
@@ -35,15 +35,11 @@ class Syncs:
             self._sent.setdefault(place, []).append(sent)
 
     def _store(self, record: Record) -> None:
-        if isinstance(record, GroupRemoved):  # its generations begin again
-            self._assigned -= {one for one in self._assigned if one[0] == record.group_id}
-        if not isinstance(record, GroupSaved) or record.awaiting_sync or not record.members:
-            return
-        for m in record.members:
-            self._stored[record.group_id, record.generation, m.member_id] = m.assignment
-        if (record.group_id, record.generation) in self._assigned:
-            return  # again, for a static member that came back under an id that no leader knew
-        self._assigned.add((record.group_id, record.generation))
+        if isinstance(record, GroupSaved) and not record.awaiting_sync:
+            for m in record.members:
+                self._stored[record.group_id, record.generation, m.member_id] = m.assignment
+
+    def _assign(self, record: GroupSaved) -> None:
         leader = record.leader or ""
         sent = self._sent.get((record.group_id, record.generation, leader), [])
         stored = {m.member_id: m.assignment for m in record.members}

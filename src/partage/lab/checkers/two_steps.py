@@ -6,7 +6,7 @@ generation is not given to another in the same rebalance (KIP-429).
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupSaved, Record
+from partage.coordinator.records import GroupSaved
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.checkers.shares import share_of
 from partage.lab.history import History, Violation
@@ -18,11 +18,9 @@ class TwoSteps:
     """Judges each assignment of cooperative-sticky against what its members claimed."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
-        ledger.when_stored(self._judge)
+        ledger.when_assigned(self._judge)
 
-    def _judge(self, record: Record) -> None:
-        if not isinstance(record, GroupSaved) or record.awaiting_sync:
-            return
+    def _judge(self, record: GroupSaved) -> None:
         if record.protocol != "cooperative-sticky":
             return
         claims: dict[tuple[str, int], tuple[int, str]] = {}

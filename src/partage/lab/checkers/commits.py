@@ -147,7 +147,7 @@ class Commits:
         if last is None or gone_ms is None:
             return False
         at = self._acknowledged.get(key)
-        is_acknowledged = at is not None and last in self._stored[key][at:]
+        is_acknowledged = at is not None and last in self._stored[key][: at + 1]
         return last.commit_ms <= gone_ms or not is_acknowledged
 
     def _lose(self, record: Record) -> None:

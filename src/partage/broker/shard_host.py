@@ -11,6 +11,7 @@ from typing import Final, cast
 from partage.bridge.exchange import deliver
 from partage.broker.clock import Clock
 from partage.broker.inbound import Inbound
+from partage.broker.shard_alarm import ShardAlarm
 from partage.broker.shard_listeners import Listener, Publisher
 from partage.broker.shard_store import Reading, StateStore, Stored
 from partage.coordinator.events import Event, TimerFired, TopicsDeleted
@@ -21,7 +22,6 @@ from partage.log.damage import DamagedLog
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
-from partage.runtime.resting import Rest
 from partage.store.group_events import Lag
 from partage.store.shard_log import replay, subscribed_topics
 from partage.wire.primitives import Malformed
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 #: Of thousands of replies that fall due at once, as many leave in one turn of the loop.
 _RELEASED_A_TURN: Final = 128
-_FIRED_A_TURN: Final = 256
 _RELOAD_AFTER_S: Final = 0.5
 _RELOAD_AFTER_MAX_S: Final = 10.0
 _UNPUBLISHED_MAX: Final = 20_000  # of what may wait for the log, or for ZooKeeper
@@ -68,9 +67,7 @@ class ShardHost:
         self._loading: asyncio.Task[None] | None = None
         self._is_flushing = False
         self._is_releasing = False
-        self._wake: asyncio.Handle | None = None
-        self._wake_ms = 0  # the deadline that it is for
-        self._rest = Rest()
+        self._alarm = ShardAlarm(name, clock, store, self._driver, self._fail, self._settle)
         self._has_failed = False  # since its store was opened
         self._is_resigned = False
         self._is_closed = False
@@ -171,8 +168,7 @@ class ShardHost:
         self._tell_settled()
         if self._loading is not None:
             self._loading.cancel()
-        if self._wake is not None:
-            self._wake.cancel()
+        self._alarm.cancel()
 
     def _fail(self, error: BaseException) -> None:
         log.error("%s is loaded again: %s", self._name, error)
@@ -187,6 +183,7 @@ class ShardHost:
         self._has_failed = True
         self._is_flushing = False
         self._unpublished.clear()
+        self._alarm.cancel()
 
     # For tests that order faults.
 
@@ -237,9 +234,7 @@ class ShardHost:
             for notice in driver.take_notices():
                 self._listener(notice)
                 self.publish(notice)
-        wake_ms = driver.timers.wake_at_ms()
-        if wake_ms is not None and (self._wake is None or wake_ms < self._wake_ms):
-            self._wake_at(wake_ms)
+        self._alarm.set()
         if self._settled is not None:
             self._tell_settled()
 
@@ -346,53 +341,6 @@ class ShardHost:
                 self._settle()
 
         return stored
-
-    # Timers.
-
-    def _wake_at(self, wake_ms: int) -> None:
-        if self._wake is not None:
-            self._wake.cancel()
-        now_ms = self._clock.now_ms()
-        self._wake_ms = wake_ms
-        due_ms = self._rest.due_ms(wake_ms, now_ms)
-        self._wake = self._loop.call_later((due_ms - now_ms) / 1000, self._due)
-
-    def _due(self) -> None:
-        """Read what has arrived first: after a standstill, however short a time it ended after this
-        was due, signs of life may have been there for long.
-
-        While somebody else may have the shard nothing is decided: `settle` comes when it may be.
-        """
-        if not self._store.may_answer():
-            self._rest.hold(self._clock.now_ms())
-            self._wake = None
-            return
-        if stood_ms := self._rest.begins(self._clock.now_ms()):
-            self._wake = None
-            log.info("%s stood still, or could not answer, for %d ms", self._name, stood_ms)
-            self._settle()
-        else:
-            self._read()
-
-    def _read(self) -> None:
-        """The next turn reads what there is; the one after that has heard of it."""
-        self._wake = self._loop.call_soon(self._have_read)
-
-    def _have_read(self) -> None:
-        self._wake = self._loop.call_soon(self._fire)
-
-    def _fire(self) -> None:
-        now_ms = self._clock.now_ms()
-        if self._rest.reads_again(now_ms):
-            self._read()
-            return
-        self._wake = None
-        try:
-            self._driver.fire_due(now_ms, _FIRED_A_TURN, self._rest.fires_until_ms(now_ms))
-        except Exception as error:
-            log.exception("%s failed at a timer", self._name)
-            self._fail(error)
-        self._settle()
 
 
 def _respond(inbound: Inbound) -> None:

@@ -8,7 +8,7 @@ one has its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from partage.bridge.exchange import deliver
 from partage.coordinator import invariants
@@ -20,8 +20,8 @@ from partage.lab import history
 from partage.lab.brokers.serving import Inbound
 from partage.lab.coverage import ELSEWHERE, LOADING, met_by_groups
 from partage.model.errors import ErrorCode
+from partage.runtime.alarm import Alarm
 from partage.runtime.driver import Driver
-from partage.runtime.resting import Rest
 from partage.store.formats import decode_record
 from partage.store.shard_log import encode_records, replay
 from partage.wire.records.decode import decode_pairs
@@ -29,6 +29,9 @@ from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
     from partage.lab.brokers.broker import Broker
+
+
+_FIRED_A_TURN: Final = 256  # as a broker's loop does
 
 
 class StateStore(Protocol):
@@ -77,10 +80,8 @@ class Host:
         self._failures = 0
         self._is_flushing = False
         self._is_resigned = False
-        self._rest = Rest()
+        self._alarm = Alarm(self)
         self._expired: list[Notice] = []  # that nobody has been told of yet
-        self._wake_ms: int | None = None
-        self._wake_serial = 0
 
     # Loading and failing.
 
@@ -143,8 +144,7 @@ class Host:
         self._failures += 1
         self._is_flushing = False
         self._expired.clear()
-        self._wake_ms = None
-        self._wake_serial += 1
+        self._alarm.cancel()
 
     @property
     def shard(self) -> Shard | None:
@@ -196,9 +196,7 @@ class Host:
                         reason=notice.reason,
                     )
                 )
-        wake_ms = driver.timers.wake_at_ms()
-        if wake_ms is not None and (self._wake_ms is None or wake_ms < self._wake_ms):
-            self._wake_at(wake_ms)
+        self._alarm.set(driver.timers.wake_at_ms())
 
     # The log.
 
@@ -241,42 +239,29 @@ class Host:
         ):
             self.fail()
 
-    # Timers.
+    # What the alarm asks: see `partage.runtime.alarm.Shell`.
 
-    def _wake_at(self, wake_ms: int) -> None:
-        self._wake_ms = wake_ms
-        self._wake_serial += 1
-        serial, now_ms = self._wake_serial, self._world.now_ms
-        due_ms = self._rest.due_ms(wake_ms, now_ms)
+    def now_ms(self) -> int:
+        """The time, in ms since the epoch."""
+        return self._world.now_ms
 
-        def due() -> None:
-            if serial != self._wake_serial:
-                return
-            if not self._store.may_answer():  # `settle` comes when it may
-                self._rest.hold(self._world.now_ms)
-                self._wake_ms = None
-                return
-            if self._rest.begins(self._world.now_ms):
-                self._wake_ms = None
-                self.settle()
-            else:
-                read()
+    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Have something called after a while, if the process still lives then."""
+        self.broker.later(delay_ms, call)
 
-        def read() -> None:  # what has arrived meanwhile is read first
-            self.broker.later(0, fire)
+    def read_first(self, call: Callable[[], None]) -> None:
+        """What arrives at this moment comes first."""
+        self.broker.later(0, call)
 
-        def fire() -> None:
-            if serial != self._wake_serial:
-                return
-            if self._rest.reads_again(self._world.now_ms):
-                read()
-            else:
-                self._fire()
+    def may_fire(self) -> bool:
+        """Nothing is decided while somebody else may have the shard."""
+        return self._store.may_answer()
 
-        self.broker.later(due_ms - now_ms, due)
+    def fire(self, now_ms: int, until_ms: int) -> None:
+        """Fire timers, as many as a turn of the broker's loop would."""
+        self.driver.fire_due(now_ms, _FIRED_A_TURN, until_ms)
+        self.settle()
 
-    def _fire(self) -> None:
-        self._wake_ms = None
-        now_ms = self._world.now_ms
-        self.driver.fire_due(now_ms, 256, self._rest.fires_until_ms(now_ms))
+    def rested(self, stood_ms: int) -> None:
+        """Timers wait for as long as nobody could be heard of."""
         self.settle()

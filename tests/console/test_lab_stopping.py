@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 
 import psutil
 import pytest
 
+from partage.lab.processes import Processes
 from partage.lab.swarm import ProcessKilled, verdicts
+from waiting import eventually
 
 from .commands import Commands
 
@@ -31,9 +34,22 @@ def test_a_worker_that_is_killed_ends_it_and_its_seeds_are_known() -> None:
     assert sorted(seeds + lost) == list(range(len(seeds) + len(lost)))
 
 
+def test_of_processes_one_of_which_is_killed_none_is_left() -> None:
+    def wait() -> None:
+        with Processes(2, nothing) as processes:
+            long = processes.submit(time.sleep, 600)
+            processes.submit(os._exit, 9)
+            long.result()
+
+    before = set(multiprocessing.active_children())
+    with pytest.raises(BrokenProcessPool):
+        wait()
+    assert set(multiprocessing.active_children()) == before
+
+
 def test_a_worker_that_is_killed_is_told(partage: Commands) -> None:
     with partage.start("lab", "run", "--seeds", str(MANY), "--jobs", "2") as process:
-        _wait_for(lambda: len(_workers(psutil.Process(process.pid))) == 2)
+        eventually(lambda: len(_workers(psutil.Process(process.pid))) == 2)
         _workers(psutil.Process(process.pid))[0].kill()
         _, said = process.communicate()
     assert process.returncode == 1
@@ -45,11 +61,11 @@ def test_a_worker_that_is_killed_is_told(partage: Commands) -> None:
 
 def test_nobody_is_left_when_it_is_killed_itself(partage: Commands) -> None:
     with partage.start("lab", "run", "--seeds", str(MANY), "--jobs", "2") as process:
-        _wait_for(lambda: len(_workers(psutil.Process(process.pid))) == 2)
+        eventually(lambda: len(_workers(psutil.Process(process.pid))) == 2)
         workers = _workers(psutil.Process(process.pid))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    _wait_for(lambda: not any(map(_lives, workers)))
+    eventually(lambda: not any(map(_lives, workers)))
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -60,7 +76,7 @@ def test_what_was_found_until_ctrl_c_is_told(
     """Sent to all of its processes, as a terminal does."""
     asked = ("lab", "run", "--seeds", str(MANY), "--jobs", jobs)
     with partage.drawing(*asked) as (process, drawn):
-        _wait_for(lambda: re.search(r"[1-9][0-9]* of 1,000,000", drawn.text) is not None)
+        eventually(lambda: re.search(r"[1-9][0-9]* of 1,000,000", drawn.text) is not None)
         os.killpg(process.pid, number)
         out, _ = process.communicate()
     assert process.returncode == 130
@@ -76,6 +92,10 @@ def test_who_reads_on_no_longer_is_no_failure(partage: Commands, command: str) -
     assert ran == (0, "", "nobody reads the output any more\n")
 
 
+def nothing() -> None:
+    """There is nothing to begin with."""
+
+
 def _workers(process: psutil.Process) -> list[psutil.Process]:
     """The processes that run worlds for this one."""
     return [each for each in process.children() if "spawn_main" in " ".join(each.cmdline())]
@@ -83,10 +103,3 @@ def _workers(process: psutil.Process) -> list[psutil.Process]:
 
 def _lives(process: psutil.Process) -> bool:
     return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-
-
-def _wait_for(is_so: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)

@@ -5,6 +5,7 @@ network that loses connections), in ``brokers`` and ``clients`` are shells aroun
 bridge, driver, log and store that serve sockets. ``options`` draws it, ``faults`` happen to it,
 ``checkers`` judge it by its ``history``, and ``peace`` asks it how it is once all has healed.
 
-``running`` lives through one, ``swarm`` and ``spreading`` through many, ``shrinking`` and ``story``
-are for those that break a rule. ``rehearsals`` try things on a live group.
+``running`` lives through one, ``swarm`` (in ``processes``) and ``spreading`` through many,
+``shrinking`` and ``story`` are for those that break a rule. ``rehearsals`` try things on a live
+group.
 """

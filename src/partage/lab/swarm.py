@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import multiprocessing
-import os
-import signal
-import threading
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from typing import Any, Final
@@ -19,6 +14,7 @@ import msgspec
 
 from partage.lab.coverage import CONSEQUENCES
 from partage.lab.faults import KINDS
+from partage.lab.processes import Processes
 from partage.lab.running import Verdict, draw, live
 
 _CHUNK: Final = 10
@@ -99,58 +95,23 @@ def verdicts(seeds: Sequence[int], jobs: int) -> Generator[Verdict]:
 def _spread(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
     waiting = _parts(seeds, _CHUNK)
     under_way: dict[Future[list[Verdict]], Sequence[int]] = {}
-    strangers = multiprocessing.active_children()
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), begin) as pool:
-        try:
-            with deaf_to_interrupts():
-                for some in islice(waiting, jobs + 1):
-                    under_way[pool.submit(_judge_all, some)] = some
+    try:
+        with Processes(jobs, settle_in) as processes:
+            for some in islice(waiting, jobs + 1):
+                under_way[processes.submit(_judge_all, some)] = some
             while under_way:
                 done = wait(under_way, return_when=FIRST_COMPLETED).done
                 for each in sorted(done, key=lambda one: one.exception() is not None):
                     yield from each.result()
                     del under_way[each]
                     for some in islice(waiting, 1):
-                        under_way[pool.submit(_judge_all, some)] = some
-        except BaseException as error:  # nobody wants the others any more; a world may take minutes
-            # Of a broken pool too: it may miss one that it has only just begun, and wait for it.
-            for child in multiprocessing.active_children():
-                if child not in strangers:
-                    child.terminate()
-            if isinstance(error, BrokenProcessPool):
-                raise ProcessKilled(sorted(chain.from_iterable(under_way.values()))) from None
-            raise
+                        under_way[processes.submit(_judge_all, some)] = some
+    except BrokenProcessPool:
+        raise ProcessKilled(sorted(chain.from_iterable(under_way.values()))) from None
 
 
 def _parts(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     return (seeds[at : at + size] for at in range(0, len(seeds), size))
-
-
-@contextlib.contextmanager
-def deaf_to_interrupts() -> Iterator[None]:
-    """Processes that are started now never hear of Ctrl-C, which is for the one that started them.
-
-    Here it is only held back meanwhile.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def begin() -> None:
-    """Begin a process that is to run worlds; it ends with the one that has started it."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    settle_in()
-
-
-def _end_with_parent() -> None:
-    """A worker would wait for ever for what a parent that was killed has to say."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "it is a process of a pool"
-    parent.join()
-    os._exit(1)
 
 
 def _judge_all(seeds: Sequence[int]) -> list[Verdict]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import partial
 from multiprocessing.queues import SimpleQueue
 from typing import Final
 
+from partage.lab.processes import Processes
 from partage.lab.rehearsals.whatif import Outcome, Trial, try_out
-from partage.lab.swarm import begin, deaf_to_interrupts
+from partage.lab.swarm import settle_in
 
 #: From so many members on another process is worth its start.
 _MEMBERS_LEAST: Final = 20
@@ -31,26 +32,21 @@ def try_all(trials: Sequence[Trial], jobs: int, told: Told) -> list[Outcome]:
 
 
 def _spread(trials: Sequence[Trial], jobs: int, told: Told) -> list[Outcome]:
-    context = multiprocessing.get_context("spawn")
-    queue: SimpleQueue[Done] = context.SimpleQueue()
-    with ProcessPoolExecutor(min(jobs, len(trials)), context, _begin, (queue,)) as pool:
-        with deaf_to_interrupts():
-            coming = [pool.submit(_try_out, number, trial) for number, trial in enumerate(trials)]
-        try:
-            left: set[Future[Outcome]] = set(coming)
-            while left:
-                left = wait(left, _LOOK_EVERY_S).not_done
-                while not queue.empty():
-                    told(*queue.get())
-            return [each.result() for each in coming]
-        finally:
-            pool.shutdown(cancel_futures=True)
+    queue: SimpleQueue[Done] = multiprocessing.get_context("spawn").SimpleQueue()
+    with Processes(min(jobs, len(trials)), _begin, queue) as processes:
+        coming = [processes.submit(_try_out, number, trial) for number, trial in enumerate(trials)]
+        left: set[Future[Outcome]] = set(coming)
+        while left:
+            left = wait(left, _LOOK_EVERY_S).not_done
+            while not queue.empty():
+                told(*queue.get())
+        return [each.result() for each in coming]
 
 
 def _begin(queue: SimpleQueue[Done]) -> None:
     global _queue
     _queue = queue
-    begin()
+    settle_in()
 
 
 def _try_out(number: int, trial: Trial) -> Outcome:

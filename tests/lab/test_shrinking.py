@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from partage.lab import running, shrinking
-from partage.lab.history import Died, Violation
+from partage.lab.history import Died, History, Violation
 from partage.lab.options import Options, Scenario, Step
 from partage.lab.running import Verdict, draw
 
@@ -106,8 +106,8 @@ def test_a_world_can_have_what_is_tried(name: str) -> None:
 
 def test_a_violation_ends_a_world_with_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     class NoKills:
-        def __init__(self, history: object, ledger: object, settings: object) -> None:
-            history.listen(Died, self.die)  # type: ignore[attr-defined]
+        def __init__(self, history: History, ledger: object, settings: object) -> None:
+            history.listen(Died, self.die)
 
         def die(self, entry: Died) -> None:
             raise Violation("no kills", entry.how)

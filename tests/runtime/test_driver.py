@@ -280,7 +280,9 @@ def test_who_has_resigned_says_so_to_all(driver: Driver) -> None:
     driver.resign()
     gone = ErrorCode.NOT_COORDINATOR
     told = replies(driver)
-    assert told.pop(Ticket(3)).error is gone  # type: ignore[union-attr]
+    joined = told.pop(Ticket(3))
+    assert isinstance(joined, JoinReply)
+    assert joined.error is gone
     assert told == {Ticket(1): CommitReply(errors=(gone,)), Ticket(2): CommitReply(errors=(gone,))}
     driver.handle(commit(4))
     driver.handle(TopicsDeleted(at_ms=NOW_MS, topics=frozenset({"t"})))  # others see to it

@@ -178,7 +178,8 @@ class Cluster:
 
     def _unanswered(self, doubt: str = "") -> Failure:
         """The failure for an answer that did not come, be it from one broker of those there are."""
-        self.admin.poll(0)
+        if "admin" in self.__dict__:  # else nobody has asked by it
+            self.admin.poll(0)
         if not self._has_answered or any(each.code() in _REFUSED for each in self.troubles):
             return self.unreachable()
         silent = {}

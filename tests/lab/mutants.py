@@ -215,6 +215,12 @@ MUTANTS = (
         "if stood_ms <= 1_000_000:",
     ),
     Mutant(
+        "timers fire while nobody can be answered",
+        "partage.runtime.alarm",
+        "if not self._shell.may_fire():",
+        "if self._rest is None:",
+    ),
+    Mutant(
         "of two standstills the second counts against members",
         "partage.runtime.resting",
         "            self._limit_ms = self._rested_ms\n",

@@ -98,11 +98,10 @@ class Expiry:
                 if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
                     self._live((asked.group_id, asked.member_id), entry)
             case OffsetCommitResponse(topics=topics):
-                self._heard_ms[asked.group_id, asked.member_id] = (
-                    entry.at_ms
-                )  # whatever comes of it
+                place = (asked.group_id, asked.member_id)
+                self._heard_ms[place] = entry.at_ms  # whatever comes of it
                 if any(not result.error_code for topic in topics for result in topic.partitions):
-                    self._live((asked.group_id, asked.member_id), entry)
+                    self._live(place, entry)
 
     def _live(self, place: _Place, entry: Answered) -> None:
         self._alive_ms[place] = entry.asked.at_ms

@@ -56,11 +56,10 @@ class Tenures:
         history.listen(Expired, self._expire)
 
     def _ask(self, entry: Asked) -> None:
-        match entry.message:
-            case DescribeGroupsRequest(groups=[name, _, *_]) if self._ledger.has(
-                entry.broker, name
-            ):
-                self._had.add(entry.serial)
+        message = entry.message
+        names = message.groups if isinstance(message, DescribeGroupsRequest) else ()
+        if len(names) > 1 and self._ledger.has(entry.broker, names[0]):
+            self._had.add(entry.serial)
 
     def _answer(self, entry: Answered) -> None:
         asked = entry.asked

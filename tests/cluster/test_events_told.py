@@ -24,12 +24,14 @@ from partage.store.group_events import (
 from partage.store.memory import MemoryZooKeeper
 from partage.store.shared_log import SharedLog
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol
+from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 
 from .asking import error_of
 from .test_shared_store import SETTINGS, WITHIN_S, Holder
 
 FORMED = ["joined", "rebalance started", "generation started"]
+EMPTIED = ["left", "rebalance started", "emptied"]
 
 
 class Telling(Holder):
@@ -45,10 +47,17 @@ class Telling(Holder):
         return self
 
     async def form(self) -> None:
-        """A group of one, whose generation is stored, whoever is told."""
-        self.ask(JOIN_GROUP, 3, joining("g"))
-        while not (await self.other.read()).groups.get("g"):
-            await self.turns()
+        """A group of one, whose generation is stored."""
+        joined = self.ask(JOIN_GROUP, 3, joining("g"))
+        self.member_id = (await asyncio.wait_for(joined, WITHIN_S)).member_id
+
+    async def empty(self) -> None:
+        """It leaves, which is stored, whoever is told."""
+        leaver = LeaveGroupMember(member_id=self.member_id)
+        self.ask(LEAVE_GROUP, 3, LeaveGroupRequest(group_id="g", members=[leaver]))
+        async with asyncio.timeout(WITHIN_S):
+            while (await self.other.read()).groups["g"].saved.members:
+                await self.turns()
 
     async def turns(self) -> None:
         for _ in range(20):
@@ -90,14 +99,15 @@ def test_without_a_lease_nothing_is_told_until_it_is_renewed() -> None:
     async def scenario() -> None:
         holder = await Telling().open()
         await holder.take()
-        holder.has_lease = False
         await holder.form()
+        holder.has_lease = False
+        await holder.empty()
         await holder.turns()
-        assert holder.heard.told == []
+        assert holder.heard.happened == FORMED
         assert not holder.host.is_sure
         holder.has_lease = True
         holder.host.settle()
-        assert holder.heard.happened == FORMED
+        assert holder.heard.happened == FORMED + EMPTIED
         holder.host.close()
 
     asyncio.run(scenario())
@@ -109,11 +119,12 @@ def test_who_lost_the_shard_in_silence_tells_nothing_of_what_it_saw_since() -> N
     async def scenario() -> None:
         holder = await Telling().open()
         await holder.take()
-        holder.has_lease = False
         await holder.form()
+        holder.has_lease = False
+        await holder.empty()
         holder.refuse()
         await holder.turns()
-        assert len(holder.host._unpublished) == len(FORMED) + 1
+        assert len(holder.host._unpublished) == len(EMPTIED) + 1
         assert holder.store.log is not None
         await holder.other.take()
         holder.deposed(holder.store.log)
@@ -121,7 +132,7 @@ def test_who_lost_the_shard_in_silence_tells_nothing_of_what_it_saw_since() -> N
         holder.host.settle()
         holder.refuse()
         await holder.turns()
-        assert holder.heard.told == []
+        assert holder.heard.happened == FORMED
         holder.host.close()
 
     asyncio.run(scenario())

@@ -31,7 +31,7 @@ AWAY_S = 16
 def test_who_could_not_be_answered_is_not_expired_for_it(
     zookeeper: Ensemble, tmp_path: Path, path: str
 ) -> None:
-    """A member that, as Java's and kafka-python's, stays who it is and waits for its answer."""
+    """A member that, as kafka-python's, stays who it is and waits for its answer."""
     overrides = {"zookeeper.session.timeout.ms": str(SESSION_MS)}
     with brokers(tmp_path / "all", zookeeper.servers_at, path, overrides=overrides) as running:
         group = group_of(running, 2)

@@ -1,4 +1,4 @@
-"""Topics and partitions as the cluster describes them."""
+"""Topics, partitions and brokers as the cluster metadata describes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from partage.wire.types import ZERO_UUID
 
 
 class TopicPartition(NamedTuple):
-    """A partition's name, written ``topic-partition`` as Kafka does."""
+    """A partition of a topic, written ``topic-partition`` as in Kafka."""
 
     topic: str
     partition: int

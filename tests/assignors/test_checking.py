@@ -20,13 +20,13 @@ def test_a_good_one():
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ({"m1": {"a": [0, 1], "b": [0]}, "m3": {}}, "'m3' is no member"),
-        ({"m1": {"a": [0], "b": [0]}}, "a-1 is given to 0 members, not 1"),
-        ({"m1": {"a": [0, 1], "b": [0]}, "m2": {"a": [1]}}, "a-1 is given to 2 members, not 1"),
-        ({"m1": {"a": [0, 1]}, "m2": {"b": [0]}}, "'m2' is given b, to which it does not"),
-        ({"m1": {"a": [0, 1, 2], "b": [0]}}, "'m1' is given a-2, and a has 2 partitions"),
-        ({"m1": {"a": [0, 1, -1], "b": [0]}}, "'m1' is given a--1, and"),
-        ({"m1": {"a": [0, 1, 1], "b": [0]}}, "with a partition twice"),
+        ({"m1": {"a": [0, 1], "b": [0]}, "m3": {}}, "'m3' is not a member"),
+        ({"m1": {"a": [0], "b": [0]}}, "a-1 is assigned to 0 members, not 1"),
+        ({"m1": {"a": [0, 1], "b": [0]}, "m2": {"a": [1]}}, "a-1 is assigned to 2 members, not 1"),
+        ({"m1": {"a": [0, 1]}, "m2": {"b": [0]}}, "'m2' is assigned b, to which it is not"),
+        ({"m1": {"a": [0, 1, 2], "b": [0]}}, "'m1' is assigned a-2, and a has 2 partitions"),
+        ({"m1": {"a": [0, 1, -1], "b": [0]}}, "'m1' is assigned a--1, and"),
+        ({"m1": {"a": [0, 1, 1], "b": [0]}}, "with a duplicate partition"),
     ],
 )
 def test_bad_ones(assignment, said):
@@ -35,7 +35,7 @@ def test_bad_ones(assignment, said):
 
 
 def test_a_topic_that_does_not_exist():
-    with pytest.raises(BadAssignment, match="'m1' is given gone, which does not exist"):
+    with pytest.raises(BadAssignment, match="'m1' is assigned gone, which does not exist"):
         check_assignment(groups.members_of({"m1": "gone"}), TOPICS, {"m1": {"gone": [0]}})
 
 
@@ -43,7 +43,7 @@ def test_replicas_are_as_many_as_asked_for_or_as_there_are_subscribers():
     both = {"m1": {"a": [0, 1], "b": [0]}, "m2": {"a": [0, 1]}}
     check_assignment(MEMBERS, TOPICS, both, replicas=2)
     check_assignment(MEMBERS, TOPICS, both, replicas=3)
-    with pytest.raises(BadAssignment, match="a-1 is given to 1 members, not 2"):
+    with pytest.raises(BadAssignment, match="a-1 is assigned to 1 members, not 2"):
         check_assignment(
             MEMBERS, TOPICS, {"m1": {"a": [0, 1], "b": [0]}, "m2": {"a": [0]}}, replicas=2
         )
@@ -56,9 +56,9 @@ def test_cooperative_ones_hold_back_what_is_owned():
         check_assignment(
             owning, TOPICS, {"m1": {"a": [1], "b": [0]}, "m2": {"a": [0]}}, cooperative=True
         )
-    with pytest.raises(BadAssignment, match="b-0 is given to 0 members"):
+    with pytest.raises(BadAssignment, match="b-0 is assigned to 0 members"):
         check_assignment(owning, TOPICS, {"m2": {"a": [0, 1]}}, cooperative=True)
-    with pytest.raises(BadAssignment, match="a-1 is given to 0 members"):
+    with pytest.raises(BadAssignment, match="a-1 is assigned to 0 members"):
         check_assignment(owning, TOPICS, {"m1": {"b": [0]}, "m2": {"a": [0]}})
 
 
@@ -74,10 +74,10 @@ def test_reasons_tell_what_became_of_each_partition():
     assert {f"{r.topic}{r.partition}": (r.member_ids, r.why) for r in told} == {
         "a0": (("m1",), "stays with its owner"),
         "a1": ((), "held back until it is revoked by m1"),
-        "a2": (("m1",), "moved from m2 for the sake of the whole"),
+        "a2": (("m1",), "moved from m2 to balance the group"),
         "a3": ((), "held back until it is revoked by m2"),
         "a4": (("m2",), "no longer subscribed to by m3"),
-        "a5": (("m2",), "nobody owned it: it is new, or its owner left or revoked it"),
-        "b0": (("m3",), "nobody owned it: it is new, or its owner left or revoked it"),
-        "c0": ((), "nobody subscribes to the topic"),
+        "a5": (("m2",), "no member owned it: it is new, or its owner left or revoked it"),
+        "b0": (("m3",), "no member owned it: it is new, or its owner left or revoked it"),
+        "c0": ((), "no member subscribes to the topic"),
     }

@@ -80,7 +80,7 @@ def test_aborted_transactions_are_left_out_when_asked_for(servers):
 def test_what_is_gone_or_was_never_there(servers):
     produce(servers, "t", [{"value": b"x", "partition": 1}] * 10)
     delete_records(servers, "t", 4, partition=1)
-    with pytest.raises(RecordsGone, match=r"offset 1 of t-1 is deleted, .* offsets 4 to 9"):
+    with pytest.raises(RecordsGone, match=r"offset 1 of t-1 was deleted, .* offsets 4 to 9"):
         read(servers, T1, 1)
     assert len(read(servers, T1, 1, FetchOptions(skip_gone=True))) == 6
     with pytest.raises(UnknownTopic, match=r"no topic 'tt'; did you mean 't'\?"):

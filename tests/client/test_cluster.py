@@ -161,7 +161,7 @@ def test_a_leader_that_cannot_be_reached_where_it_says(caplog):
         async with ScriptedBroker() as gone:
             gone.node_id = 7
         broker.peers, broker.leader_id = [gone], 7
-        story = "broker 7 says that this is its address"
+        story = "broker 7 advertises this address"
         with pytest.raises(CannotConnect, match=f"^{gone.address}: Connection refused; {story}"):
             await cluster.leader(T0)
         with pytest.raises(CannotConnect):
@@ -199,7 +199,7 @@ class TestUnreachable:
                 return str(raised.value), gone, other.address
 
         story, gone, other = asyncio.run(main())
-        assert f"{gone}: Connection refused; {other}: it does not answer as a broker" in story
+        assert f"{gone}: Connection refused; {other}: it is not a Kafka broker" in story
         assert "bootstrap.servers takes HOST:PORT" in story
 
     def test_the_second_address_is_used_when_the_first_fails(self):

@@ -41,7 +41,7 @@ def test_large_frames_between_small_ones(size):
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 101, 2**31 - 1])
 def test_a_length_that_cannot_be_is_refused(size):
-    with pytest.raises(FrameTooLarge, match=f"a frame of {size} bytes; between 1 and 100"):
+    with pytest.raises(FrameTooLarge, match=f"the frame size is {size} bytes; it must be 1 to 100"):
         feed(FrameReader(100), struct.pack(">i", size) + b"x", [100])
 
 

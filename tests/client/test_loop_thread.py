@@ -131,7 +131,7 @@ def test_what_will_not_end_is_left(loop, monkeypatch, caplog):
     assert begun.wait(30)
     thread.stop(30)
     assert not thread._thread.is_alive()
-    assert "left undone" in caplog.text
+    assert "tasks did not end after cancellation" in caplog.text
     assert "stubborn" in caplog.text
 
 
@@ -145,7 +145,7 @@ def test_a_thread_that_is_blocked_is_left(caplog):
     thread.submit(blocking())
     assert begun.wait(30)
     thread.stop(0.05)
-    assert "partage-client did not end" in caplog.text
+    assert "partage-client did not stop" in caplog.text
     goes_on.set()
     thread.stop(30)
     assert not thread._thread.is_alive()

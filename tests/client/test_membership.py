@@ -316,7 +316,7 @@ def test_options_that_there_are_not(servers):
         Membership(servers, "crew", "crew", 1, max_poll_records=1)
     with pytest.raises(TypeError, match="bytes too"):
         Membership(servers, "crew", "crew", b"1", assign=lambda meeting: {}).update("text")
-    with pytest.raises(TypeError, match="takes an assign"):
+    with pytest.raises(TypeError, match="needs an assign"):
         Membership(servers, "crew", "crew", b"1")
 
 
@@ -340,4 +340,4 @@ def test_a_listener_cannot_wait_for_the_end_of_its_membership(servers):
             await one.standing(after=first.generation)
 
     run(main())
-    assert refused == ["close() waits for the listener, so it cannot be awaited in there"] * 2
+    assert refused == ["close() waits for the listener, so a listener must not await it"] * 2

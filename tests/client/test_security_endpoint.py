@@ -198,8 +198,8 @@ def test_nobody_is_followed_elsewhere(endpoint):
         (200, {"token": SECRET}, "without an access_token", False),
         (200, {"access_token": 5}, "without an access_token", False),
         (200, b"\xff" + SECRET.encode(), "without an access_token", False),
-        (200, b'{"access_token": "' + b"x" * 300_000, "more than a token", False),
-        (200, {"access_token": "a b"}, "characters that no token has", False),
+        (200, b'{"access_token": "' + b"x" * 300_000, "too large for a token", False),
+        (200, {"access_token": "a b"}, "characters that are not allowed", False),
     ],
 )
 def test_what_an_endpoint_may_say(endpoint, status, body, why, is_retriable):

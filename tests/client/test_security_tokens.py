@@ -118,8 +118,8 @@ class TestTokens:
         [
             (None, "returned NoneType, not text"),
             (b"good", "returned bytes, not text"),
-            ("", "characters that no token has"),
-            ("good\x01auth=Bearer other", "characters that no token has"),
+            ("", "characters that are not allowed"),
+            ("good\x01auth=Bearer other", "characters that are not allowed"),
             (Token("good", {"auth": "x"}), "'auth' cannot be sent"),
             (Token("good", {"a": "x\x01auth=Bearer y"}), "'a' cannot be sent"),
             (Token("good", {"a b": "x"}), "'a b' cannot be sent"),

@@ -101,7 +101,7 @@ def test_what_the_embedded_protocol_is_asked() -> None:
     assert group.member.state is MemberState.STABLE
     group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert group.actions == [
-        outcome.Abandon(reason="Heartbeat was answered UNKNOWN_MEMBER_ID"),
+        outcome.Abandon(reason="Heartbeat failed with UNKNOWN_MEMBER_ID"),
         outcome.Prepare(serial=group.serial, generation=-1),
     ]
 

@@ -40,7 +40,7 @@ class Canary(Assignor):
 
     def __init__(self, running: str = "", *, share: float = 0.0) -> None:
         if not 0 <= share <= 1:
-            raise ValueError(f"a share is a part of 1, not {share}")
+            raise ValueError(f"share must be between 0 and 1, not {share}")
         self.running = running
         self.share = share
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from partage.assignors.base import Assignment, Member, Topic
 
 
-class BadAssignment(Exception):  # noqa: N818 - as the name says, it is the assignment that is bad
+class BadAssignment(Exception):
     """An assignor gave what cannot be handed out; nobody gets any of it."""
 
 
@@ -37,7 +37,7 @@ def check_assignment(
     given: Counter[tuple[str, int]] = Counter()
     for member_id, mine in assignment.items():
         if member_id not in by_id:
-            raise BadAssignment(f"{member_id!r} is no member of the group")
+            raise BadAssignment(f"{member_id!r} is not a member of the group")
         for topic, partitions in mine.items():
             _check_topic(by_id[member_id], topic, topics, partitions)
             for partition in partitions:
@@ -50,7 +50,7 @@ def check_assignment(
             got = given[name, partition]
             is_held = cooperative and partition in held.get(name, {})
             if got > wanted or (got < wanted and not is_held):
-                raise BadAssignment(f"{name}-{partition} is given to {got} members, not {wanted}")
+                raise BadAssignment(f"{name}-{partition} is assigned to {got} members, not {wanted}")
     if cooperative and replicas == 1:
         _check_moves(members, assignment, held)
 
@@ -58,9 +58,9 @@ def check_assignment(
 def _check_topic(
     member: Member, topic: str, topics: Mapping[str, Topic], partitions: Sequence[int]
 ) -> None:
-    who = f"{member.member_id!r} is given {topic}"
+    who = f"{member.member_id!r} is assigned {topic}"
     if topic not in member.topics:
-        raise BadAssignment(f"{who}, to which it does not subscribe")
+        raise BadAssignment(f"{who}, to which it is not subscribed")
     if topic not in topics:
         raise BadAssignment(f"{who}, which does not exist")
     count = topics[topic].partition_count
@@ -68,7 +68,7 @@ def _check_topic(
         if not 0 <= partition < count:
             raise BadAssignment(f"{who}-{partition}, and {topic} has {count} partitions")
     if len(set(partitions)) < len(partitions):
-        raise BadAssignment(f"{who} with a partition twice: {sorted(partitions)}")
+        raise BadAssignment(f"{who} with a duplicate partition: {sorted(partitions)}")
 
 
 def _check_moves(

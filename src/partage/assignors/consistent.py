@@ -29,7 +29,7 @@ class ConsistentHashing(Assignor):
 
     def __init__(self, *, points: int = 100, headroom: float = 0.25) -> None:
         if points < 1 or headroom < 0:
-            raise ValueError(f"points >= 1 and headroom >= 0, not {points} and {headroom}")
+            raise ValueError(f"points must be >= 1 and headroom >= 0, not {points} and {headroom}")
         self.points = points
         self.headroom = headroom
 

@@ -13,7 +13,7 @@ from partage.assignors.cooperation import owners, withhold
 from partage.assignors.sticky import by_id
 
 
-class NotCoPartitioned(Exception):  # noqa: N818 - it says what the topics are
+class NotCoPartitioned(Exception):
     """Topics that are to be read together cannot be."""
 
 
@@ -84,7 +84,7 @@ def _check_together(
     counts = {name: topics[name].partition_count for name in named}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise NotCoPartitioned(f"topics to be read together differ in partitions: {told}")
+        raise NotCoPartitioned(f"co-partitioned topics must have equal partition counts: {told}")
     if named and not any(set(named).issubset(member.topics) for member in members):
         raise NotCoPartitioned(f"no member subscribes to all of {', '.join(named)}")
 

@@ -66,11 +66,11 @@ def _why(
     wanting: Mapping[str, frozenset[str]],
 ) -> str:
     if not any(topic in topics for topics in wanting.values()):
-        return "nobody subscribes to the topic"
+        return "no member subscribes to the topic"
     if not has:
-        return f"held back until it is revoked by {_names(had)}" if had else "given to nobody"
+        return f"held back until it is revoked by {_names(had)}" if had else "assigned to no member"
     if not had:
-        return "nobody owned it: it is new, or its owner left or revoked it"
+        return "no member owned it: it is new, or its owner left or revoked it"
     if set(had) == set(has):
         return "stays with its owner"
     if len(had) > 1 and len(has) == 1 and has[0] in had:
@@ -80,7 +80,7 @@ def _why(
         return f"no longer subscribed to by {_names(gone)}"
     if set(had) & set(has):
         return f"stays with {_names(set(had) & set(has))}, the others are its new replicas"
-    return f"moved from {_names(had)} for the sake of the whole"
+    return f"moved from {_names(had)} to balance the group"
 
 
 def _names(member_ids: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from partage.assignors.base import Assignor, RebalanceProtocol
 
 
-class AssignorsDisagree(ValueError):  # noqa: N818 - it says what they do
+class AssignorsDisagree(ValueError):
     """These assignors cannot be offered by one consumer."""
 
 

@@ -34,7 +34,7 @@ class Redundant(Assignor):
         self, replicas: int = 2, copies: Callable[[], Mapping[str, Collection[int]]] | None = None
     ) -> None:
         if replicas < 1:
-            raise ValueError(f"each partition needs at least one member, not {replicas}")
+            raise ValueError(f"replicas must be at least 1, not {replicas}")
         self.replicas = replicas
         self._copies = copies
 

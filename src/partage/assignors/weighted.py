@@ -29,7 +29,7 @@ class Weighted(Assignor):
 
     def __init__(self, weight: float = 1.0) -> None:
         if not _is_weight(weight):
-            raise ValueError(f"a weight is a positive number, not {weight}")
+            raise ValueError(f"weight must be a positive number, not {weight}")
         self.weight = float(weight)
 
     def user_data(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class BadAddress(ValueError):  # noqa: N818 - named after what it is
+class BadAddress(ValueError):
     """Text that is no HOST:PORT."""
 
 
@@ -28,7 +28,7 @@ def parse_servers(text: str) -> list[Address]:
     parts = [part.strip() for part in text.split(",")]
     found = [_parse(part) for part in parts if part]
     if not found:
-        raise BadAddress("bootstrap.servers is empty; write HOST:PORT, several with commas")
+        raise BadAddress("bootstrap.servers is empty; write HOST:PORT, several separated by commas")
     return list(dict.fromkeys(found))
 
 
@@ -39,5 +39,5 @@ def _parse(text: str) -> Address:
     is_number = port.isascii() and port.isdigit() and 0 < int(port) <= 65535
     is_ipv6 = host.startswith("[") and host.endswith("]")
     if not colon or not host or not is_number or (":" in host and not is_ipv6):
-        raise BadAddress(f"{text!r} is no broker's address; write HOST:PORT, such as kafka1:9092")
+        raise BadAddress(f"{text!r} is not a broker address; write HOST:PORT, such as kafka1:9092")
     return Address(host[1:-1] if is_ipv6 else host, int(port))

@@ -134,11 +134,11 @@ class Cluster:
             return await self.broker_at(address), leadership
         except CannotConnect as error:
             self.forget(partition.topic)
-            why = f"{error.why}; broker {leadership.leader_id} says that this is its address"
+            why = f"{error.why}; broker {leadership.leader_id} advertises this address"
             failure = CannotConnect(address, why)
             if address not in self._complained:  # it may be tried again for a minute
                 self._complained.add(address)
-                log.warning("cannot reach %s", failure)
+                log.warning("could not connect to broker %s", failure)
             raise failure from error
 
     async def any_broker(self) -> Connection:

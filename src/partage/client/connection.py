@@ -104,10 +104,10 @@ class Connection(asyncio.BufferedProtocol):
             is_closed = isinstance(error, ConnectionLost) and not connection._versions
             if is_closed and await _is_tls_expected(address, credentials):
                 raise tls_expected(address) from None
-            raise CannotConnect(address, f"it does not answer as a broker does ({error})") from None
+            raise CannotConnect(address, f"it is not a Kafka broker, or failed to answer ({error})") from None
         except TimeoutError:
             connection.close()
-            raise CannotConnect(address, f"not authenticated within {timeout_ms} ms") from None
+            raise CannotConnect(address, f"authentication did not complete within {timeout_ms} ms") from None
         except BaseException:
             connection.close()
             raise
@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         theirs = self._versions.get(api.key)
         if theirs is None:
             raise UnsupportedApi(
-                self.address, api.name, _range(api.version_min, ours), "not at all"
+                self.address, api.name, _range(api.version_min, ours), "in no version"
             )
         lowest, highest = theirs
         version = min(ours, highest)
@@ -279,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         self, api: Api[Req, Res], version: int, message: Req, timeout_ms: int
     ) -> Buffer:
         if self._transport is None:
-            raise ConnectionLost(self.address, "it is closed")
+            raise ConnectionLost(self.address, "it is already closed")
         self._last_id = correlation_id = self._last_id + 1 & 0x7FFFFFFF
         body = api.encode_request(version, message)
         frame = request_frame(api, version, correlation_id, self._options.client_id, body)
@@ -349,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
         correlation_id = LENGTH.unpack_from(frame)[0] if len(frame) >= LENGTH.size else -1
         answer = self._waiting.pop(correlation_id, None)
         if answer is None:
-            self._end(BadResponse(self.address, "an answer to a request that was not sent"))
+            self._end(BadResponse(self.address, "a response with an unknown correlation id"))
         elif not answer.done():  # or whoever asked has given up
             answer.set_result(frame)
 

@@ -53,7 +53,7 @@ class ClientError(Exception):
     is_retriable: bool = False
 
 
-class CannotConnect(ClientError):  # noqa: N818 - named after what happened, as all of these
+class CannotConnect(ClientError):
     """A broker could not be reached, or does not speak Kafka's protocol."""
 
     is_retriable = True
@@ -64,7 +64,7 @@ class CannotConnect(ClientError):  # noqa: N818 - named after what happened, as 
         self.why = why
 
 
-class BrokersUnreachable(ClientError):  # noqa: N818
+class BrokersUnreachable(ClientError):
     """No broker answers; the message has every address that was tried, and why it failed.
 
     Tried again only if one has answered before: otherwise the addresses may well be wrong.
@@ -80,7 +80,7 @@ class BrokersUnreachable(ClientError):  # noqa: N818
         self.is_retriable = is_retriable
 
 
-class ConnectionLost(ClientError):  # noqa: N818
+class ConnectionLost(ClientError):
     """A connection ended before the answer came."""
 
     is_retriable = True
@@ -90,7 +90,7 @@ class ConnectionLost(ClientError):  # noqa: N818
         self.address = address
 
 
-class RequestTimedOut(ClientError):  # noqa: N818
+class RequestTimedOut(ClientError):
     """A broker did not answer in time; its connection is closed."""
 
     is_retriable = True
@@ -100,23 +100,23 @@ class RequestTimedOut(ClientError):  # noqa: N818
         self.address = address
 
 
-class BadResponse(ClientError):  # noqa: N818
+class BadResponse(ClientError):
     """A broker sent bytes that are not what was asked for; its connection is closed."""
 
     def __init__(self, address: Address, why: str) -> None:
-        super().__init__(f"{address} sent what cannot be read: {why}")
+        super().__init__(f"{address} sent a response that cannot be decoded: {why}")
         self.address = address
 
 
-class UnsupportedApi(ClientError):  # noqa: N818
+class UnsupportedApi(ClientError):
     """Broker and client have no version of an API in common."""
 
     def __init__(self, address: Address, api: str, ours: str, theirs: str) -> None:
-        super().__init__(f"{address} speaks {api} {theirs}, and we speak {ours}")
+        super().__init__(f"{address} supports {api} {theirs}; this client supports {ours}")
         self.address = address
 
 
-class RequestRefused(ClientError):  # noqa: N818
+class RequestRefused(ClientError):
     """A broker answered with an error code; ``code`` is the number."""
 
     def __init__(self, code: int, what: str) -> None:
@@ -125,7 +125,7 @@ class RequestRefused(ClientError):  # noqa: N818
         self.is_retriable = code in _RETRIABLE
 
 
-class UnknownTopic(ClientError):  # noqa: N818
+class UnknownTopic(ClientError):
     """A topic that does not exist; ``nearest`` is one of a like name, if there is."""
 
     def __init__(self, topic: str, nearest: str | None = None) -> None:
@@ -135,7 +135,7 @@ class UnknownTopic(ClientError):  # noqa: N818
         self.nearest = nearest
 
 
-class UnknownPartition(ClientError):  # noqa: N818
+class UnknownPartition(ClientError):
     """A partition that its topic does not have."""
 
     def __init__(self, partition: TopicPartition, count: int) -> None:
@@ -146,7 +146,7 @@ class UnknownPartition(ClientError):  # noqa: N818
         self.partition = partition
 
 
-class NoLeader(ClientError):  # noqa: N818
+class NoLeader(ClientError):
     """A partition that nobody leads for now."""
 
     is_retriable = True
@@ -156,18 +156,18 @@ class NoLeader(ClientError):  # noqa: N818
         self.partition = partition
 
 
-class RecordsGone(ClientError):  # noqa: N818
+class RecordsGone(ClientError):
     """An offset outside what the partition holds, from ``earliest`` to before ``latest``."""
 
     def __init__(self, partition: TopicPartition, offset: int, earliest: int, latest: int) -> None:
         if offset < earliest:
-            why = "deleted, by retention or on request"
+            why = "was deleted, by retention or DeleteRecords"
         else:
-            why = "not there: the partition ends before it (was the topic made anew, or cut?)"
+            why = "does not exist: the partition ends before it (was the topic recreated or truncated?)"
         super().__init__(
-            f"offset {offset} of {partition} is {why}; it holds offsets {earliest} to {latest - 1}"
+            f"offset {offset} of {partition} {why}; it holds offsets {earliest} to {latest - 1}"
             if latest > earliest
-            else f"offset {offset} of {partition} is {why}; it is empty, and goes on at {latest}"
+            else f"offset {offset} of {partition} {why}; it is empty, and its next offset is {latest}"
         )
         self.partition = partition
         self.offset = offset
@@ -175,34 +175,34 @@ class RecordsGone(ClientError):  # noqa: N818
         self.latest = latest
 
 
-class NoProgress(ClientError):  # noqa: N818
+class NoProgress(ClientError):
     """Records that should be there did not come, and no broker said why."""
 
     is_retriable = True
 
     def __init__(self, partition: TopicPartition, offset: int, to_offset: int, ms: int) -> None:
         super().__init__(
-            f"no record of {partition} came for {ms} ms from offset {offset} on, "
-            f"of a range to before {to_offset}"
+            f"no record of {partition} was received for {ms} ms at offset {offset}, "
+            f"reading up to offset {to_offset - 1}"
         )
         self.partition = partition
         self.offset = offset
 
 
-class BatchTooLarge(ClientError):  # noqa: N818
+class BatchTooLarge(ClientError):
     """A record batch that does not fit into the largest answer that is taken."""
 
     def __init__(self, partition: TopicPartition, offset: int, size: int, size_max: int) -> None:
         super().__init__(
             f"the record batch of {partition} at offset {offset} has {size} bytes; "
-            f"{size_max} are the most that is taken (response_bytes_max)"
+            f"the maximum is {size_max} (see response_bytes_max)"
         )
 
 
-class CorruptRecords(ClientError):  # noqa: N818
+class CorruptRecords(ClientError):
     """Records whose bytes are not sound: a wrong checksum, lengths that do not fit."""
 
     def __init__(self, partition: TopicPartition, offset: int, why: str) -> None:
-        super().__init__(f"the records of {partition} from offset {offset} on are damaged: {why}")
+        super().__init__(f"the records of {partition} are corrupt at offset {offset}: {why}")
         self.partition = partition
         self.offset = offset

@@ -97,7 +97,7 @@ async def fetch_range(
             if not reading.options.skip_gone:
                 raise
             resumed = gone.earliest if position < gone.earliest else to_offset
-            log.warning("%s; going on at %d", gone, min(resumed, to_offset))
+            log.warning("%s; continued at offset %d", gone, min(resumed, to_offset))
             position = resumed
         else:
             yield fetched
@@ -160,7 +160,7 @@ class _Reading:
             for result in one.partitions:
                 return result  # one partition was asked for
         raise RequestRefused(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._partition} was left out of the answer"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._partition} is missing in the response"
         )
 
     def _request(self, position: int, topic: Topic, leadership: Leadership) -> FetchRequest:
@@ -208,7 +208,7 @@ def _position_after(partition: TopicPartition, records: Buffer, position: int) -
     """
     found = scan(records, verify_crc=False)
     if found.reason not in ("end", "incomplete") and not found.count:
-        raise CorruptRecords(partition, position, f"a batch with a wrong {found.reason}")
+        raise CorruptRecords(partition, position, f"a batch with an invalid {found.reason}")
     return max(position, found.last_offset[-1] + 1) if found.count else position
 
 
@@ -243,6 +243,6 @@ def decoded(
         if columns.count:
             yield columns
         if columns.next_offset <= position:
-            why = "they end before they should"
+            why = "they end before the requested range ends"
             raise CorruptRecords(fetched.partition, position, why)
         position = columns.next_offset

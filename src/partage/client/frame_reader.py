@@ -12,11 +12,11 @@ _SCRATCH: Final = 64 * 1024
 _FIRST_ROOM: Final = 16 * 1024 * 1024  # a fetch of the usual size is received without growing
 
 
-class FrameTooLarge(ValueError):  # noqa: N818 - named after what it is
+class FrameTooLarge(ValueError):
     """A frame that claims more bytes than are taken, or none; ``start`` is how it begins."""
 
     def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(f"a frame of {size} bytes; between 1 and {size_max} are taken")
+        super().__init__(f"the frame size is {size} bytes; it must be 1 to {size_max}")
         self.start = LENGTH.pack(size)
 
 

@@ -21,13 +21,13 @@ _STOPPING_S: Final = 10.0
 log = logging.getLogger(__name__)
 
 
-class CalledFromLoop(RuntimeError):  # noqa: N818 - named after what happened
+class CalledFromLoop(RuntimeError):
     """Who waits in a loop's own thread for that loop would wait for ever."""
 
     def __init__(self) -> None:
         super().__init__(
-            "this would wait for the thread that it is called in, for ever; call it from another, "
-            "or use the asyncio face"
+            "this call would wait forever for the event loop of its own thread; call it from "
+            "another thread, or use the asyncio API"
         )
 
 
@@ -107,7 +107,7 @@ class LoopThread:
             return
         self._thread.join(timeout_s)
         if is_first and self._thread.is_alive():
-            log.warning("%s did not end within %g s and is left", self._thread.name, timeout_s)
+            log.warning("thread %s did not stop within %g s and was abandoned", self._thread.name, timeout_s)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -130,7 +130,7 @@ async def _end_all() -> None:
             if not task.cancelled():
                 task.exception()  # what nobody asked for is not complained of
         if pending:
-            log.warning("left undone: %s", ", ".join(sorted(str(t.get_coro()) for t in pending)))
+            log.warning("tasks did not end after cancellation: %s", ", ".join(sorted(str(t.get_coro()) for t in pending)))
             break
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(0.1, give_up - loop.time())):

@@ -46,12 +46,13 @@ __all__ = [
 _OF_MEMBERS: Final = ("session_timeout_ms", "heartbeat_interval_ms", "group_instance_id")
 
 
-class NotAMember(GroupError):  # noqa: N818 - named after what happened
+class NotAMember(GroupError):
     """The membership is closed, or was not begun."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(
-            f"not in group {group_id!r}: use `async with`, or start(), and not after close()"
+            f"the membership of group {group_id!r} is not started, or closed already; "
+            "use `async with` or start()"
         )
 
 
@@ -91,7 +92,7 @@ class Membership:
         **options: Any,
     ) -> None:
         if assign is None and isinstance(metadata, bytes):
-            raise TypeError("bytes as metadata takes an assign that gives bytes to each member")
+            raise TypeError("metadata of type bytes needs an assign function that returns bytes for each member")
         of_member, client = _options(options)
         self.settings = MemberSettings(
             group_id=group_id,
@@ -146,7 +147,7 @@ class Membership:
             RuntimeError: awaited in a listener, which it would wait for.
         """
         if self._meeting.is_listener:
-            raise RuntimeError("close() waits for the listener, so it cannot be awaited in there")
+            raise RuntimeError("close() waits for the listener, so a listener must not await it")
         driver, self._driver = self._driver, None
         self._is_closed = True
         if driver is None:

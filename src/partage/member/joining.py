@@ -68,7 +68,7 @@ def join_answered(member: Member, turn: Turn, event: JoinAnswered) -> None:
         _joined(member, turn, event)
     elif answer is Reaction.TAKE_ID:
         member.member_id = event.member_id
-        member.reason = "join with the member id that was given out"
+        member.reason = "rejoin with the given member id"
         member.become(turn, MemberState.WAITING)
     else:
         member.react(turn, answer, event, Request.JOIN)
@@ -81,7 +81,7 @@ def _joined(member: Member, turn: Turn, event: JoinAnswered) -> None:
         member.fail(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong)
         return
     if event.protocol is None or event.protocol not in member.protocol_names:
-        wrong = f"the coordinator chose {event.protocol}, which was not on offer"
+        wrong = f"the coordinator chose {event.protocol}, which this member did not offer"
         member.fail(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong)
         return
     member.member_id = event.member_id
@@ -158,7 +158,7 @@ def _synced(member: Member, turn: Turn, event: SyncAnswered) -> None:
     assert member.protocol is not None
     said = (event.protocol_type, member.settings.protocol_type), (event.protocol, member.protocol)
     if any(theirs not in (None, ours) for theirs, ours in said):
-        wrong = f"the sync is of {event.protocol_type} {event.protocol}, not {member.protocol}"
+        wrong = f"SyncGroup names protocol {event.protocol_type} {event.protocol}, not {member.protocol}"
         member.fail(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong)
         return
     member.become(turn, MemberState.ADOPTING)

@@ -172,7 +172,7 @@ class Member:
         self, turn: Turn, answer: Reaction, event: Answer | CommitAnswered, request: Request
     ) -> None:
         """Do what the table says about an answer that is an error."""
-        why = f"{request} was answered {event.error.name}"
+        why = f"{request} failed with {event.error.name}"
         match answer:
             case Reaction.JOIN_AGAIN | Reaction.JOIN_LATER:
                 self.reason = why

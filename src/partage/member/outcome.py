@@ -139,7 +139,7 @@ class Problem(StrEnum):
     """What went wrong and is being mended."""
 
     ASSIGNMENT_FAILED = "the assignment failed"
-    TOO_SLOW = "nobody polled in time"
+    TOO_SLOW = "poll was not called in time"
 
 
 class Report(Action, frozen=True, gc=False, kw_only=True):

@@ -263,7 +263,7 @@ class Ownership:
             if event.again is not None:
                 self._pass_on(outcome, RejoinWanted(at_ms=event.at_ms, reason=event.again))
             return
-        reason = "the assignment does not fit the subscription, which has changed"
+        reason = "the assignment does not match the subscription, which has changed"
         self._pass_on(outcome, RejoinWanted(at_ms=event.at_ms, reason=reason))
         self.task = None
         self._pass_on(outcome, Adopted(at_ms=event.at_ms, serial=event.serial))
@@ -311,7 +311,7 @@ class Ownership:
 
     def _revoke(self, outcome: Outcome, partitions: Partitions, at_ms: int) -> None:
         if isinstance(self.task, Adopting) and not self._is_handing_over:
-            reason = "partitions were revoked that others wait for"
+            reason = "rejoin after revoking partitions for other members"
             self._pass_on(outcome, RejoinWanted(at_ms=at_ms, reason=reason))
         self._tell(outcome, Call.REVOKED, partitions)
 

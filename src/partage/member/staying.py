@@ -49,7 +49,7 @@ def coordinator_not_found(member: Member, turn: Turn, event: CoordinatorNotFound
         return
     member.link.finding = None
     if event.error is not None and reaction(Request.FIND, event.error) is Reaction.FAIL:
-        member.fail(turn, event.error, "the coordinator cannot be asked for")
+        member.fail(turn, event.error, "the coordinator lookup was rejected")
     elif member.state in INSIDE:
         member.link.back_off(turn)
 

@@ -23,7 +23,7 @@ _READABLE: Final = ("PLAIN", "OAUTHBEARER")
 @functools.cache
 def warn_of_readable(mechanism: str) -> None:
     """Once in a process, however many clients it makes."""
-    log.warning("sasl_mechanism=%s without TLS: anybody on the way can read the secret", mechanism)
+    log.warning("sasl_mechanism=%s without TLS sends the secret unencrypted", mechanism)
 
 
 class Credentials:

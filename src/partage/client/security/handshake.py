@@ -56,7 +56,7 @@ async def authenticate(ask: Ask, mechanism: Mechanism) -> int:
         if more is None:
             return max(answer.session_lifetime_ms, 0)
         said = more
-    raise AuthenticationFailed(address, mechanism.name, "the exchange does not end")
+    raise AuthenticationFailed(address, mechanism.name, f"no result after {_STEPS_MAX} steps")
 
 
 async def mechanisms_asked_for(ask: Ask) -> Sequence[str] | None:

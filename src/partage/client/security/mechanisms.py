@@ -113,7 +113,7 @@ class Scram(Mechanism):
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
             raise ValueError(
                 f"it asks for {count[:20]!r} iterations; "
-                f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are taken"
+                f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are allowed"
             )
 
     def refusal(self, said: str) -> SecurityError:
@@ -161,7 +161,7 @@ def _way_out(token: str) -> str:
 def _shown(said: str) -> str:
     """A broker's words, for people."""
     line = "".join(char if char.isprintable() else " " for char in said).strip()
-    return line[:_SAID_MAX] or "it did not say why"
+    return line[:_SAID_MAX] or "no reason given"
 
 
 def _client(mechanism: str, username: str, password: str, nonce: str) -> Any:

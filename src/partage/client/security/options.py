@@ -26,7 +26,7 @@ _CLIENT_ID: Final = "sasl_oauthbearer_client_credentials_client_id"
 _CLIENT_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"
 
 
-class BadSecurityOption(ValueError):  # noqa: N818 - named after what it is
+class BadSecurityOption(ValueError):
     """An option of TLS or SASL that is unknown, missing, or at odds with another one."""
 
 
@@ -106,7 +106,7 @@ def security_options(given: Mapping[str, Any]) -> SecurityOptions:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise BadSecurityOption(f"{given_name} is no option of TLS or SASL{hint}")
+            raise BadSecurityOption(f"{given_name} is not an option of TLS or SASL{hint}")
         if name in taken:
             raise BadSecurityOption(f"{given_name} and {name} are the same option; give one")
         taken[name] = value
@@ -128,7 +128,7 @@ def _check_protocol(options: SecurityOptions) -> None:
     protocol = options.security_protocol
     if protocol not in PROTOCOLS:
         raise BadSecurityOption(
-            f"security_protocol is one of {', '.join(PROTOCOLS)}, not {protocol!r}"
+            f"security_protocol must be one of {', '.join(PROTOCOLS)}, not {protocol!r}"
         )
     for prefix, is_used, proper in (
         ("ssl_", options.uses_tls, "SSL or SASL_SSL"),
@@ -162,7 +162,7 @@ def _check_sasl(options: SecurityOptions) -> None:
     mechanism = options.sasl_mechanism
     if mechanism not in MECHANISMS:
         told = "missing" if mechanism is None else f"{mechanism!r}"
-        raise BadSecurityOption(f"sasl_mechanism is {told}; it is one of {', '.join(MECHANISMS)}")
+        raise BadSecurityOption(f"sasl_mechanism is {told}; it must be one of {', '.join(MECHANISMS)}")
     if mechanism == "OAUTHBEARER":
         _check_oauth(options)
         return
@@ -171,7 +171,7 @@ def _check_sasl(options: SecurityOptions) -> None:
         if not value:
             raise BadSecurityOption(f"sasl_mechanism={mechanism} needs {name}")
         if "\0" in value:  # it separates the two in PLAIN (RFC 4616)
-            raise BadSecurityOption(f"{name} has a NUL character in it")
+            raise BadSecurityOption(f"{name} contains a NUL character")
 
 
 def _check_oauth(options: SecurityOptions) -> None:
@@ -199,5 +199,5 @@ def _check_endpoint(options: SecurityOptions) -> None:
     if scheme == "http" and not allowed:
         raise BadSecurityOption(
             f"{_ENDPOINT} would send the secret unencrypted; use https://, or name the whole "
-            "URL in sasl_oauthbearer_allowed_urls if that is meant"
+            "URL in sasl_oauthbearer_allowed_urls if this is intended"
         )

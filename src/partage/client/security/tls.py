@@ -76,10 +76,10 @@ def _file_trouble(error: Exception) -> str:
     if not isinstance(error, ssl.SSLError):
         return (error.strerror if isinstance(error, OSError) else None) or str(error)
     if error.reason == "KEY_VALUES_MISMATCH":
-        return "the key is not the certificate's"
+        return "the key does not match the certificate"
     if "DECRYPT" in (getattr(error, "reason", None) or ""):
         return "the key cannot be decrypted; check ssl_password"
-    return "it holds no certificate or key in PEM that could be read (check ssl_password too)"
+    return "it contains no readable PEM certificate or key (check ssl_password too)"
 
 
 def is_alert(start: bytes) -> bool:

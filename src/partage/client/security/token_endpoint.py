@@ -26,7 +26,7 @@ _ANSWER_MAX: Final = 256 * 1024
 _BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-class EndpointFailed(Exception):  # noqa: N818 - named after what happened
+class EndpointFailed(Exception):
     """The endpoint granted no token."""
 
     def __init__(self, why: str, *, is_retriable: bool = False) -> None:
@@ -73,11 +73,11 @@ def request_token(options: SecurityOptions) -> Granted:
         if isinstance(cause, ssl.SSLCertVerificationError):
             raise EndpointFailed(
                 f"the certificate of {url} is not trusted ({cause.verify_message}); "
-                "sasl_oauthbearer_ssl_cafile names whom to trust"
+                "set sasl_oauthbearer_ssl_cafile to the authorities to trust"
             ) from error
         raise EndpointFailed(f"{url} cannot be reached ({cause})", is_retriable=True) from error
     if len(body) > _ANSWER_MAX:
-        raise EndpointFailed(f"{url} answered with more than a token")
+        raise EndpointFailed(f"{url} sent a response that is too large for a token")
     try:
         return msgspec.json.decode(body, type=Granted)
     except (msgspec.DecodeError, UnicodeDecodeError):

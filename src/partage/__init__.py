@@ -20,7 +20,7 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> object:
-    # Imported when it is used, so that `import partage` stays light (PEP 562).
+    # Imported on first use, so that `import partage` stays light (PEP 562).
     if name in _ELSEWHERE:
         found: object = getattr(import_module(_ELSEWHERE[name]), name)
         return found

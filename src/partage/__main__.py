@@ -1,4 +1,4 @@
-"""``python -m partage``, the same as the command ``partage``."""
+"""Entry point of ``python -m partage``, equal to the command ``partage``."""
 
 from __future__ import annotations
 

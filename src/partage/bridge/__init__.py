@@ -1,7 +1,8 @@
-"""Floor 2: wire messages of any version <-> the coordinator's events and replies.
+"""Converts wire messages of any version to the state machines' events, and their replies back
+(layer 2).
 
-One file an API, each with an `Exchange`; `EXCHANGES` has them by key. Nobody but the bridge knows
-both an API version and an event.
+Each API has a module with an `ApiAdapter`; `API_ADAPTERS` holds them by API key. Only the bridge
+knows both API versions and events.
 """
 
 from __future__ import annotations

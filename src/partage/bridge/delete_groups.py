@@ -1,4 +1,4 @@
-"""DeleteGroups."""
+"""Adapter of DeleteGroups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partage.wire.apis.delete_groups import (
 
 
 def ask(call: Call[DeleteGroupsRequest]) -> list[DeleteGroup]:
-    """One event a group, each once."""
+    """Return one event for each distinct group."""
     call.kept = list(dict.fromkeys(call.message.groups_names))
     return [
         DeleteGroup(at_ms=call.at_ms, reply_to=call.part(index), group_id=group_id)
@@ -23,7 +23,7 @@ def ask(call: Call[DeleteGroupsRequest]) -> list[DeleteGroup]:
 
 
 def answer(call: Call[DeleteGroupsRequest], replies: list[DeleteReply]) -> DeleteGroupsResponse:
-    """One entry a group, in the order of the request."""
+    """Return one result for each distinct group, in the order of the request."""
     return DeleteGroupsResponse(
         results=[
             DeleteGroupsResult(group_id=group_id, error_code=reply.error)

@@ -1,4 +1,4 @@
-"""DescribeGroups."""
+"""Adapter of DescribeGroups."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from partage.wire.apis.describe_groups import (
 
 
 def ask(call: Call[DescribeGroupsRequest]) -> list[Describe]:
-    """One event a group; v6 knows that a group can be missing (KIP-1043).
+    """Return one event for each distinct group.
 
-    Each group once, however often it is asked for: an id is small, a group is not.
+    Duplicates are dropped, because a description can be much larger than the id in the request.
+    Clients from v6 on understand GROUP_ID_NOT_FOUND (KIP-1043).
     """
     return [
         Describe(
@@ -34,7 +35,7 @@ def ask(call: Call[DescribeGroupsRequest]) -> list[Describe]:
 def answer(
     call: Call[DescribeGroupsRequest], replies: list[DescribeReply]
 ) -> DescribeGroupsResponse:
-    """One entry a group, in the order of the request."""
+    """Return one entry for each distinct group, in the order of the request."""
     return DescribeGroupsResponse(groups=[_group(reply) for reply in replies])
 
 

@@ -1,8 +1,9 @@
-"""The consumer's protocol inside the group's: subscriptions and assignments as bytes.
+"""The consumer protocol that is embedded in the group protocol: subscriptions and assignments as
+bytes.
 
-Pure: what a member says of itself for each assignor it offers, what the leader makes of all that,
-and what a member reads out of its assignment. Kafka's formats (KIP-429, 792, 881), so that members
-of any make may share a group.
+It has no I/O. It builds a member's subscription for each of its assignors, runs the leader's
+assignor, and reads a member's assignment. The formats are Kafka's (KIP-429, KIP-792, KIP-881), so
+clients of any implementation can share a group.
 """
 
 from __future__ import annotations
@@ -39,21 +40,22 @@ from partage.wire.primitives import Malformed
 
 PROTOCOL_TYPE: Final = "consumer"
 
-#: What begins the user data of an assignment that is none: the leader's reason follows.
+#: Prefix of the user data of an assignment that reports a failure; the leader's reason follows.
 _NO_ASSIGNMENT: Final = b"partage: no assignment: "
 
 _NOTHING: Final = Assignment(assigned_partitions=[])
 
 
-class LeaderFailed(Exception):  # noqa: N818 - as the name says, it was the leader
+class LeaderFailed(Exception):
     """The leader could not assign; the message is its reason."""
 
 
 class Assigning(msgspec.Struct, frozen=True):
-    """What the leader knows when it assigns: the members' subscriptions, and which assignor.
+    """The input of an assignment: the members' subscriptions and the selected assignor.
 
-    Of an assignor that probes for versions: ``left_out`` are members that have none in common with
-    the leader; some are ``ahead`` that can speak its version and do not yet.
+    With version probing, ``excluded_members`` have no version in common with the leader.
+    ``has_newer_members`` is True if a member wrote a newer version than the leader reads, but can
+    also write an older one.
     """
 
     assignor: Assignor
@@ -63,15 +65,15 @@ class Assigning(msgspec.Struct, frozen=True):
 
     @property
     def topics(self) -> frozenset[str]:
-        """Every topic that somebody wants, whether the leader itself does or not."""
+        """Every topic that a member subscribes to, whether or not the leader does."""
         return frozenset(topic for member in self.members for topic in member.topics)
 
 
 class Embedding:
-    """The assignors of one consumer, and the bytes they travel in.
+    """Encodes, decodes and assigns for the assignors of one consumer.
 
     Raises:
-        AssignorsDisagree: the assignors cannot be offered together.
+        AssignorsDisagree: The assignors cannot be offered together.
     """
 
     def __init__(self, assignors: Sequence[Assignor], rack: str | None = None) -> None:
@@ -82,7 +84,13 @@ class Embedding:
     def describe(
         self, topics: Iterable[str], owned: Iterable[tuple[str, int]], generation: int
     ) -> tuple[Protocol, ...]:
-        """The subscription for every assignor, the preferred one first."""
+        """Return the subscription for each assignor, the preferred assignor first.
+
+        Args:
+            topics: The topics to subscribe to.
+            owned: The partitions that the member owns (KIP-429).
+            generation: The generation in which it owns them (KIP-792).
+        """
         names, held = sorted(topics), _by_topic(owned)
         return tuple(
             Protocol(
@@ -96,17 +104,18 @@ class Embedding:
                         rack_id=self._rack,
                     )
                 ),
-                # What it can read, whatever it writes: the leader is chosen by that.
+                # The newest version that it can read, whatever it writes: the coordinator selects
+                # the leader by it.
                 assignor.versions[0] if assignor.probing else -1,
             )
             for name, assignor in self._offered.items()
         )
 
     def assigning(self, protocol: str, members: Iterable[GroupMember]) -> Assigning:
-        """The members as the chosen assignor is to see them.
+        """Decode the members' metadata for the selected assignor.
 
         Raises:
-            Malformed: a member's metadata is no subscription; the message says whose.
+            Malformed: A member's metadata is no subscription; the message names the member.
         """
         assignor = self._offered[protocol]
         subscribers = tuple(map(_subscriber, members))
@@ -118,14 +127,18 @@ class Embedding:
         )
 
     def assigned(self, assigning: Assigning, topics: Mapping[str, Topic]) -> dict[str, bytes]:
-        """Have the assignor assign; everybody's assignment, by member id.
+        """Run the assignor and encode each member's assignment.
+
+        Returns:
+            The encoded assignments by member id.
 
         Raises:
-            BadAssignment: what it gave cannot be handed out.
-            Exception: whatever the assignor raised.
+            BadAssignment: The assignor's result is invalid.
+            Exception: Any exception of the assignor.
         """
         assignor, members = assigning.assignor, assigning.members
-        if assigning.ahead:  # all keep what they have while those join again
+        # members keep their partitions until the newer ones rejoin with an older version
+        if assigning.ahead:
             shares: Shares = hold_back(members, {m.member_id: m.owned for m in members})
         else:
             shares = assignor.assign(members, topics)
@@ -149,27 +162,31 @@ class Embedding:
             topics,
             shares,
             replicas=assignor.replicas,
-            # Whatever we are ourselves: an eager leader may assign to cooperative members, in the
-            # second bounce of an upgrade from one to the other (KIP-429).
+            # This does not depend on our own mode: an eager leader may assign to cooperative
+            # members, in the second rolling bounce of an upgrade (KIP-429).
             cooperative=RebalanceProtocol.COOPERATIVE in assignor.rebalance_protocols,
         )
 
     def failed(self, members: Iterable[GroupMember], reason: str) -> dict[str, bytes]:
-        """What everybody is given where the coordinator cannot be told that there is nothing.
+        """Encode a failure for a coordinator that does not understand assignment errors.
 
-        Members of ours find the reason in it (`adopted`). Others see an assignment of no
-        partitions, and may go on; Java's would end at an assignment of no bytes.
+        Partage members find the reason in it (`apply_assignment`). Other clients see an assignment
+        of no partitions and may continue. An assignment of no bytes would make the Java client
+        fail.
         """
         user_data = _NO_ASSIGNMENT + reason.encode()
         written = encode_assignment(Assignment(assigned_partitions=[], user_data=user_data))
         return {member.member_id: written for member in members}
 
     def heed(self, protocol: str, assignment: bytes) -> str | None:
-        """Speak the version that the leader reads; why to join again, if that is another.
+        """Switch to a version that the leader reads.
+
+        Returns:
+            The reason to rejoin if the version changed, else None.
 
         Raises:
-            NoVersionInCommon: there is none.
-            Malformed: the bytes are no assignment.
+            NoCommonVersionError: No version is common to both.
+            Malformed: The bytes are no assignment.
         """
         assignor = self._offered[protocol]
         if not assignor.probing or not assignment:
@@ -184,11 +201,14 @@ class Embedding:
         return f"the leader reads {protocol} of version {leader.version} and older"
 
     def adopted(self, protocol: str, assignment: bytes, generation: int) -> list[tuple[str, int]]:
-        """Read an assignment, and let the assignor know of it.
+        """Decode an assignment and pass it to the assignor.
+
+        Returns:
+            The assigned partitions.
 
         Raises:
-            LeaderFailed: there is none.
-            Malformed: the bytes are no assignment.
+            LeaderAssignmentError: The leader could not assign.
+            Malformed: The bytes are no assignment.
         """
         said = decode_assignment(assignment) if assignment else _NOTHING
         user_data = bytes(said.user_data or b"")
@@ -200,14 +220,14 @@ class Embedding:
 
 
 def _written(assignor: Assignor, user_data: bytes | None) -> bytes | None:
-    """User data as it travels: marked with its version, by those who probe for that."""
+    """Return the user data to send; assignors with version probing prefix it with the version."""
     if not assignor.probing:
         return user_data
     return probing.marked(assignor.versions, assignor.version, user_data or b"")
 
 
 def _probed(assignor: Assignor, subscribers: Iterable[Subscriber]) -> Assigning:
-    """Who can be understood, and who could if it spoke an older version."""
+    """Split the members into those with a version in common and the excluded ones."""
     newest, oldest = assignor.versions[0], assignor.versions[-1]
     members, left_out, ahead = [], [], False
     for subscriber in subscribers:

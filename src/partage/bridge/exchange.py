@@ -1,4 +1,4 @@
-"""A request on its way through the coordinator, and back."""
+"""Conversion of a request to events, and of their replies to the response."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ Res = TypeVar("Res", bound=Message)
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bridge has to know of the broker around it."""
+    """The facts about the broker that the adapters need."""
 
     shard_count: int
     has_partition: Callable[[str, int], bool]
 
 
 class Exchange(Generic[Req, Res]):
-    """How one API becomes events, and their replies its response.
+    """Converts the requests of one API to events, and their replies to a response.
 
-    ``ask`` gives the events that a request asks, none if it can be answered at once, each with a
-    ticket of `Call.ticket`. ``answer`` gives the response to their replies, in the same order.
-    With ``is_error_only`` the response says an error code and nothing else.
+    Args:
+        api: The API.
+        to_events: Returns the events of a request, each with a ticket of its `ApiCall`. It returns
+            none if the request can be answered at once.
+        to_response: Returns the response for the replies, which are in the order of the events.
+        is_error_only: True if the response consists of an error code only; its bytes are cached.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class Exchange(Generic[Req, Res]):
         self._encoded: dict[tuple[int, int], list[Buffer]] | None = {} if is_error_only else None
 
     def response(self, call: Call[Req]) -> list[Buffer]:
-        """The bytes of the response, in the client's version."""
+        """Return the bytes of the response, in the client's version."""
         version = call.version
         if self._encoded is None:
             return self.api.encode_response(version, self._answer(call, call.replies))
@@ -58,7 +61,7 @@ class Exchange(Generic[Req, Res]):
 
 
 class Part:
-    """The ticket for one of several events that a request asked; equal only to itself."""
+    """The ticket of one of several events of a call; equal only to itself."""
 
     __slots__ = ("call", "position")
 
@@ -68,10 +71,10 @@ class Part:
 
 
 class Call(Generic[Req]):
-    """One request, from the frame that brought it to the response that answers it.
+    """One request, from its frame to its response.
 
-    A shell makes it, as a class of its own that knows where the response goes, and gives it to
-    `begin` with the API's exchange.
+    A shell subclasses it to add the destination of the response, and calls `start` with the API's
+    adapter.
     """
 
     __slots__ = (
@@ -100,14 +103,20 @@ class Call(Generic[Req]):
     def begin(
         self, exchange: Exchange[Req, Any], surroundings: Surroundings, fresh_id: str = ""
     ) -> Sequence[Asked]:
-        """The events this request asks; once they are all answered the call is complete.
+        """Convert the request to events. The call is complete once all of them have replies.
 
-        ``fresh_id`` is unique, and becomes the tail of a new member's id.
+        Args:
+            exchange: The adapter of the API.
+            surroundings: Facts about the broker.
+            fresh_id: A unique string, which becomes the end of a new member's id.
+
+        Returns:
+            The events to handle.
         """
         self.exchange = exchange
         self.surroundings = surroundings
         self.fresh_id = fresh_id
-        self.kept: Any = None  # what `ask` keeps for `answer`
+        self.kept: Any = None  # data that `to_events` prepares for `to_response`
         asked = exchange.ask(self)
         self.missing = len(asked)
         self.replies: list[Any] = [None] * self.missing
@@ -115,21 +124,25 @@ class Call(Generic[Req]):
 
     @property
     def ticket(self) -> Ticket:
-        """The ticket of a request that asks one event."""
+        """The ticket of a call with one event."""
         return Ticket(self)
 
     def part(self, position: int) -> Ticket:
-        """The ticket of the event at ``position`` of several."""
+        """Return the ticket of the event at ``position``, for a call with several events."""
         return Ticket(Part(self, position))
 
     def response(self) -> list[Buffer]:
-        """The response's bytes, in the client's version; only when nothing is missing."""
+        """Return the bytes of the response, in the client's version; all replies must be present."""
         assert not self.missing, f"{self.exchange.api} is answered before its events are"
         return self.exchange.response(self)
 
 
 def deliver(ticket: Ticket, reply: Reply) -> Call[Any] | None:
-    """Bring a reply to its call; the call, if that was the last one missing."""
+    """Store a reply in its call.
+
+    Returns:
+        The call if this was its last missing reply, else None.
+    """
     owed: Any = ticket
     call, position = (owed.call, owed.position) if type(owed) is Part else (owed, 0)
     replies = call.replies

@@ -1,4 +1,4 @@
-"""Heartbeat."""
+"""Adapter of Heartbeat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatRe
 
 
 def ask(call: Call[HeartbeatRequest]) -> list[Heartbeat]:
-    """One event, and the hottest line of the bridge."""
+    """Return one event. This is the hottest code of the bridge."""
     request = call.message
     return [
         Heartbeat(
@@ -24,7 +24,7 @@ def ask(call: Call[HeartbeatRequest]) -> list[Heartbeat]:
 
 
 def answer(call: Call[HeartbeatRequest], replies: list[HeartbeatReply]) -> HeartbeatResponse:
-    """An error code, nothing else."""
+    """Return a response with the error code."""
     return HeartbeatResponse(error_code=replies[0].error)
 
 

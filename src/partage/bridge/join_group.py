@@ -1,4 +1,4 @@
-"""JoinGroup."""
+"""Adapter of JoinGroup."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from partage.wire.apis.join_group import (
     JoinGroupResponse,
 )
 
-#: Characters of what a client calls itself that its member id begins with: enough for any, and
-#: few enough for the id to fit wherever it has to be written.
+#: The number of characters of the client id or instance id at the start of a new member id. The
+#: limit keeps the id short enough for every place that stores it.
 _STEM_MAX: Final = 255
 
 
 def ask(call: Call[JoinGroupRequest]) -> list[Join]:
-    """The versions become capabilities: v4 rejoins with its id, v9 may skip the assignment."""
+    """Return one event; v4 and later rejoin with an id, v9 and later may skip the assignment."""
     request = call.message
     stem = call.client_id if request.group_instance_id is None else request.group_instance_id
     return [
@@ -47,7 +47,7 @@ def ask(call: Call[JoinGroupRequest]) -> list[Join]:
 
 
 def answer(call: Call[JoinGroupRequest], replies: list[JoinReply]) -> JoinGroupResponse:
-    """Before v7 a protocol that there is none of is an empty string."""
+    """Return the response; before v7 an empty string stands for no protocol."""
     (reply,) = replies
     protocol_name = reply.protocol
     if protocol_name is None and call.version < 7:

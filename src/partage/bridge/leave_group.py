@@ -1,4 +1,4 @@
-"""LeaveGroup."""
+"""Adapter of LeaveGroup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from partage.wire.apis.leave_group import (
 
 
 def ask(call: Call[LeaveGroupRequest]) -> list[Leave]:
-    """One event for all who leave; before v3 that is one."""
+    """Return one event for all members; before v3 a request names one."""
     request = call.message
     members = request.members
     if call.version < 3:
@@ -35,7 +35,7 @@ def ask(call: Call[LeaveGroupRequest]) -> list[Leave]:
 
 
 def answer(call: Call[LeaveGroupRequest], replies: list[LeaveReply]) -> LeaveGroupResponse:
-    """An error for each member, or one for all; before v3 they are the same."""
+    """Return the response with an error for each member; before v3 it has a single one."""
     (reply,) = replies
     if reply.error:
         return LeaveGroupResponse(error_code=reply.error)

@@ -1,4 +1,4 @@
-"""ListGroups."""
+"""Adapter of ListGroups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from partage.wire.apis.list_groups import (
 
 
 def ask(call: Call[ListGroupsRequest]) -> list[ListGroups]:
-    """The same event for every shard, in the shards' order."""
+    """Return the same event for every shard, in the order of the shards."""
     states = frozenset(state.lower() for state in call.message.states_filter)
     types = frozenset(kind.lower() for kind in call.message.types_filter)
     return [
@@ -25,7 +25,9 @@ def ask(call: Call[ListGroupsRequest]) -> list[ListGroups]:
 
 
 def answer(call: Call[ListGroupsRequest], replies: list[ListReply]) -> ListGroupsResponse:
-    """The shards' groups; shards that are somewhere else say nothing, a loading one fails it."""
+    """Return the groups of all shards. Shards of other brokers are skipped; a loading one is an
+    error.
+    """
     errors = [
         r.error for r in replies if r.error not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
     ]

@@ -1,7 +1,7 @@
-"""The member's side: what its core wants sent becomes requests, and their answers events.
+"""Conversion of a member's actions to requests, and of the responses to events.
 
-Each message has the fields of all versions; the connection encodes those of the version that both
-sides speak. What the versions change for a member is said where it is read.
+Each message has the fields of all versions; the connection encodes those of the negotiated version.
+Comments below say where a version matters.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Sending: TypeAlias = SendJoin | SendSync | SendHeartbeat | SendLeave
 
 
 def request(action: Sending, group_id: str) -> tuple[AnyApi, Message]:
-    """The request that a core wants sent."""
+    """Return the API and the request for a member's action."""
     match action:
         case SendJoin():
             return JOIN_GROUP, _join(action, group_id)
@@ -94,7 +94,7 @@ def _sync(action: SendSync, group_id: str) -> SyncGroupRequest:
 
 
 def _leave(action: SendLeave, group_id: str) -> LeaveGroupRequest:
-    """Before v3 the request names one member by itself."""
+    """Fill the member in twice: before v3 a top-level field names it."""
     leaving = LeaveGroupMember(
         member_id=action.member_id, group_instance_id=action.instance_id, reason=action.reason
     )
@@ -102,7 +102,7 @@ def _leave(action: SendLeave, group_id: str) -> LeaveGroupRequest:
 
 
 def answered(action: Sending, response: Any, at_ms: int) -> Answer:
-    """What the coordinator's response to it tells the core."""
+    """Return the event for the coordinator's response to an action."""
     match response:
         case JoinGroupResponse():
             return _joined(action.serial, response, at_ms)
@@ -148,13 +148,13 @@ def _joined(serial: int, response: JoinGroupResponse, at_ms: int) -> JoinAnswere
 
 
 def _left(response: LeaveGroupResponse) -> ErrorCode:
-    """From v3 on each member has a result of its own."""
+    """Return the first error; from v3 on each member has a separate result."""
     codes = [response.error_code, *(member.error_code for member in response.members)]
     return error_of(next((code for code in codes if code), 0))
 
 
 def error_of(code: int) -> ErrorCode:
-    """A code from the wire; one that we have no name for is an error all the same."""
+    """Return the error code; unknown codes become UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(code)
     except ValueError:

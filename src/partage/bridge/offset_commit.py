@@ -1,4 +1,4 @@
-"""OffsetCommit."""
+"""Adapter of OffsetCommit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RETENTION_MAX_MS: Final = 1 << 62
 
 
 def ask(call: Call[OffsetCommitRequest]) -> list[Commit]:
-    """One event for the partitions that there are; unknown ones are answered here."""
+    """Return one event for the existing partitions; `to_response` rejects the others."""
     request = call.message
     has_partition = call.surroundings.has_partition
     known = [
@@ -58,12 +58,12 @@ def ask(call: Call[OffsetCommitRequest]) -> list[Commit]:
 
 
 def _retention_ms(asked_ms: int) -> int | None:
-    """A retention that can be added to a time; None where the broker's own holds."""
+    """Return a retention that is safe to add to a time; None for the broker's retention."""
     return min(asked_ms, _RETENTION_MAX_MS) if asked_ms >= 0 else None
 
 
 def answer(call: Call[OffsetCommitRequest], replies: list[CommitReply]) -> OffsetCommitResponse:
-    """An error for each partition, known or not, in the request's order."""
+    """Return an error for each partition, in the order of the request."""
     errors = iter(replies[0].errors if replies else ())
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetCommitResponse(

@@ -1,4 +1,4 @@
-"""OffsetDelete."""
+"""Adapter of OffsetDelete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from partage.wire.apis.offset_delete import (
 
 
 def ask(call: Call[OffsetDeleteRequest]) -> list[DeleteOffsets]:
-    """One event for all partitions."""
+    """Return one event for all partitions."""
     return [
         DeleteOffsets(
             at_ms=call.at_ms,
@@ -34,7 +34,7 @@ def ask(call: Call[OffsetDeleteRequest]) -> list[DeleteOffsets]:
 def answer(
     call: Call[OffsetDeleteRequest], replies: list[DeleteOffsetsReply]
 ) -> OffsetDeleteResponse:
-    """An error of the group, or one for each partition; unknown partitions say so."""
+    """Return the group's error, or one error for each partition."""
     (reply,) = replies
     if reply.error:
         return OffsetDeleteResponse(error_code=reply.error, topics=[])
@@ -61,7 +61,9 @@ def answer(
 
 
 def _error(error: ErrorCode, *, known: bool) -> ErrorCode:
-    """Offsets of a topic that is gone go too, but the client learns that it is gone."""
+    """Return the error of a partition. Offsets of a deleted topic are removed, but the client gets
+    UNKNOWN_TOPIC_OR_PARTITION.
+    """
     return error if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

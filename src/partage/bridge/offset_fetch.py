@@ -1,4 +1,4 @@
-"""OffsetFetch."""
+"""Adapter of OffsetFetch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from partage.wire.apis.offset_fetch import (
 
 
 def ask(call: Call[OffsetFetchRequest]) -> list[FetchOffsets]:
-    """One event a group; before v8 that is one group."""
+    """Return one event for each distinct group; before v8 a request names one group."""
     call.kept = _groups(call)
     return [
         FetchOffsets(
@@ -36,7 +36,8 @@ def ask(call: Call[OffsetFetchRequest]) -> list[FetchOffsets]:
 def _groups(call: Call[OffsetFetchRequest]) -> list[OffsetFetchGroup]:
     request = call.message
     if call.version >= 8:
-        # Each once, however often it is asked for: an id is small, what was committed is not.
+        # Duplicates are dropped: the offsets of a group can be much larger than the id in the
+        # request.
         return list({group.group_id: group for group in request.groups}.values())
     return [OffsetFetchGroup(group_id=request.group_id, topics=request.topics)]
 
@@ -48,7 +49,9 @@ def _wanted(topics: list[OffsetFetchTopic] | None) -> tuple[tuple[str, int], ...
 
 
 def answer(call: Call[OffsetFetchRequest], replies: list[OffsetsReply]) -> OffsetFetchResponse:
-    """Up to v7 one group at the top, from v8 on one entry a group; in v1 errors by partition."""
+    """Return the response. Up to v7 it has one group at the top level, and in v1 errors by
+    partition.
+    """
     groups: list[OffsetFetchGroup] = call.kept
     if call.version >= 8:
         return OffsetFetchResponse(

@@ -1,9 +1,9 @@
-"""Which version of an assignor wrote user data, and which ones are read (version probing, KIP-429).
+"""Version marks of user data, for version probing (KIP-429).
 
-Members of an assignor that probes put a mark before their user data, and so does their leader in
-what it assigns. A coordinator that knows which versions are spoken has the newest lead; with any
-other an older leader finds in the mark what it cannot read, says so in its own, and the newer
-members join again with an older version.
+Members of an assignor with version probing put a mark before their user data. The leader does the
+same in its assignments. A coordinator that knows the members' versions selects a leader with the
+newest one. With any other coordinator, an older leader sees in the mark that it cannot read the
+data, and answers with its own version. The newer members then rejoin with an older version.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _MARK: Final = b"partage: version "
 _VERSIONS: Final = struct.Struct(">hh")
 
 
-class NoVersionInCommon(Exception):  # noqa: N818 - as the name says
-    """A member and its leader speak no version of their assignor that both know."""
+class NoVersionInCommon(Exception):
+    """A member and its leader have no version of the assignor in common."""
 
 
 class Marked(msgspec.Struct, frozen=True):
-    """User data, the version that it is written in, and the oldest that its writer speaks."""
+    """User data with its version and the oldest version that its writer supports."""
 
     version: int
     oldest: int
@@ -31,12 +31,12 @@ class Marked(msgspec.Struct, frozen=True):
 
 
 def marked(versions: Sequence[int], version: int, user_data: bytes = b"") -> bytes:
-    """User data of ``version``, of who speaks ``versions``."""
+    """Return user data in ``version`` with the mark of a writer that supports ``versions``."""
     return _MARK + _VERSIONS.pack(version, min(versions)) + user_data
 
 
 def read(user_data: bytes) -> Marked | None:
-    """What is marked; None where nothing is, as in what was written before anybody probed."""
+    """Decode marked user data; None if it has no mark, as from a writer without version probing."""
     begins = len(_MARK) + _VERSIONS.size
     if not user_data.startswith(_MARK) or len(user_data) < begins:
         return None
@@ -45,10 +45,10 @@ def read(user_data: bytes) -> Marked | None:
 
 
 def spoken(versions: Sequence[int], leader: Marked) -> int:
-    """The newest of ``versions`` that the leader reads.
+    """Return the newest of ``versions`` that the leader reads.
 
     Raises:
-        NoVersionInCommon: there is none.
+        NoCommonVersionError: The leader reads none of them.
     """
     fitting = [version for version in versions if leader.oldest <= version <= leader.version]
     if not fitting:

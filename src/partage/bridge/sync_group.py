@@ -1,4 +1,4 @@
-"""SyncGroup."""
+"""Adapter of SyncGroup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroup
 
 
 def ask(call: Call[SyncGroupRequest]) -> list[Sync]:
-    """One event; none if a client that has to name its protocol, from v5 on, does not (KIP-559)."""
+    """Return one event; none if a v5 client does not name its protocol, which is an error
+    (KIP-559).
+    """
     request = call.message
     if call.version >= 5 and None in (request.protocol_type, request.protocol_name):
         return []
@@ -31,7 +33,7 @@ def ask(call: Call[SyncGroupRequest]) -> list[Sync]:
 
 
 def answer(call: Call[SyncGroupRequest], replies: list[SyncReply]) -> SyncGroupResponse:
-    """The member's own assignment."""
+    """Return the response with the member's assignment."""
     unnamed = SyncReply(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     reply = replies[0] if replies else unnamed
     return SyncGroupResponse(

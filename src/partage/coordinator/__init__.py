@@ -1,7 +1,11 @@
-"""Floor 1: the group coordinator's core, without I/O.
+"""The group coordinator's state machine, without I/O (layer 1).
 
-An event comes in, an `Outcome` goes out, and nothing else happens: no clock, no socket, no file,
-no randomness. ``shard`` is the door; ``join``, ``sync``, ``heartbeat``, ``leave``, ``commit`` and
-``admin`` each handle one kind of request; ``rebalance`` holds the steps they share; ``states`` and
-``answers`` are the tables of the state machine, which the documentation is generated from.
+An event goes in and an `Outcome` comes out. The code uses no clock, socket, file or randomness.
+
+- ``shard`` is the entry point.
+- ``join``, ``sync``, ``heartbeat``, ``leave``, ``commit`` and ``admin`` handle one kind of request
+  each.
+- ``rebalance`` holds the steps that several requests share.
+- ``states`` and ``responses`` are the tables of the state machine; documentation is generated from
+  them.
 """

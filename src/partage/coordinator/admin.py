@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups, DeleteGroups, and the expiry of what nobody uses any more."""
+"""DescribeGroups, ListGroups, DeleteGroups, and the expiry of offsets and empty groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from partage.model.errors import ErrorCode
 
 
 def describe(turn: Turn, group: Group | None, event: Describe) -> None:
-    """A Describe, whether its group is there or not."""
+    """Handle a DescribeGroup; ``group`` is None if the group does not exist."""
     answer = ANSWERS[Row.DESCRIBE][None if group is None else group.state]
     if group is None:
         error = ErrorCode.GROUP_ID_NOT_FOUND if event.knows_group_not_found else ErrorCode.NONE
@@ -54,7 +54,7 @@ def describe(turn: Turn, group: Group | None, event: Describe) -> None:
 
 
 def list_groups(turn: Turn, groups: Iterable[Group], event: ListGroups) -> None:
-    """A ListGroups over a shard's groups."""
+    """Handle a ListGroups for the groups of one shard."""
     listed: tuple[ListedGroup, ...] = ()
     if not event.types or "classic" in event.types:
         listed = tuple(
@@ -70,7 +70,7 @@ def list_groups(turn: Turn, groups: Iterable[Group], event: ListGroups) -> None:
 
 
 def delete(turn: Turn, group: Group | None, committed: GroupOffsets, event: DeleteGroup) -> None:
-    """A DeleteGroup: only a group without members goes, and its offsets with it."""
+    """Handle a DeleteGroup: remove the group and its offsets if it has no members."""
     answer = ANSWERS[Row.DELETE][None if group is None else group.state]
     if group is None or answer in ERRORS:
         turn.reply(event.reply_to, DeleteReply(error=ERRORS[answer]))
@@ -92,12 +92,23 @@ def _remove(turn: Turn, group: Group, reason: str) -> None:
 def expire(
     turn: Turn, group: Group, committed: GroupOffsets, in_use: frozenset[str] | None
 ) -> None:
-    """Let offsets go whose retention has passed, and then the group if nothing is left of it.
+    """Remove expired offsets, then the group if it is Empty and has neither offsets nor pending
+    members.
 
-    KIP-211: a group without members keeps its offsets from when it became empty, or from their
-    commit if that came later; one of consumers those of topics that it no longer subscribes to from
-    their commit, and a group that never had members each offset from its commit. ``in_use`` is None
-    where the topics cannot be told.
+    Retention follows KIP-211. It counts from:
+
+    - the time when the group became empty, or the commit if later, for a group without members;
+    - the commit, for topics to which a stable consumer group no longer subscribes;
+    - the commit, for a group that never had members.
+
+    Offsets of any other group do not expire. An offset with its own expiry time (old clients) uses
+    that time instead.
+
+    Args:
+        context: Context of the current event.
+        group: The group to check.
+        committed: Its committed offsets.
+        in_use: The topics that its members subscribe to; None if they are unknown.
     """
     gone = [c for c in committed.values() if _is_over(turn, group, in_use, c)]
     for offset in gone:

@@ -1,9 +1,9 @@
-"""What each request is answered in each state: the table that the handlers act on.
+"""The response to each request in each group state, as the table that the handlers use.
 
-Rows are requests, told apart only where the answer differs. A column for a missing group stands
-beside the states; a group that is Dead has left the shard and is answered as missing. Checks that
-come first, and are the same in every state, stand in `CHECKS`. The page ``docs/groups.md`` is
-generated from this module.
+Each row is a request; a request has several rows only where the responses differ. One column is for
+a group that does not exist. A Dead group was removed from its shard, so that column covers it too.
+`VALIDATIONS` lists the checks that come first and do not depend on the state. The page
+``docs/groups.md`` is generated from this module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from partage.model.errors import ErrorCode
 
 
 class Row(StrEnum):
-    """A request, and what about it makes a difference."""
+    """A request, divided into the cases that get different responses."""
 
     JOIN_NEW = "JoinGroup, no member id"
     JOIN_PENDING = "JoinGroup, id given out before"
@@ -35,7 +35,7 @@ class Row(StrEnum):
 
 
 class Answer(Enum):
-    """An answer; its value says it in words."""
+    """A response; the value describes it in the generated documentation."""
 
     UNKNOWN_MEMBER = "UNKNOWN_MEMBER_ID"
     REBALANCING = "REBALANCE_IN_PROGRESS"
@@ -147,7 +147,7 @@ ANSWERS: dict[Row, dict[GroupState | None, Answer]] = {
     row: dict(zip(COLUMNS, answers, strict=True)) for row, answers in _TABLE.items()
 }
 
-#: The error of those answers that are nothing else.
+#: The error codes of the responses that consist of an error only.
 ERRORS: dict[Answer, ErrorCode] = {
     Answer.UNKNOWN_MEMBER: ErrorCode.UNKNOWN_MEMBER_ID,
     Answer.REBALANCING: ErrorCode.REBALANCE_IN_PROGRESS,
@@ -155,7 +155,7 @@ ERRORS: dict[Answer, ErrorCode] = {
     Answer.NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
 }
 
-#: What is checked before the table, in order, request by request.
+#: The checks before the table lookup, in order, by request.
 CHECKS: dict[str, tuple[str, ...]] = {
     "JoinGroup": (
         "empty group id: INVALID_GROUP_ID",

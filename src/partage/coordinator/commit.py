@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetDelete: what a group has read, fenced by its generation."""
+"""OffsetCommit and OffsetDelete, fenced by the group's generation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GroupOffsets = dict[tuple[str, int], OffsetCommitted]
 
 
 def commit(turn: Turn, group: Group | None, event: Commit) -> None:
-    """A Commit, whether its group is there or not."""
+    """Handle a Commit; ``group`` is None if the group does not exist."""
     member: Member | None = None
     state = None if group is None else group.state
     row = Row.COMMIT_SIMPLE if _is_simple(group, event) else Row.COMMIT_MEMBER
@@ -43,9 +43,9 @@ def commit(turn: Turn, group: Group | None, event: Commit) -> None:
 
 
 def _is_simple(group: Group | None, event: Commit) -> bool:
-    """Whether the commit is from outside the group's protocol.
+    """True if the commit does not come from a member of the group.
 
-    To a group without members anybody may commit who claims no generation, under any name.
+    A group without members accepts a commit with any member id, as long as it names no generation.
     """
     if event.generation >= 0:
         return False
@@ -57,7 +57,8 @@ def _identify(group: Group, event: Commit) -> Member | ErrorCode:
     member = group.identify(event.member_id, event.instance_id)
     if isinstance(member, ErrorCode):
         return member
-    # One that was never answered is in no generation, whichever it names. Kafka lets that pass.
+    # A member whose Join was never answered is in no generation, whichever one it names. Kafka
+    # accepts such a commit.
     if member.is_new or event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     return member
@@ -100,9 +101,15 @@ def delete_offsets(
     in_use: frozenset[str] | None,
     event: DeleteOffsets,
 ) -> None:
-    """An OffsetDelete; ``in_use`` are the topics that a group of consumers subscribes to.
+    """Handle an OffsetDelete.
 
-    None stands for topics that cannot be told: then none of them is safe to delete.
+    Args:
+        context: Context of the current event.
+        group: The group; None if it does not exist.
+        committed: Its committed offsets.
+        in_use: The topics that a consumer group subscribes to. None if they are unknown; then every
+            topic counts as subscribed.
+        event: The request.
     """
     if not event.group_id:
         turn.reply(event.reply_to, DeleteOffsetsReply(error=ErrorCode.INVALID_GROUP_ID))

@@ -1,7 +1,7 @@
-"""What can happen to a shard.
+"""Events that a shard handles.
 
-A request carries everything that a decision needs: the time, a fresh member id, a ticket for its
-reply, and the client's capabilities in place of API versions. The bridge makes them from wire
+A request carries all input of a decision: the time, a generated member id, a ticket for the reply,
+and the client's capabilities instead of API versions. The bridge creates requests from wire
 messages.
 """
 
@@ -13,24 +13,24 @@ import msgspec
 
 from partage.coordinator.timers import TimerKey
 
-#: A reply owed. Opaque to the core, which answers each exactly once.
+#: A reply owed. It is opaque to the coordinator, which answers each ticket exactly once.
 Ticket = NewType("Ticket", object)
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Something that happened at ``at_ms``, on a clock of ms since the epoch that only goes on."""
+    """An event at ``at_ms``, in ms since the epoch on a clock that never goes back."""
 
     at_ms: int
 
 
 class TimerFired(Event, frozen=True, gc=False, kw_only=True):
-    """The deadline of a timer has come."""
+    """A timer reached its deadline."""
 
     key: TimerKey
 
 
 class TopicsDeleted(Event, frozen=True, gc=False, kw_only=True):
-    """Topics are gone, and with them what groups had committed for them."""
+    """Topics were deleted; the offsets that groups committed for them must go too."""
 
     topics: frozenset[str]
 
@@ -43,9 +43,9 @@ class Request(Event, frozen=True, gc=False, kw_only=True):
 
 
 class Protocol(msgspec.Struct, frozen=True, gc=False):
-    """A protocol a member supports; the metadata is its own business.
+    """A protocol that a member supports. The coordinator does not read the metadata.
 
-    ``version`` is which version of it the member speaks, -1 where it does not say.
+    ``version`` is the member's version of the protocol; -1 if the member does not state one.
     """
 
     name: str
@@ -54,10 +54,10 @@ class Protocol(msgspec.Struct, frozen=True, gc=False):
 
 
 class Join(Request, frozen=True, gc=False, kw_only=True):
-    """JoinGroup. ``member_id`` is empty at a member's first."""
+    """JoinGroup. ``member_id`` is empty in the first request of a member."""
 
     member_id: str
-    fresh_member_id: str  # what a new member will be called
+    fresh_member_id: str  # the id to assign if the member is new
     instance_id: str | None = None
     client_id: str
     client_host: str
@@ -71,19 +71,19 @@ class Join(Request, frozen=True, gc=False, kw_only=True):
 
 
 class Sync(Request, frozen=True, gc=False, kw_only=True):
-    """SyncGroup; only a leader's assignments count."""
+    """SyncGroup. Only the leader's assignments are used."""
 
     generation: int
     member_id: str
     instance_id: str | None = None
-    protocol_type: str | None = None  # None where the client does not say (KIP-559)
+    protocol_type: str | None = None  # None if the client does not state it (KIP-559)
     protocol: str | None = None
     assignments: dict[str, bytes] = {}
-    assignment_error: str | None = None  # the leader's assignor failed, and this is why
+    assignment_error: str | None = None  # the reason why the leader's assignor failed
 
 
 class Heartbeat(Request, frozen=True, gc=False, kw_only=True):
-    """A member is alive."""
+    """Heartbeat of a member."""
 
     generation: int
     member_id: str
@@ -91,7 +91,7 @@ class Heartbeat(Request, frozen=True, gc=False, kw_only=True):
 
 
 class Leaver(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A member to leave: by its id, or by its instance id alone if an administrator removes it."""
+    """A member to remove: by member id, or by instance id alone if an administrator removes it."""
 
     member_id: str
     instance_id: str | None = None
@@ -99,13 +99,13 @@ class Leaver(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Leave(Request, frozen=True, gc=False, kw_only=True):
-    """LeaveGroup, for one member or several."""
+    """LeaveGroup, for one or more members."""
 
     leavers: tuple[Leaver, ...]
 
 
 class OffsetToCommit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One partition of a commit."""
+    """The offset to commit for one partition."""
 
     topic: str
     partition: int
@@ -115,30 +115,30 @@ class OffsetToCommit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Commit(Request, frozen=True, gc=False, kw_only=True):
-    """OffsetCommit; generation -1 and no member for a client outside the group's protocol."""
+    """OffsetCommit. Generation -1 and no member id mean a client that is not a member."""
 
     generation: int = -1
     member_id: str = ""
     instance_id: str | None = None
     offsets: tuple[OffsetToCommit, ...]
-    retention_ms: int | None = None  # only old clients ask for one of their own
-    knows_group_not_found: bool = True  # understands GROUP_ID_NOT_FOUND, OffsetCommit v9 on
+    retention_ms: int | None = None  # requested by old clients only
+    knows_group_not_found: bool = True  # supports GROUP_ID_NOT_FOUND (OffsetCommit v9 and later)
 
 
 class FetchOffsets(Request, frozen=True, gc=False, kw_only=True):
-    """OffsetFetch of the given partitions, or of all that the group has committed."""
+    """OffsetFetch of the given partitions, or of all committed ones if None."""
 
     partitions: tuple[tuple[str, int], ...] | None
 
 
 class Describe(Request, frozen=True, gc=False, kw_only=True):
-    """DescribeGroups, of one group."""
+    """DescribeGroups, for one group."""
 
-    knows_group_not_found: bool = True  # KIP-1043; older clients are told the group is Dead
+    knows_group_not_found: bool = True  # KIP-1043; older clients get state Dead instead
 
 
 class DeleteGroup(Request, frozen=True, gc=False, kw_only=True):
-    """DeleteGroups, of one group."""
+    """DeleteGroups, for one group."""
 
 
 class DeleteOffsets(Request, frozen=True, gc=False, kw_only=True):
@@ -148,12 +148,14 @@ class DeleteOffsets(Request, frozen=True, gc=False, kw_only=True):
 
 
 class ListGroups(Event, frozen=True, gc=False, kw_only=True):
-    """ListGroups, of one shard, filtered by states and types in small letters; none means any."""
+    """ListGroups, for one shard. The filters are in lower case; an empty filter matches every
+    group.
+    """
 
     reply_to: Ticket
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
 
 
-#: What is answered; anything else just happens.
+#: The events that need a reply.
 Asked = Request | ListGroups

@@ -1,4 +1,4 @@
-"""A group: who is in it, what its last stored generation was, and the state between the two."""
+"""A consumer group: its members, its last stored generation, and its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partage.model.errors import ErrorCode
 
 
 class InitialDelay(msgspec.Struct):
-    """The first join phase waits for more members; each newcomer may prolong it, within limits."""
+    """The initial rebalance delay of an empty group (KIP-134); a new member may prolong it."""
 
     delay_ms: int
     remaining_ms: int
@@ -22,12 +22,16 @@ class InitialDelay(msgspec.Struct):
 
 
 class Group:
-    """One group. Durable is what ``saved`` says, the rest is rebuilt by the members' requests.
+    """One group. Only ``record`` is durable; the members' requests rebuild the rest.
 
-    ``members`` keeps the order in which they came. ``joined`` counts those parked in their Join,
-    ``joined_static`` the static ones of them; ``pending`` are those who were given an id and have
-    not come back with it, ``unsynced`` those who have not asked for their assignment. So no
-    question here costs more than it must.
+    The attributes are redundant on purpose, so that no check iterates over all members without
+    need:
+
+    - ``members`` is in the order in which the members joined.
+    - ``joined_count`` counts the members that are parked in a Join, ``joined_static_count`` the
+      static ones among them.
+    - ``pending_members`` are the ids that were handed out and not used in a Join yet (KIP-394).
+    - ``pending_sync_members`` are the members that have not sent SyncGroup in this generation.
     """
 
     __slots__ = (
@@ -54,35 +58,35 @@ class Group:
         self.state = GroupState.EMPTY
         self.saved = GroupSaved(group_id=group_id)
         self.assignments: dict[str, bytes] = {}
-        # Ordered, for a plain dictionary looks for its first key through all that were removed
-        # before it, and each time a leader leaves the next is looked for.
+        # An OrderedDict finds its first key in constant time. A dict skips the slots of removed
+        # keys, and the next leader is looked up each time the leader leaves.
         self.members: OrderedDict[str, Member] = OrderedDict()
         self.static: dict[str, str] = {}  # instance id -> member id
         self.pending: dict[str, None] = {}
         self.unsynced: dict[str, None] = {}
-        self.support: dict[str, int] = {}  # protocol name -> members that list it
+        self.support: dict[str, int] = {}  # protocol name -> number of members that list it
         self.joined = 0
         self.joined_static = 0
         self.size = 0  # of all members together
         self.leader: str | None = None
         self.protocol_type: str | None = None
         self.initial_delay: InitialDelay | None = None
-        self.sync_resumed = False  # loaded while it awaited its sync
+        self.sync_resumed = False  # loaded while the sync was awaited
 
-    # The durable part.
+    # Durable state.
 
     @property
     def generation(self) -> int:
-        """The last generation that was started; 0 before the first."""
+        """The number of the last generation that was started; 0 before the first."""
         return self.saved.generation
 
     @property
     def protocol(self) -> str | None:
-        """The protocol that generation chose."""
+        """The protocol that was selected for the last generation."""
         return self.saved.protocol
 
     def apply(self, saved: GroupSaved) -> None:
-        """Take over a stored generation; live and on loading."""
+        """Apply a stored generation, both live and while loading."""
         self.saved = saved
         self.assignments = {m.member_id: m.assignment for m in saved.members}
 
@@ -95,7 +99,7 @@ class Group:
         awaiting_sync: bool,
         assignments: dict[str, bytes],
     ) -> GroupSaved:
-        """The record of the members as they are now."""
+        """Return the record of the current members."""
         return GroupSaved(
             group_id=self.id,
             protocol_type=self.protocol_type,
@@ -111,7 +115,7 @@ class Group:
         )
 
     def resume(self) -> None:
-        """After loading: make members of those whom the last record names."""
+        """Restore the members of the last record, after loading."""
         saved = self.saved
         self.protocol_type = saved.protocol_type
         for kept in saved.members:
@@ -140,10 +144,10 @@ class Group:
             protocols=(Protocol(self.saved.protocol, kept.subscription),),
         )
 
-    # The state machine.
+    # State machine.
 
     def become(self, state: GroupState) -> None:
-        """The only way to another state."""
+        """Change the state. No other code changes it."""
         allowed = PREDECESSORS[state]
         assert self.state in allowed, f"group {self.id} cannot go from {self.state} to {state}"
         self.state = state
@@ -151,7 +155,7 @@ class Group:
     # Members.
 
     def add(self, member: Member) -> None:
-        """Take a member in; the first one leads."""
+        """Add a member; the first one becomes the leader."""
         assert member.id not in self.members, f"{member.id} is in group {self.id} already"
         if self.leader is None:
             self.leader = member.id
@@ -162,7 +166,7 @@ class Group:
         self._count(member, +1)
 
     def remove(self, member: Member) -> None:
-        """Let a member go; it must not wait for an answer any more."""
+        """Remove a member that has no parked request."""
         assert not member.is_parked, f"{member.id} leaves group {self.id} with a reply owed"
         del self.members[member.id]
         self.unsynced.pop(member.id, None)
@@ -173,7 +177,7 @@ class Group:
             self.leader = next(iter(self.members), None)
 
     def rename(self, member: Member, member_id: str) -> Member:
-        """The same static member under a new id, leader still if it led (KIP-345)."""
+        """Replace a static member's id, and keep it as the leader if it was (KIP-345)."""
         assert member.instance_id is not None
         assert not member.is_parked, f"{member.id} is replaced with a reply owed"
         renamed = Member(
@@ -198,7 +202,7 @@ class Group:
         return renamed
 
     def update(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
-        """The member now lists these protocols."""
+        """Set the protocols that the member lists."""
         self._count(member, -1)
         member.protocols = protocols
         member.size = size(member.id, member.instance_id, member.client_id, protocols)
@@ -214,7 +218,12 @@ class Group:
                 del self.support[name]
 
     def identify(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
-        """The member that a request speaks for, or why it may not: unknown, or fenced."""
+        """Return the member that a request is from.
+
+        Returns:
+            The member, or the error: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member
+            holds the instance id.
+        """
         if instance_id is not None:
             holder = self.static.get(instance_id)
             if holder is None:
@@ -225,29 +234,40 @@ class Group:
         return ErrorCode.UNKNOWN_MEMBER_ID if member is None else member
 
     def rebalance_timeout_ms(self) -> int:
-        """The longest of the members'; nobody is waited for where only pending ones are left."""
+        """Return the longest rebalance timeout of the members.
+
+        It is 0 without members: the coordinator does not wait for pending members alone.
+        """
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
-    # The join phase.
+    # Join phase.
 
     def count_joined(self, member: Member, by: int) -> None:
-        """The member is parked in its Join, or is no longer."""
+        """Count a member as parked in a Join (``by`` is +1) or as no longer parked (-1)."""
         self.joined += by
         if member.is_static:
             self.joined_static += by
 
     @property
     def staying(self) -> int:
-        """How many the next generation has so far: who joined, and static members even if away."""
+        """Number of members that the next generation has so far.
+
+        Members that have joined count, and so do static members, which stay even if they are
+        absent.
+        """
         return self.joined + len(self.static) - self.joined_static
 
     @property
     def all_joined(self) -> bool:
-        """Whether every member is parked in its Join, and nobody with a fresh id is awaited."""
+        """True if every member is parked in a Join and no pending member is left."""
         return self.joined == len(self.members) and not self.pending
 
     def elect(self) -> bool:
-        """Have a leader that rejoined, if anybody did; whether there is one."""
+        """Replace the leader by a member that rejoined, if the leader did not.
+
+        Returns:
+            True if there is a leader that rejoined.
+        """
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.join_ticket is not None:
             return True
@@ -258,10 +278,10 @@ class Group:
         return False
 
     def prefer_newest(self, protocol: str) -> None:
-        """Have the lead go to who speaks the highest version of the protocol (KIP-429).
+        """Give the lead to a member with the highest version of the protocol (KIP-429).
 
-        It reads what all others write. The leader keeps its place among equals, and goes on where
-        nobody states a version; who has not joined cannot lead.
+        Newer code reads what older code wrote. The leader keeps the lead if its version is among
+        the highest, or if no member states one. Only members that have joined can lead.
         """
         joined = [m for m in self.members.values() if m.join_ticket is not None]
         highest = max(member.version(protocol) for member in joined)
@@ -271,7 +291,9 @@ class Group:
     # Protocols.
 
     def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
-        """Whether a member with these could be in one generation with the present ones."""
+        """True if a member with these protocols could be in one generation with the current
+        members.
+        """
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
@@ -280,7 +302,10 @@ class Group:
         return any(self.support.get(p.name, 0) == everyone for p in protocols)
 
     def vote(self) -> str:
-        """The protocol that all support and most prefer; a tie goes to the leader's order."""
+        """Return the protocol that all members support and most prefer.
+
+        The order of the leader's protocols decides a tie.
+        """
         everyone = len(self.members)
         candidates = {name for name, count in self.support.items() if count == everyone}
         votes: dict[str, int] = {}
@@ -288,5 +313,6 @@ class Group:
             choice = next(p.name for p in member.protocols if p.name in candidates)
             votes[choice] = votes.get(choice, 0) + 1
         most = max(votes.values())
-        leader = self.members[self.leader or ""]  # who lists all candidates, as everybody does
+        # the leader lists all candidates, as every member does
+        leader = self.members[self.leader or ""]
         return next(p.name for p in leader.protocols if votes.get(p.name) == most)

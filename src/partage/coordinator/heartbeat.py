@@ -1,4 +1,4 @@
-"""Heartbeat: by far the most frequent request, and the shortest way through the core."""
+"""Heartbeat: the most frequent request, so the shortest code path."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ALIVE = {
 
 
 def refused(error: ErrorCode) -> HeartbeatReply:
-    """A reply that says ``error``."""
+    """Return a reply with ``error``."""
     return _REPLIES[error]
 
 
 def heartbeat(turn: Turn, group: Group, event: Heartbeat) -> None:
-    """A Heartbeat for a group that is there."""
+    """Handle a Heartbeat for an existing group."""
     member = group.identify(event.member_id, event.instance_id)
     if isinstance(member, ErrorCode):
         turn.reply(event.reply_to, _REPLIES[member])

@@ -1,23 +1,24 @@
-"""What must hold after every event, a named function each.
+"""Invariants that hold after every event, one named function each.
 
-Tests and the laboratory call `check` after each event they feed to a core; the broker does not.
+Tests and the simulator call `check` after each event; the broker does not.
 
-1. A group counts right: the joined, the supporters of each protocol, the static members, bytes.
-2. The leader is a member, exactly while there are members.
-3. Only a group that prepares a rebalance has members parked in Join, only one that completes it
-   members parked in Sync.
-4. A group is Empty only without members, and Stable or completing only with some.
-5. Every member that is not parked has a session timer; a parked one has none, unless it is new.
+1. The counters of a group are right: joined members, supporters of each protocol, static members,
+   bytes.
+2. A group has a leader exactly while it has members, and the leader is one of them.
+3. Members are parked in Join only while the group is PreparingRebalance, and in Sync only while it
+   is CompletingRebalance.
+4. An Empty group has no members; a Stable or CompletingRebalance group has some.
+5. Every member that is not parked has a session timer. A parked one has none, unless it is new.
 6. Every pending member has a timer.
-7. The join timer is armed exactly while the group prepares a rebalance.
-8. The sync timer is armed exactly while somebody has not asked for its assignment.
-9. No timer is armed for what is not there.
-10. The stored generation is the one that its members are in, once the join phase is over.
-11. The chosen protocol is supported by every member of the generation.
-12. No group is larger than it may be, once the join phase is over.
-13. What belongs to one phase is gone with it: the initial delay with the join phase, the mark of a
-    sync that was resumed after loading with that sync.
-14. Offsets are kept only for groups that are there.
+7. The join timer is armed exactly while the group is PreparingRebalance.
+8. The sync timer is armed exactly while some member has not sent SyncGroup.
+9. Every armed timer belongs to an existing group and member.
+10. After the join phase, the stored generation has exactly the current members.
+11. Every member of the generation supports the selected protocol.
+12. After the join phase, no group is larger than ``group.max.size``.
+13. The state of a phase ends with it: the initial delay with the join phase, the flag of a resumed
+    sync with the sync phase.
+14. Offsets exist only for existing groups.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _IN_GENERATION = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 
 
 def check(shard: Shard, armed: Armed) -> None:
-    """Raise `AssertionError` with the story if an invariant does not hold."""
+    """Raise `AssertionError` with details if an invariant does not hold."""
     for group in shard.groups.values():
         counts_are_right(group)
         leader_is_a_member(group)
@@ -54,7 +55,7 @@ def check(shard: Shard, armed: Armed) -> None:
 def durable_state(
     shard: Shard,
 ) -> tuple[dict[str, GroupSaved], dict[tuple[str, str, int], OffsetCommitted]]:
-    """What a replay of the log must give again: stored groups, and offsets."""
+    """Return the groups and offsets that a replay of the log must restore."""
     groups = {g.id: g.saved for g in shard.groups.values() if g.saved.generation}
     offsets = {
         (group_id, *partition): committed

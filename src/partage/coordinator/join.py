@@ -1,4 +1,4 @@
-"""JoinGroup: the door into a group, and the way to say that something changed."""
+"""JoinGroup: a new member joins, or an existing one reports a change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from partage.model.errors import ErrorCode
 
 
 def refusal(turn: Turn, event: Join) -> ErrorCode | None:
-    """What is wrong with the request itself, whatever its group."""
+    """Return the error of a request that is invalid for every group; None if it is valid."""
     if not event.group_id:
         return ErrorCode.INVALID_GROUP_ID
     settings = turn.settings
@@ -32,7 +32,7 @@ def refusal(turn: Turn, event: Join) -> ErrorCode | None:
 
 
 def join(turn: Turn, group: Group, event: Join) -> None:
-    """A Join for a group that is there, or was just made for it."""
+    """Handle a Join for a group that exists or was just created for it."""
     holder = _holder(group, event)
     if not _has_room(turn, group, holder):
         _turn_away(turn, group, event, holder)
@@ -53,19 +53,29 @@ def _refuse(turn: Turn, event: Join, error: ErrorCode) -> None:
 
 
 def _holder(group: Group, event: Join) -> Member | None:
-    """Who holds the place that the request comes for: itself, or a static member's predecessor."""
+    """Return the member that the request would replace or update; None for a new member.
+
+    That is the member with its id, or, for a static member without an id, the one with its instance
+    id.
+    """
     if not event.member_id and event.instance_id is not None:
         return group.members.get(group.static.get(event.instance_id, ""))
     return group.members.get(event.member_id)
 
 
 def _has_room(turn: Turn, group: Group, holder: Member | None) -> bool:
-    """Whether the group has a place (``group.max.size``, KIP-389); ``holder`` has one already.
+    """True if the group has room for the member (``group.max.size``, KIP-389).
 
-    In the join phase those who have joined count, so that of a group that has become too large
-    the last to rejoin are the ones to go; and static members, who stay even if they are away.
-    Kafka counts neither those, so that a group can outgrow its size, nor a returning static
-    member as one that is there, so that it finds a full group closed.
+    In the join phase, the members that have joined count, so the last ones to rejoin an oversized
+    group are rejected. Absent static members count too, because they stay in the group.
+
+    Kafka does not count absent static members, so a group can exceed its maximum. It counts a
+    returning static member as new and rejects it from a full group.
+
+    Args:
+        context: Context of the current event.
+        group: The group.
+        holder: The member that the request comes from or replaces, which is in the group already.
     """
     members_max = turn.settings.members_max
     match group.state:
@@ -92,9 +102,10 @@ def _turn_away(turn: Turn, group: Group, event: Join, holder: Member | None) -> 
 
 
 def _can_be_stored(turn: Turn, group: Group, event: Join, holder: Member | None) -> bool:
-    """Whether the group's record has room for what the member brings.
+    """True if the group's record has room for the member.
 
-    A record that the log refuses would cost all groups of the shard what they are doing.
+    If the log refused a record, the shard would be discarded and reloaded, which interrupts all its
+    groups.
     """
     member_id = event.member_id or event.fresh_member_id
     held = 0 if holder is None else holder.size
@@ -103,7 +114,10 @@ def _can_be_stored(turn: Turn, group: Group, event: Join, holder: Member | None)
 
 
 def _join_new(turn: Turn, group: Group, event: Join) -> None:
-    """A member without an id: give it one, or have it back under the one its instance id holds."""
+    """Handle a Join without a member id.
+
+    The coordinator generates an id, and a static member replaces the one with its instance id.
+    """
     if event.instance_id is not None and event.instance_id in group.static:
         _replace_static(turn, group, event, group.members[group.static[event.instance_id]])
     elif event.instance_id is None and event.must_rejoin_with_id:
@@ -117,7 +131,7 @@ def _join_new(turn: Turn, group: Group, event: Join) -> None:
 
 
 def _admit(turn: Turn, group: Group, event: Join, member_id: str) -> None:
-    """Take a new member in and park it."""
+    """Add a new member and park it."""
     if not group.members:
         group.protocol_type = event.protocol_type
     member = Member(
@@ -135,7 +149,7 @@ def _admit(turn: Turn, group: Group, event: Join, member_id: str) -> None:
     if group.initial_delay is not None:
         group.initial_delay.member_added = True
     rebalance.park_join(turn, group, member, event.reply_to)
-    # It has no id yet to heartbeat with, and may be gone without our knowing (KAFKA-7610).
+    # The member has no id to send heartbeats with, and may disappear unnoticed (KAFKA-7610).
     turn.arm(member.session_timer, turn.settings.new_member_join_timeout_ms)
     turn.notice(group, Happening.JOINED, member_id, event.reason or "", member=member)
     reason = _because(f"member {member_id} joined", event)
@@ -143,7 +157,7 @@ def _admit(turn: Turn, group: Group, event: Join, member_id: str) -> None:
 
 
 def _rebalance_timeout_ms(event: Join) -> int:
-    """JoinGroup v0 knew no rebalance timeout: the session timeout stood for both."""
+    """JoinGroup v0 has no rebalance timeout: it uses the session timeout."""
     if event.rebalance_timeout_ms < 0:
         return event.session_timeout_ms
     return event.rebalance_timeout_ms
@@ -154,7 +168,7 @@ def _because(what: str, event: Join) -> str:
 
 
 def _join_again(turn: Turn, group: Group, event: Join) -> None:
-    """A member joins anew, for a rebalance under way or to start one."""
+    """Handle a Join of an existing member, which takes part in a rebalance or starts one."""
     member = group.identify(event.member_id, event.instance_id)
     if isinstance(member, ErrorCode):
         _refuse(turn, event, member)
@@ -195,11 +209,10 @@ def _update(group: Group, member: Member, event: Join) -> None:
 
 
 def _replace_static(turn: Turn, group: Group, event: Join, old: Member) -> None:
-    """A static member came back without its id: a new id takes the old one's place (KIP-345).
+    """Replace a static member that returned without its id by one with a new id (KIP-345).
 
-    In a stable group nothing else happens, as long as the vote stays the same: the member will
-    ask for the assignment that its predecessor had. Whoever still speaks as the predecessor is
-    fenced.
+    A stable group whose selected protocol does not change has no rebalance: the member will get its
+    predecessor's assignment. Requests with the predecessor's id are fenced.
     """
     fenced = ErrorCode.FENCED_INSTANCE_ID
     leader_before = group.leader
@@ -226,12 +239,16 @@ def _replace_static(turn: Turn, group: Group, event: Join, old: Member) -> None:
     )
     turn.reply(event.reply_to, _returned(group, member, event, leader_before or ""))
     turn.keep_alive(member)
-    if member.id in group.unsynced:  # its predecessor's time to ask may be nearly up
+    if member.id in group.unsynced:  # the predecessor's time to sync may be nearly over
         turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
 
 
 def _returned(group: Group, member: Member, event: Join, leader_before: str) -> JoinReply:
-    """A returning leader must not assign anew: it is told so (KIP-814), or that another leads."""
+    """Return the reply to a static member that rejoined a stable group.
+
+    A returning leader must not assign again. The reply says so (KIP-814), or names the previous
+    leader to an older client.
+    """
     leads = member.id == group.leader
     if event.may_skip_assignment:
         reply = rebalance.generation_reply(group, member, with_members=leads)

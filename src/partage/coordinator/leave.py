@@ -1,4 +1,4 @@
-"""LeaveGroup: members go of their own accord, or are removed by an administrator."""
+"""LeaveGroup: members leave, or an administrator removes them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from partage.model.errors import ErrorCode
 
 
 def leave(turn: Turn, group: Group, event: Leave) -> None:
-    """A Leave for a group that is there; each leaver gets an answer of its own."""
+    """Handle a Leave for an existing group; the reply has one error for each member."""
     gone: list[str] = []
     errors = tuple(_leave_one(turn, group, leaver, gone) for leaver in event.leavers)
     turn.reply(event.reply_to, LeaveReply(errors=errors))
     if gone:
         reason = f"{', '.join(gone)} left"
         rebalance.after_departure(turn, group, Cause.MEMBER_LEFT, reason, gone[0])
-    else:  # a pending member may have been what the others waited for
+    else:  # the other members may have waited for a pending one
         rebalance.end_join_if_complete(turn, group)
 
 

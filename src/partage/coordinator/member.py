@@ -1,4 +1,4 @@
-"""A member of a group, while it lives in memory."""
+"""A member of a group, in memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from partage.coordinator.timers import SessionTimer
 def size(
     member_id: str, instance_id: str | None, client_id: str, protocols: tuple[Protocol, ...]
 ) -> int:
-    """The bytes that a member takes in its group's record, or a few more."""
+    """Return an upper bound of the bytes that a member takes in its group's record."""
     names = (member_id, instance_id or "", client_id, *(p.name for p in protocols))
     return sum(len(name.encode()) for name in names) + sum(len(p.metadata) for p in protocols)
 
 
 class Member:
-    """One member, and the replies it is waiting for.
+    """One member, and the tickets of its parked requests.
 
-    A member whose Join or Sync is not answered yet is **parked**, and then has no session to keep:
-    its client cannot heartbeat on a connection that waits for an answer.
+    A member whose Join or Sync has no reply yet is **parked**. It has no session timer: its client
+    cannot send heartbeats on a connection that waits for a reply.
     """
 
     __slots__ = (
@@ -62,40 +62,42 @@ class Member:
         self.join_ticket: Ticket | None = None
         self.joined_ms = -1  # when it was last parked in a Join
         self.sync_ticket: Ticket | None = None
-        self.is_new = False  # never answered yet
+        self.is_new = False  # has never had a reply
 
     @staticmethod
     def timer_for(group_id: str, member_id: str) -> SessionTimer:
-        """The key of a member's session, of a pending one's patience too."""
+        """Return the key of a member's session timer; pending members use it too."""
         return SessionTimer(group_id, member_id)
 
     @property
     def is_parked(self) -> bool:
-        """Whether an answer is owed to the member."""
+        """True if the member waits for a reply."""
         return self.join_ticket is not None or self.sync_ticket is not None
 
     @property
     def is_static(self) -> bool:
-        """Whether the member has an instance id (KIP-345)."""
+        """True if the member has an instance id (KIP-345)."""
         return self.instance_id is not None
 
     def protocol_names(self) -> dict[str, None]:
-        """The names it supports, most preferred first, each once."""
+        """Return the names of its protocols, most preferred first, without duplicates."""
         return {protocol.name: None for protocol in self.protocols}
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Its metadata for a protocol; empty if it does not list it."""
+        """Return its metadata for a protocol; empty if it does not list the protocol."""
         for own in self.protocols:
             if own.name == protocol:
                 return own.metadata
         return b""
 
     def version(self, protocol: str | None) -> int:
-        """Which version of a protocol it speaks; -1 if it does not say, or does not list it."""
+        """Return its version of a protocol; -1 if it does not state one or does not list the
+        protocol.
+        """
         return next((own.version for own in self.protocols if own.name == protocol), -1)
 
     def saved(self, protocol: str | None, assignment: bytes) -> SavedMember:
-        """The member as it is stored with a generation."""
+        """Return the member as it is stored with a generation."""
         return SavedMember(
             member_id=self.id,
             instance_id=self.instance_id,

@@ -1,4 +1,4 @@
-"""What comes of an event, and the contract with whoever drives the core."""
+"""The outcome of an event, and the contract with the driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partage.coordinator.timers import TimerKey
 
 
 class Happening(StrEnum):
-    """The kinds of things worth telling an operator."""
+    """The kinds of group events that are published for operators."""
 
     JOINED = "joined"
     LEFT = "left"
@@ -31,7 +31,7 @@ class Happening(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a rebalance began, or a member was taken for gone."""
+    """The cause of a rebalance, or of the removal of a member."""
 
     MEMBER_JOINED = "member joined"
     MEMBER_REJOINED = "member joined again"
@@ -45,12 +45,12 @@ class Cause(StrEnum):
 
 
 class Notice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Something an operator may want to know; nothing depends on it.
+    """An event in the life of a group, for operators. No decision depends on it.
 
-    ``member`` is who it is about, ``saved`` the generation, with its members in the order of
-    ``times_ms``: when a generation starts, the times of their Joins; when it is assigned, the times
-    at which they got their assignments. None is for those who did not, or not yet. All times are
-    those of events, in ms since the epoch.
+    ``member`` is the member it is about. ``group_record`` is the generation; its members are in the
+    order of ``times_ms``. When a generation starts, these are the times of their Joins; when it is
+    assigned, the times at which the members got their assignments. None marks a member that did not
+    join, or has no assignment yet. All times are times of events, in ms since the epoch.
     """
 
     at_ms: int
@@ -63,22 +63,21 @@ class Notice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     member: SavedMember | None = None
     saved: GroupSaved | None = None
     times_ms: tuple[int | None, ...] = ()
-    topics: tuple[str, ...] = ()  # of a commit that was refused
+    topics: tuple[str, ...] = ()  # of a rejected commit
 
 
 class Outcome:
-    """What is to be done after one event, in this order:
+    """The effects of one event. The driver carries them out in this order:
 
-    1. ``records`` are already applied to the core. Append them to the shard's log, in order.
-    2. ``timers`` are armed, or cancelled where the deadline is None, in order. A key has one
-       deadline: arming replaces.
-    3. ``replies`` go out only once every record that was applied up to now, by this event or any
-       before it, is durable: **answers to reads too**, for a read must not show what a crash can
-       still take back. Replies leave in the order in which they were given.
+    1. ``records`` are already applied to the shard. Append them to its log, in order.
+    2. ``timers`` are armed, or cancelled if the deadline is None, in order. A key has one deadline:
+       arming a timer again replaces it.
+    3. ``replies`` are sent only when every record applied so far, by this event or an earlier one,
+       is durable. **This includes replies to reads**: a read must not return state that a crash can
+       undo. Replies are sent in the order in which they were produced.
 
-    If an append fails, what was applied since is wrong: the driver drops the core with all that it
-    still owes, answers those tickets that the coordinator is not available, and loads the shard
-    again from its log.
+    If an append fails, the state since then is invalid. The driver discards the shard, answers all
+    open tickets with an error, and loads the shard from its log again.
     """
 
     __slots__ = ("notices", "records", "replies", "timers")

@@ -1,6 +1,6 @@
-"""The page ``docs/groups.md``, from the tables that the coordinator acts on.
+"""Generator of the page ``docs/groups.md`` from the coordinator's tables.
 
-``python -m partage.coordinator.page`` prints it.
+``python -m partage.coordinator.page`` prints the page.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _DIFFER = """\
 As its source reads; [differences](differences.md) has what was found by asking both.
 """
 
-#: What we do otherwise than Apache Kafka 4, and why.
+#: The deliberate differences from Apache Kafka 4, each with the reason.
 DIFFERENCES: tuple[tuple[str, str], ...] = (
     (
         "A generation is stored before JoinGroup is answered, and a group is loaded awaiting its "
@@ -170,7 +170,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
+    """Return the whole page, in Markdown."""
     sections = (
         _HEAD,
         "## States\n",

@@ -1,8 +1,12 @@
 """The steps of a rebalance that several requests share.
 
-Life of a rebalance: `start` (somebody came, went or changed) -> members park in Join ->
-`finish_join` (all are there, or the time is up) -> members park in Sync -> the leader's assignment
-is stored (`sync.sync`) -> stable.
+A rebalance has these steps:
+
+1. `start_rebalance`: a member joined, left or changed.
+2. Members park in Join.
+3. `complete_join`: all members have joined, or the join timer fired.
+4. Members park in Sync.
+5. `sync.sync` stores the leader's assignment, and the group is Stable.
 """
 
 from __future__ import annotations
@@ -17,18 +21,18 @@ from partage.coordinator.timers import JoinTimer, SyncTimer
 from partage.coordinator.turn import Turn
 from partage.model.errors import ErrorCode
 
-# Parking and answering.
+# Parked requests.
 
 
 def park_join(turn: Turn, group: Group, member: Member, ticket: Ticket) -> None:
-    """The member waits for the end of the join phase; its session pauses.
+    """Park a Join until the join phase ends, and pause the member's session.
 
-    That of a new one does not: it has only the patience with members that were never answered,
-    and asking again does not give it more.
+    A new member has no session. Its timer limits how long a Join without any reply may stay parked,
+    and a repeated Join does not extend it.
     """
     if member.join_ticket is None:
         group.count_joined(member, +1)
-    else:  # it asked again, on another connection: the older request is void
+    else:  # repeated on another connection: the older request is void
         refused = JoinReply(error=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id)
         turn.reply(member.join_ticket, refused)
     member.join_ticket = ticket
@@ -38,7 +42,7 @@ def park_join(turn: Turn, group: Group, member: Member, ticket: Ticket) -> None:
 
 
 def answer_join(turn: Turn, group: Group, member: Member, reply: JoinReply) -> None:
-    """Answer the parked Join, if there is one."""
+    """Reply to the parked Join, if there is one."""
     if member.join_ticket is None:
         return
     turn.reply(member.join_ticket, reply)
@@ -47,7 +51,7 @@ def answer_join(turn: Turn, group: Group, member: Member, reply: JoinReply) -> N
 
 
 def park_sync(turn: Turn, member: Member, ticket: Ticket) -> None:
-    """The member waits for its assignment; its session pauses."""
+    """Park a Sync until the leader's assignment is stored, and pause the member's session."""
     if member.sync_ticket is not None:
         turn.reply(member.sync_ticket, SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_ticket = ticket
@@ -55,7 +59,7 @@ def park_sync(turn: Turn, member: Member, ticket: Ticket) -> None:
 
 
 def answer_sync(turn: Turn, member: Member, reply: SyncReply) -> None:
-    """Answer the parked Sync, if there is one, and let the session begin anew."""
+    """Reply to the parked Sync, if there is one, and restart the member's session."""
     if member.sync_ticket is None:
         return
     turn.reply(member.sync_ticket, reply)
@@ -64,7 +68,7 @@ def answer_sync(turn: Turn, member: Member, reply: SyncReply) -> None:
 
 
 def fence(turn: Turn, group: Group, member: Member, error: ErrorCode) -> None:
-    """Whoever waits in the member's name is told ``error``; its session ends."""
+    """End the member's session, and reply to its parked requests with ``error``."""
     fenced_id = member.id if error is ErrorCode.FENCED_INSTANCE_ID else ""
     answer_join(turn, group, member, JoinReply(error=error, member_id=fenced_id))
     answer_sync(turn, member, SyncReply(error=error))
@@ -72,19 +76,22 @@ def fence(turn: Turn, group: Group, member: Member, error: ErrorCode) -> None:
 
 
 def dismiss(turn: Turn, group: Group, member: Member, error: ErrorCode) -> None:
-    """The member is no longer in the group; whoever waits in its name is told ``error``."""
+    """Remove a member, and reply to its parked requests with ``error``."""
     fence(turn, group, member, error)
     group.remove(member)
 
 
 def forget_pending(turn: Turn, group: Group, member_id: str) -> None:
-    """Who was given this id will not come; see then whether the join phase waited for it."""
+    """Forget a pending member id.
+
+    The caller must then check whether the join phase is complete.
+    """
     del group.pending[member_id]
     turn.cancel(Member.timer_for(group.id, member_id))
 
 
 def generation_reply(group: Group, member: Member, *, with_members: bool) -> JoinReply:
-    """The answer that makes a member part of the present generation."""
+    """Return the JoinGroup reply that puts a member into the current generation."""
     return JoinReply(
         member_id=member.id,
         generation=group.generation,
@@ -100,15 +107,20 @@ def generation_reply(group: Group, member: Member, *, with_members: bool) -> Joi
     )
 
 
-# The join phase.
+# Join phase.
 
 
 def start(
     turn: Turn, group: Group, cause: Cause, reason: str, member_id: str | None = None
 ) -> None:
-    """Start a rebalance, or, in its join phase already, see whether that is over.
+    """Start a rebalance; if the join phase is under way, end it if it is complete.
 
-    ``member_id`` is who gave the cause.
+    Args:
+        context: Context of the current event.
+        group: The group.
+        cause: The kind of cause, for the group event.
+        reason: The cause in words, for the group event.
+        member_id: The member that caused the rebalance.
     """
     if group.state not in MAY_REBALANCE:
         end_join_if_complete(turn, group)
@@ -130,14 +142,14 @@ def start(
 
 
 def abandon_sync(turn: Turn, group: Group, assignment_error: str | None = None) -> None:
-    """Send those who wait for an assignment back to joining."""
+    """Reply to all parked Syncs with REBALANCE_IN_PROGRESS, so that the members join again."""
     refused = SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS, assignment_error=assignment_error)
     for member in group.members.values():
         answer_sync(turn, member, refused)
 
 
 def _begin_initial_delay(turn: Turn, group: Group) -> None:
-    """The first members of a group seldom come alone: wait for the others (KIP-134)."""
+    """Start the initial delay, during which other members can join (KIP-134)."""
     delay_ms = turn.settings.initial_rebalance_delay_ms
     remaining_ms = max(group.rebalance_timeout_ms() - delay_ms, 0)
     group.initial_delay = InitialDelay(delay_ms, remaining_ms)
@@ -145,7 +157,7 @@ def _begin_initial_delay(turn: Turn, group: Group) -> None:
 
 
 def join_time_is_up(turn: Turn, group: Group) -> None:
-    """The join timer fired: prolong the initial delay, or end the join phase."""
+    """Handle the join timer: prolong the initial delay, or end the join phase."""
     delay = group.initial_delay
     if delay is None or not delay.member_added or delay.remaining_ms == 0:
         finish_join(turn, group)
@@ -157,17 +169,17 @@ def join_time_is_up(turn: Turn, group: Group) -> None:
 
 
 def end_join_if_complete(turn: Turn, group: Group) -> None:
-    """End the join phase, if there is one, all have joined, and no initial delay is running."""
+    """End the join phase if all members have joined and no initial delay is running."""
     is_joining = group.state is GroupState.PREPARING_REBALANCE and group.initial_delay is None
     if is_joining and group.all_joined:
         finish_join(turn, group)
 
 
 def finish_join(turn: Turn, group: Group) -> None:
-    """End the join phase: those who are there become the next generation.
+    """End the join phase: the members that joined form the next generation.
 
-    Dynamic members that did not make it are dropped, static ones stay until their session ends.
-    If nobody came at all, but static members are left, the phase goes on.
+    Dynamic members that did not join are removed. Static ones stay until their session ends. If
+    only absent static members are left, the join phase continues.
     """
     turn.cancel(JoinTimer(group.id))
     group.initial_delay = None
@@ -200,10 +212,10 @@ def _become_empty(turn: Turn, group: Group) -> None:
 
 
 def _start_generation(turn: Turn, group: Group) -> None:
-    """Store the generation before anybody hears of it, then answer all who joined.
+    """Store the generation, then reply to all members that joined.
 
-    Kafka stores it with the assignments only. Storing it here is what the client-side assignment
-    proposal asks for: a coordinator that takes over knows that a sync is under way.
+    Kafka stores a generation only with its assignment. The client-side assignment proposal asks to
+    store it here, so that a coordinator that takes over knows that a sync is under way.
     """
     group.become(GroupState.COMPLETING_REBALANCE)
     protocol = group.vote()
@@ -231,7 +243,7 @@ def _start_generation(turn: Turn, group: Group) -> None:
 
 
 def sync_time_is_up(turn: Turn, group: Group) -> None:
-    """Members that never asked for their assignment are gone (KAFKA-12890)."""
+    """Handle the sync timer: remove the members that did not send SyncGroup (KAFKA-12890)."""
     silent = list(group.unsynced)
     cause = Cause.NOT_SYNCED
     for member_id in silent:
@@ -242,11 +254,11 @@ def sync_time_is_up(turn: Turn, group: Group) -> None:
     start(turn, group, cause, reason, next(iter(silent), None))
 
 
-# Members going.
+# Departures.
 
 
 def after_departure(turn: Turn, group: Group, cause: Cause, reason: str, member_id: str) -> None:
-    """Somebody is gone: the others share anew, or need not wait for it any longer."""
+    """Start a rebalance after a member left, or end a join phase that waited only for it."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         start(turn, group, cause, reason, member_id)
     else:
@@ -254,13 +266,14 @@ def after_departure(turn: Turn, group: Group, cause: Cause, reason: str, member_
 
 
 def session_is_over(turn: Turn, group: Group, member_id: str) -> None:
-    """The member, or the one that was to become one, has not been heard of in time."""
+    """Handle a session timer of a member or a pending member."""
     if member_id in group.pending:
         forget_pending(turn, group, member_id)
         end_join_if_complete(turn, group)
         return
     member = group.members[member_id]
-    # A client that still waits, parked as a new member for five minutes, may ask again.
+    # A new member's client may still wait after five minutes in a parked Join; the error lets it
+    # retry.
     dismiss(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
     cause = Cause.SESSION_EXPIRED
     reason = "no heartbeat within its session timeout"

@@ -1,7 +1,8 @@
-"""What a shard stores. `Shard.apply` is the only reader, live and on loading alike.
+"""The records of a shard's log. `Shard.apply` is their only reader, both live and while loading.
 
-The records say what is, not what changed, so applying one twice is applying it once, and a log of
-them may be compacted by key. `store.formats` gives them Kafka's bytes.
+A record holds the full state of its key and not a change. So applying it twice has no further
+effect, and the log can be compacted by key. `store.formats` converts the records to Kafka's binary
+formats.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import msgspec
 
 
 class SavedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A member as a generation is stored with it."""
+    """A member as it is stored with a generation."""
 
     member_id: str
     instance_id: str | None
@@ -18,31 +19,35 @@ class SavedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     client_host: str
     rebalance_timeout_ms: int
     session_timeout_ms: int
-    subscription: bytes  # its metadata for the chosen protocol
+    subscription: bytes  # its metadata for the selected protocol
     assignment: bytes = b""
 
 
 class GroupSaved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A group's generation; with ``awaiting_sync`` before JoinGroup is answered, without after."""
+    """A generation of a group.
+
+    It is stored twice: with ``awaiting_sync`` before JoinGroup is answered, and without it when the
+    leader has assigned.
+    """
 
     group_id: str
     protocol_type: str | None = None
     generation: int = 0
     protocol: str | None = None
     leader: str | None = None
-    since_ms: int = -1  # when the group came into this state
+    since_ms: int = -1  # when the group entered this state
     awaiting_sync: bool = False
     members: tuple[SavedMember, ...] = ()
 
 
 class GroupRemoved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The group is gone."""
+    """Removes a group."""
 
     group_id: str
 
 
 class OffsetCommitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A committed offset; ``leader_epoch`` is -1 where the client gave none."""
+    """A committed offset. ``leader_epoch`` is -1 if the client gave none."""
 
     group_id: str
     topic: str
@@ -51,11 +56,11 @@ class OffsetCommitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     leader_epoch: int = -1
     metadata: str = ""
     commit_ms: int
-    expire_ms: int | None = None  # only in records of old clients; later ones follow the group
+    expire_ms: int | None = None  # set by old clients only; other offsets expire with the group
 
 
 class OffsetRemoved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The offset expired, or was deleted."""
+    """Removes an offset that expired or was deleted."""
 
     group_id: str
     topic: str

@@ -1,4 +1,4 @@
-"""What a request is answered with; the bridge gives it the shape of the client's version."""
+"""Replies to requests; the bridge converts them to the client's API version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from partage.model.errors import ErrorCode
 
 
 class JoinedMember(msgspec.Struct, frozen=True, gc=False):
-    """A member as the leader is told of it."""
+    """A member as the leader sees it in its JoinGroup reply."""
 
     member_id: str
     instance_id: str | None
@@ -18,7 +18,7 @@ class JoinedMember(msgspec.Struct, frozen=True, gc=False):
 
 
 class JoinReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """To a Join; ``members`` is for the leader alone."""
+    """Reply to a Join. ``members`` is filled for the leader only."""
 
     error: ErrorCode = ErrorCode.NONE
     member_id: str
@@ -31,7 +31,7 @@ class JoinReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class SyncReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """To a Sync."""
+    """Reply to a Sync."""
 
     error: ErrorCode = ErrorCode.NONE
     protocol_type: str | None = None
@@ -41,33 +41,33 @@ class SyncReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
-    """To a Heartbeat."""
+    """Reply to a Heartbeat."""
 
     error: ErrorCode
 
 
 class LeaveReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """To a Leave: an error for all, or one for each leaver in their order."""
+    """Reply to a Leave: one error for the whole request, or one for each member in order."""
 
     error: ErrorCode = ErrorCode.NONE
     errors: tuple[ErrorCode, ...] = ()
 
 
 class CommitReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """To a Commit: one error for each offset, in their order."""
+    """Reply to a Commit: one error for each offset, in order."""
 
     errors: tuple[ErrorCode, ...]
 
 
 class OffsetsReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """To a FetchOffsets: what is committed; None for a partition of which nothing is."""
+    """Reply to a FetchOffsets. An offset is None for a partition without a committed offset."""
 
     error: ErrorCode = ErrorCode.NONE
     offsets: tuple[OffsetCommitted | None, ...] = ()
 
 
 class DescribedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A member as DescribeGroups shows it; metadata only while the group is stable."""
+    """A member as DescribeGroups shows it; metadata only while the group is Stable."""
 
     member_id: str
     instance_id: str | None
@@ -78,7 +78,7 @@ class DescribedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class DescribeReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """To a Describe."""
+    """Reply to a DescribeGroup."""
 
     error: ErrorCode = ErrorCode.NONE
     group_id: str
@@ -89,7 +89,7 @@ class DescribeReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ListedGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A group as ListGroups shows it; all of ours are of type "classic"."""
+    """A group as ListGroups shows it; every group has type "classic"."""
 
     group_id: str
     protocol_type: str
@@ -97,20 +97,22 @@ class ListedGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ListReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """To a ListGroups."""
+    """Reply to a ListGroups."""
 
     error: ErrorCode = ErrorCode.NONE
     groups: tuple[ListedGroup, ...] = ()
 
 
 class DeleteReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """To a DeleteGroup."""
+    """Reply to a DeleteGroup."""
 
     error: ErrorCode
 
 
 class DeleteOffsetsReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """To a DeleteOffsets: an error for all, or one for each partition in their order."""
+    """Reply to a DeleteOffsets: one error for the whole request, or one for each partition in
+    order.
+    """
 
     error: ErrorCode = ErrorCode.NONE
     errors: tuple[ErrorCode, ...] = ()

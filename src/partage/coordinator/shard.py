@@ -1,8 +1,11 @@
-"""A shard: the groups of one partition of ``__consumer_offsets``, and the core's only door.
+"""A shard: the groups of one partition of ``__consumer_offsets``, and the entry point of the state
+machine.
 
-`Shard.handle` takes one event and gives its `Outcome`; `Shard.apply` is the only writer of durable
-state, called by the handlers and by loading alike, so that what a crash leaves behind is what was
-there. Loading: `apply` every record of the log in order, then `resume` once.
+`Shard.handle` takes one event and returns its `Outcome`. `Shard.apply` is the only writer of
+durable state. Handlers and loading both call it, so loading restores exactly what the handlers
+stored.
+
+To load a shard, `apply` every record of its log in order, then call `resume` once.
 """
 
 from __future__ import annotations
@@ -48,27 +51,27 @@ from partage.coordinator.turn import Turn
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 
-#: The topics that a member's metadata subscribes to, or None if it cannot be told. The core never
-#: looks into metadata; whoever builds the shard brings a function that can read a consumer's.
+#: Returns the topics that a member's metadata subscribes to, or None if it is no subscription. The
+#: coordinator does not parse metadata itself; the owner of the shard provides a function that does.
 SubscribedTopics = Callable[[bytes], frozenset[str] | None]
 
 _NO_OFFSETS: GroupOffsets = {}
 
 
 class Shard:
-    """Groups and their committed offsets, as of the last event."""
+    """Groups and their committed offsets."""
 
     def __init__(self, settings: GroupSettings, subscribed_topics: SubscribedTopics) -> None:
         self.settings = settings
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self._subscribed_topics = subscribed_topics
-        self._apply = self.apply  # bound once: a heartbeat is too cheap to bind it each time
+        self._apply = self.apply  # bound once: binding costs too much for a heartbeat
 
     # Durable state.
 
     def apply(self, record: Record) -> None:
-        """Take over what is, or is about to be, in the log."""
+        """Apply a record that is in the log, or is about to be appended."""
         match record:
             case OffsetCommitted():
                 self._group(record.group_id)
@@ -85,17 +88,20 @@ class Shard:
                 self.groups.pop(record.group_id, None)
 
     def _group(self, group_id: str) -> Group:
-        """The group, made if need be: one that only commits is never stored as a group."""
+        """Return the group, created if needed: a group that only commits offsets has no group
+        record.
+        """
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id)
         return group
 
     def resume(self, at_ms: int) -> Outcome:
-        """After loading: members get a whole session from now, a sync under way its whole time.
+        """Resume after loading: restart the sessions of all members, and the timers of pending
+        syncs.
 
-        A group that is stable stays so; one that awaited its sync awaits it still, and any Join
-        aborts that.
+        A stable group stays stable. A group that awaited its sync continues to await it, and any
+        Join aborts that sync.
         """
         turn = self._turn(at_ms)
         for group in self.groups.values():
@@ -113,7 +119,7 @@ class Shard:
     # Events.
 
     def handle(self, event: Event) -> Outcome:
-        """What comes of ``event``; see `Outcome` for what must be done with it."""
+        """Handle an event. See `Outcome` for the duties of the caller."""
         turn = self._turn(event.at_ms)
         _HANDLERS[type(event)](self, turn, event)
         return turn
@@ -132,10 +138,12 @@ class Shard:
         group = self._group(event.group_id)
         join(turn, group, event)
         if is_missing and not group.members and not group.pending:
-            del self.groups[event.group_id]  # made for somebody who was refused
+            del self.groups[event.group_id]  # created for a request that was rejected
 
     def _with_members(self, group_id: str) -> Group | None:
-        """The group, if there is one that may have members: the one without a name only commits."""
+        """Return the group if it can have members; the group with the empty id can only hold
+        offsets.
+        """
         return self.groups.get(group_id) if group_id else None
 
     def _sync(self, turn: Turn, event: Sync) -> None:
@@ -210,7 +218,7 @@ class Shard:
                 turn.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
 
     def topics_in_use(self, group: Group) -> frozenset[str] | None:
-        """What a generation of consumers subscribes to; None where it cannot be told."""
+        """Return the topics that the members of a consumer group subscribe to; None if unknown."""
         if group.protocol_type != "consumer" or group.protocol is None:
             return frozenset() if group.state is GroupState.EMPTY else None
         topics: set[str] = set()
@@ -223,7 +231,7 @@ class Shard:
 
 
 def _missing(group_id: str, row: Row) -> ErrorCode:
-    """The error for a group that is not there, or whose id cannot be one."""
+    """Return the error for a group that does not exist, or whose id is empty."""
     return ERRORS[ANSWERS[row][None]] if group_id else ErrorCode.INVALID_GROUP_ID
 
 

@@ -1,4 +1,4 @@
-"""The states of a group, and which may follow which."""
+"""The states of a group and the allowed transitions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from enum import StrEnum
 
 
 class GroupState(StrEnum):
-    """A group's state, under the name that Kafka's tools show.
+    """The state of a group, with the name that Kafka's tools show.
 
-    In the client-side assignment proposal PreparingRebalance is called Joining,
-    CompletingRebalance AwaitingSync, and Dead Down; its Initialize is no state of a group but the
-    loading of its shard.
+    The client-side assignment proposal calls PreparingRebalance Joining, CompletingRebalance
+    AwaitingSync, and Dead Down. Its Initialize state is the loading of the shard here.
     """
 
     EMPTY = "Empty"
@@ -20,7 +19,7 @@ class GroupState(StrEnum):
     DEAD = "Dead"
 
 
-#: Each state with those it may follow. A group that is loaded is put where its record says.
+#: The allowed predecessors of each state. Loading sets the state directly from the record.
 PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
     GroupState.PREPARING_REBALANCE: frozenset(
@@ -31,10 +30,10 @@ PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.DEAD: frozenset({GroupState.EMPTY}),
 }
 
-#: The states in which a rebalance may be started.
+#: The states in which a rebalance can start.
 MAY_REBALANCE = PREDECESSORS[GroupState.PREPARING_REBALANCE]
 
-#: What a group in each state is about.
+#: A description of each state, for the documentation.
 MEANINGS: dict[GroupState, str] = {
     GroupState.EMPTY: "There are no members; offsets may be kept.",
     GroupState.PREPARING_REBALANCE: (
@@ -49,7 +48,7 @@ MEANINGS: dict[GroupState, str] = {
     GroupState.DEAD: "The group is removed, and answered as missing.",
 }
 
-#: Why a group takes each of the transitions.
+#: The causes of each transition, for the documentation.
 CAUSES: dict[tuple[GroupState, GroupState], str] = {
     (GroupState.EMPTY, GroupState.PREPARING_REBALANCE): "somebody joins",
     (GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE): (
@@ -66,7 +65,7 @@ CAUSES: dict[tuple[GroupState, GroupState], str] = {
     (GroupState.EMPTY, GroupState.DEAD): "deleted, or nothing is left of it",
 }
 
-#: The states that a group is loaded in, and what its record then says.
+#: The states of a loaded group, each with its record's content, for the documentation.
 RESUMED: dict[GroupState, str] = {
     GroupState.EMPTY: "loaded without members",
     GroupState.COMPLETING_REBALANCE: "loaded, its sync awaited",

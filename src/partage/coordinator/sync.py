@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignment goes in, everybody's own part comes out."""
+"""SyncGroup: the leader sends the assignment, and each member gets its part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from partage.model.errors import ErrorCode
 
 
 def sync(turn: Turn, group: Group, event: Sync) -> None:
-    """A Sync for a group that is there."""
+    """Handle a Sync for an existing group."""
     member = _identify(group, event)
     if isinstance(member, ErrorCode):
         turn.reply(event.reply_to, SyncReply(error=member))
@@ -64,7 +64,10 @@ _ABSENT = object()
 
 
 def _assign(turn: Turn, group: Group, assignments: dict[str, bytes]) -> None:
-    """Store the leader's assignment and hand it out; whom it leaves out gets nothing."""
+    """Store the leader's assignment and reply to all parked Syncs.
+
+    A member that the leader left out gets an empty assignment.
+    """
     turn.write(
         group.snapshot(
             at_ms=turn.at_ms,
@@ -83,10 +86,10 @@ def _assign(turn: Turn, group: Group, assignments: dict[str, bytes]) -> None:
 
 
 def _fail(turn: Turn, group: Group, why: str) -> None:
-    """The leader could not assign: everybody who waits is told why, and joins anew.
+    """Reply to all parked Syncs with the leader's assignment error, and start a rebalance.
 
-    The client-side assignment proposal wants such an error passed on ("Assignment Failure"). The
-    code is one that every client takes for a reason to rejoin; the words go in a tagged field.
+    The client-side assignment proposal asks for this ("Assignment Failure"). REBALANCE_IN_PROGRESS
+    makes every client rejoin; the error text is in a tagged field.
     """
     rebalance.abandon_sync(turn, group, assignment_error=why)
     reason = f"leader {group.leader} could not assign: {why}"

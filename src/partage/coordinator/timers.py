@@ -1,4 +1,4 @@
-"""Timers are typed keys: arming one replaces it, a fired one comes back as an event."""
+"""Typed timer keys. Arming a key replaces its deadline; a timer that fires arrives as an event."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class SessionTimer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """A member's session, or the patience with a pending or never answered one."""
+    """The session of a member, or the time limit of a pending or new one."""
 
     group_id: str
     member_id: str
@@ -19,20 +19,20 @@ class JoinTimer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 class SyncTimer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """The end of the time that members have to ask for their assignment."""
+    """The end of the time in which members must send SyncGroup."""
 
     group_id: str
 
 
 class ExpiryTimer(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """The next look for offsets whose retention has passed; one a shard."""
+    """The next check for expired offsets; one for each shard."""
 
 
 TimerKey = SessionTimer | JoinTimer | SyncTimer | ExpiryTimer
 
 
 class TimerFacts(msgspec.Struct, frozen=True, gc=False):
-    """One use of a timer, in words; ``delay`` may name a field of the settings in braces."""
+    """One use of a timer, as text. ``delay`` may name a field of the settings in braces."""
 
     key: type[TimerKey]
     armed: str
@@ -40,7 +40,7 @@ class TimerFacts(msgspec.Struct, frozen=True, gc=False):
     fires: str
 
 
-#: Every use of every timer.
+#: All uses of all timers.
 TIMERS: tuple[TimerFacts, ...] = (
     TimerFacts(
         SessionTimer,

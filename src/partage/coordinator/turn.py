@@ -1,4 +1,4 @@
-"""One event's turn: what a handler may do to the world, and its `Outcome`."""
+"""The context of one event: what a handler can read and do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from partage.model.settings import GroupSettings
 
 
 class Turn(Outcome):
-    """The outcome so far, with the time of the event and the settings."""
+    """The outcome of an event under way, with the time of the event and the settings."""
 
     __slots__ = ("_apply", "at_ms", "settings")
 
@@ -28,24 +28,24 @@ class Turn(Outcome):
         self._apply = apply
 
     def write(self, record: Record) -> None:
-        """Apply the record and have it stored."""
+        """Apply a record and add it to the records to append."""
         self._apply(record)
         self.records.append(record)
 
     def reply(self, ticket: Ticket, reply: Reply) -> None:
-        """Answer a ticket, once all that was written so far is durable."""
+        """Reply to a ticket once all records written so far are durable."""
         self.replies.append((ticket, reply))
 
     def arm(self, key: TimerKey, delay_ms: int) -> None:
-        """Have the timer fire after ``delay_ms``; an earlier deadline of the key is void."""
+        """Arm a timer to fire after ``delay_ms``, replacing its earlier deadline."""
         self.timers.append((key, self.at_ms + delay_ms))
 
     def cancel(self, key: TimerKey) -> None:
-        """Have the timer not fire."""
+        """Cancel a timer."""
         self.timers.append((key, None))
 
     def keep_alive(self, member: Member) -> None:
-        """The member's session begins anew, unless it is parked and has none."""
+        """Restart the member's session timer, unless the member is parked."""
         if not member.is_parked:
             self.arm(member.session_timer, member.session_timeout_ms)
 
@@ -61,7 +61,7 @@ class Turn(Outcome):
         times_ms: tuple[int | None, ...] | None = None,
         topics: tuple[str, ...] = (),
     ) -> None:
-        """Note something for operators; with ``times_ms`` comes the generation that they are of."""
+        """Emit a group event for operators; with ``times_ms`` it includes the group's generation."""
         self.notices.append(
             Notice(
                 at_ms=self.at_ms,

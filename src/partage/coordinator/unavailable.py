@@ -1,4 +1,4 @@
-"""What requests are answered while their shard cannot: loading, failed, or somewhere else."""
+"""Replies to requests of a shard that is loading, failed, or owned by another broker."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from partage.model.errors import ErrorCode
 
 
 def unavailable(event: Asked, error: ErrorCode) -> Reply:
-    """The reply that says ``error`` to any request.
+    """Return the reply to any request that reports ``error``.
 
-    While its shard loads a heartbeat is told all is well, as Kafka does it: the member's session
-    begins anew when loading ends, and an error would only make it look for the coordinator.
+    While the shard is loading, a heartbeat succeeds, as in Kafka. All sessions restart after
+    loading, and an error would only make the member look for the coordinator.
     """
     match event:
         case Heartbeat() if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -51,7 +51,8 @@ def unavailable(event: Asked, error: ErrorCode) -> Reply:
         case Commit():
             return CommitReply(errors=(error,) * len(event.offsets))
         case FetchOffsets() if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-            # To consumers of Kafka before 3.9 that would be the end; this they ask again on.
+            # Consumers of Kafka before 3.9 fail at COORDINATOR_NOT_AVAILABLE here, but retry this
+            # error.
             return OffsetsReply(error=ErrorCode.NOT_COORDINATOR)
         case FetchOffsets():
             return OffsetsReply(error=error)
@@ -67,7 +68,7 @@ def unavailable(event: Asked, error: ErrorCode) -> Reply:
 
 
 def instead_of(reply: Reply, error: ErrorCode) -> Reply:
-    """The reply that says ``error`` to the same request, for one that was not sent in time."""
+    """Return the reply of the same type with ``error``, for a reply that was not sent in time."""
     match reply:
         case JoinReply():
             return JoinReply(error=error, member_id=reply.member_id)

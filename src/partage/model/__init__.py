@@ -1,1 +1,1 @@
-"""Floor 0: the words everybody uses. Ids, error codes, settings; nothing here does anything."""
+"""Shared vocabulary: ids, error codes, settings (layer 0). It has no behaviour."""

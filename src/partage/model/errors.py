@@ -1,4 +1,4 @@
-"""Kafka's error codes, as far as this project sends or understands them.
+"""The Kafka error codes that Partage sends or understands.
 
 Source: the protocol's error table (``org.apache.kafka.common.protocol.Errors``).
 """
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error code as it stands in a reply; 0 is success."""
+    """An error code in a response; 0 is success."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

@@ -1,4 +1,4 @@
-"""Groups as tools tell of them; ``--json`` prints these, and ``partage web`` serves them."""
+"""Groups as the tools show them: the output of ``--json`` and of the API of ``partage web``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import msgspec
 
 
 class GroupLine(msgspec.Struct, frozen=True):
-    """One group as ``list`` gives it; what librdkafka cannot tell is null, a state Unknown."""
+    """One group in the output of ``list``. A value that librdkafka does not provide is null, or
+    state Unknown.
+    """
 
     group: str
     protocol_type: str | None
@@ -33,10 +35,11 @@ class TopicPartitions(msgspec.Struct, frozen=True):
 
 
 class MemberState(msgspec.Struct, frozen=True):
-    """A member. ``subscription`` is null where its metadata is no consumer's or is not to be had.
+    """A member of a group.
 
-    The bytes are the sizes of what the member brought when it joined and of what it was given. The
-    rack is the one it told the leader (KIP-881), null where it told none.
+    ``subscription`` is null if the metadata is not available or is no consumer's.
+    ``metadata_bytes`` and ``assignment_bytes`` are the sizes of the member's metadata and
+    assignment. ``rack`` is the one that the member stated to the leader (KIP-881), or null.
     """
 
     member_id: str
@@ -51,7 +54,9 @@ class MemberState(msgspec.Struct, frozen=True):
 
 
 class OffsetState(msgspec.Struct, frozen=True):
-    """How far a group is in a partition; null for what is not committed, or not there any more."""
+    """A group's progress in one partition. Fields are null if no offset is committed or the
+    partition no longer exists.
+    """
 
     topic: str
     partition: int
@@ -64,7 +69,7 @@ class OffsetState(msgspec.Struct, frozen=True):
 
 
 class GroupState(msgspec.Struct, frozen=True):
-    """A group, its members, and its offsets."""
+    """A group with its members and offsets."""
 
     group: str
     protocol_type: str | None
@@ -78,7 +83,7 @@ class GroupState(msgspec.Struct, frozen=True):
 
 
 def ranges(topic: str, partitions: Iterable[int]) -> str:
-    """Partitions of a topic, in order: ``flights(0-3,7)``."""
+    """Format the sorted partitions of a topic, such as ``flights(0-3,7)``."""
     spans: list[list[int]] = []
     for number in partitions:
         if spans and spans[-1][1] == number - 1:

@@ -8,16 +8,18 @@ MINUTE_MS = 60_000
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What bounds and paces consumer groups; Kafka's broker settings ``group.*``, ``offsets.*``."""
+    """Limits and intervals of consumer groups; Kafka's broker settings ``group.*`` and
+    ``offsets.*``.
+    """
 
     session_timeout_min_ms: int = 6_000
     session_timeout_max_ms: int = 30 * MINUTE_MS
     initial_rebalance_delay_ms: int = 3_000
-    #: How long a member that has never been answered may stay parked (KAFKA-7610).
+    #: How long the Join of a member without any reply may stay parked (KAFKA-7610).
     new_member_join_timeout_ms: int = 5 * MINUTE_MS
     members_max: int = 2_147_483_647
-    #: What the members of a group may bring together: with their assignments, which take no more
-    #: than a request, it must fit into a segment of 100 MiB.
+    #: The maximum size of the metadata of a group's members together. With their assignments, which
+    #: are no larger than a request, it must fit into a segment of 100 MiB.
     group_bytes_max: int = 64 * 1024 * 1024
     offset_metadata_bytes_max: int = 4096
     offsets_retention_ms: int = 10_080 * MINUTE_MS
@@ -25,57 +27,59 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one client, and all together, may ask of a broker."""
+    """Limits on the requests of one client, and of all clients together."""
 
     request_bytes_max: int = 100 * 1024 * 1024  # socket.request.max.bytes
-    #: For the requests of groups and administrators, which are never as large as a Produce.
+    #: For all requests except Produce; group and administration requests are never as large.
     control_request_bytes_max: int = 16 * 1024 * 1024
     requests_in_flight_max: int = 100
-    #: All requests above 64 KiB together, from their arrival until they are served; then no more
-    #: of them are read. queued.max.request.bytes, which Kafka leaves open.
+    #: The maximum total size of requests above 64 KiB that have arrived and have no response. At
+    #: the limit the broker stops reading such requests. Kafka's queued.max.request.bytes, which has
+    #: no limit by default.
     requests_bytes_max: int = 256 * 1024 * 1024
-    #: All answers that clients are slow to read; beyond it a Fetch is answered with less.
+    #: The maximum total size of responses that clients have not read; above it a Fetch returns
+    #: less.
     responses_bytes_max: int = 256 * 1024 * 1024
     connections_max: int = 100_000
     idle_max_ms: int = 10 * MINUTE_MS
 
     def bytes_max(self, api_key: int) -> int:
-        """The largest frame that an API may send."""
+        """Return the largest frame that an API may send, in bytes."""
         is_produce = api_key == 0
         return self.request_bytes_max if is_produce else self.control_request_bytes_max
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a broker that is not where it listens and where it keeps its data."""
+    """The settings of a broker, except for its listeners and its data directory."""
 
     node_id: int = 1
     rack: str | None = None
     auto_create_topics: bool = True
     partitions_default: int = 1
-    #: The most that one Fetch is answered with, a first batch that is larger apart.
+    #: The maximum size of a Fetch response; a larger first batch is still returned.
     fetch_bytes_max: int = 55 * 1024 * 1024
     offsets_partitions: int = 50
     syncs: bool = True
     retention_check_interval_ms: int = 5 * MINUTE_MS
-    #: Of several brokers: after so long without a sign of one, others take its groups over.
+    #: Session timeout in a cluster: after it, other brokers take over the groups of a dead broker.
     zookeeper_session_timeout_ms: int = 6_000
-    #: Whether the connection to ZooKeeper is TLS; files in PEM of whom to trust there, the system's
-    #: authorities where there is none, and of key and certificate if it wants to see one.
+    #: True to connect to ZooKeeper with TLS. The files are in PEM: trusted certificates (the
+    #: system's if None), and the key and certificate, if the servers ask for one.
     zookeeper_tls: bool = False
     zookeeper_truststore: str | None = None
     zookeeper_keystore: str | None = None
-    #: Whether what happens in groups is told in the topic ``__group_events``.
+    #: True to publish group events in the topic ``__group_events``.
     group_events: bool = True
-    #: How often their lag is told there, if it has changed; 0 for never.
+    #: The interval at which changed lag is published there, in ms; 0 for never.
     group_lag_interval_ms: int = 10_000
-    #: Topic configs for topics that do not say otherwise, checked, by their topic names.
+    #: Validated defaults of topic configs, by the name of the topic config.
     topic_defaults: dict[str, str] = {}
     groups: GroupSettings = GroupSettings()
     limits: ConnectionLimits = ConnectionLimits()
 
 
-#: Kafka's names of broker settings, each with the field it sets: of the broker, or of a part.
-#: Those that begin with ``partage.`` are our own.
+#: Kafka's names of broker settings, each with the part and the field it sets. Names with the prefix
+#: ``partage.`` are not Kafka's.
 KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "node.id": (None, "node_id"),
     "broker.id": (None, "node_id"),
@@ -102,13 +106,13 @@ KAFKA_NAMES: dict[str, tuple[str | None, str]] = {
     "partage.group.events.enable": (None, "group_events"),
     "partage.group.events.lag.interval.ms": (None, "group_lag_interval_ms"),
 }
-#: Broker settings that Kafka counts in minutes or hours, with the field and the factor to ms.
+#: Broker settings that Kafka counts in minutes or hours, with part, field and factor to ms.
 KAFKA_NAMES_SCALED: dict[str, tuple[str, str, int]] = {
     "offsets.retention.minutes": ("groups", "offsets_retention_ms", MINUTE_MS),
 }
 
 INT32_MAX = 2_147_483_647
-#: The least and the most that a setting may be; 0 to `INT32_MAX` where nothing is said.
+#: The minimum and maximum of a setting; 0 to `INT32_MAX` if it is not listed.
 RANGES: dict[str, tuple[int, int]] = {
     "num.partitions": (1, 10_000),
     "offsets.topic.num.partitions": (1, 10_000),

@@ -1,1 +1,1 @@
-"""Floor 3: drives a core. Timers, append-then-release, loading; no I/O of its own."""
+"""Runs a state machine: timers, append-then-release, and loading, without I/O (layer 3)."""

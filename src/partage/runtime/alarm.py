@@ -1,4 +1,4 @@
-"""When a shard's timers fire, on the clock of whatever shell it lives in."""
+"""Schedules a shard's timers on the clock of its shell."""
 
 from __future__ import annotations
 
@@ -9,40 +9,48 @@ from partage.runtime.resting import Rest
 
 
 class Shell(Protocol):
-    """What an alarm needs of its shell."""
+    """The functions that a `TimerScheduler` needs from its shell."""
 
     def now_ms(self) -> int:
-        """The time, in ms since the epoch."""
+        """Return the time, in ms since the epoch."""
 
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        """Have something called after a while."""
+        """Call a function after ``delay_ms``."""
 
     def read_first(self, call: Callable[[], None]) -> None:
-        """Have something called once what has arrived by now has been read, and heard of."""
+        """Call a function once all input that has arrived by now was read and handled."""
 
     def may_fire(self) -> bool:
-        """Whether anything may be decided now. If not, `Alarm.set` is called when it may be."""
+        """True if the shell may make decisions now.
+
+        If it is False, the shell must call `TimerScheduler.schedule` when it becomes True.
+        """
 
     def fire(self, now_ms: int, until_ms: int) -> None:
-        """Fire the timers with deadlines up to ``until_ms``; then `Alarm.set` for the next."""
+        """Fire the timers with deadlines up to ``until_ms``, then schedule the next deadline."""
 
     def rested(self, stood_ms: int) -> None:
-        """So long nobody could be heard of: timers wait for that. `Alarm.set` is to be called."""
+        """Handle a stall of ``stood_ms``, during which no input was read.
+
+        The timers wait for that time. The shell must call `TimerScheduler.schedule`.
+        """
 
 
 class Alarm:
-    """Set for the next deadline of a driver. What has arrived is read before any timer fires, and
-    after a standstill they wait: see `Rest`.
+    """Wakes a driver at its next deadline.
+
+    Input that has arrived is read before any timer fires. After a stall, timers wait: see
+    `StallGrace`.
     """
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self._rest = Rest()
-        self._wake_ms: int | None = None  # the deadline that it is set for
-        self._serial = 0  # of the setting that counts
+        self._wake_ms: int | None = None  # the deadline that is scheduled
+        self._serial = 0  # of the current schedule; earlier callbacks are void
 
     def set(self, wake_ms: int | None) -> None:
-        """Be set for a deadline, unless it is for an earlier one."""
+        """Schedule a deadline, unless an earlier one is scheduled."""
         if wake_ms is None or (self._wake_ms is not None and wake_ms >= self._wake_ms):
             return
         self.cancel()
@@ -52,13 +60,15 @@ class Alarm:
         self._shell.later(due_ms - now_ms, lambda: self._due(serial))
 
     def cancel(self) -> None:
-        """Be set for nothing."""
+        """Cancel the scheduled deadline."""
         self._wake_ms = None
         self._serial += 1
 
     def _due(self, serial: int) -> None:
-        """Read what has arrived first: after a standstill, however short a time it ended after this
-        was due, signs of life may have been there for long.
+        """Read input that has arrived, before the timers fire.
+
+        A stall may end shortly after the deadline, and heartbeats may have waited for a long time
+        by then.
         """
         if serial != self._serial:
             return

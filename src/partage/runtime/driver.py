@@ -1,8 +1,11 @@
-"""Drives one shard: append, then release.
+"""Runs one shard: append first, then release the replies.
 
-The driver keeps `Outcome`'s contract. What a shell has to do is small: hand in events and the
-time, take what is `unsent` to the log as one batch, say when it is `durable` or that the append
-`failed`, and send the replies that are `ready`.
+The driver keeps the contract of `Outcome`. A shell has these duties:
+
+1. Hand in events with their times.
+2. Append the `unsent` records to the log as one batch.
+3. Report the result with `on_durable` or `fail`.
+4. Send the replies that are `ready`.
 """
 
 from __future__ import annotations
@@ -22,32 +25,36 @@ from partage.runtime.timers import Timers
 
 
 class Driver:
-    """One shard, its timers, and the replies that wait for its log.
+    """A shard with its timers and the replies that wait for its log.
 
-    Without a shard the driver is loading, and says so to whoever asks; or, after `resign`, the
-    shard is somebody else's. A shell looks whether there is something in ``unsent``, ``ready`` and
-    ``notices``, and takes it with the methods so named.
+    Without a shard the driver is loading, or, after `resign`, another broker owns the shard.
+    Requests get an error that says which.
+
+    A shell checks ``unsent``, ``ready`` and ``group_events`` after each call, and empties them with
+    the ``pop_`` methods.
     """
 
     def __init__(self) -> None:
         self.shard: Shard | None = None
         self._absence = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self.timers: Timers[TimerKey] = Timers()
-        self._open: dict[Ticket, Asked] = {}  # requests that were not answered at once
+        self._open: dict[Ticket, Asked] = {}  # requests without a reply yet
         self.ready: list[tuple[Ticket, Reply]] = []
-        self._held: deque[tuple[int, Ticket, Reply]] = deque()  # with `_applied` at their time
-        self._applied = 0  # records the core has given out
-        self._sent = 0  # of them, those that the log was given
-        self._durable = 0  # of them, those that are durable
+        self._held: deque[tuple[int, Ticket, Reply]] = deque()  # with `_applied` at that time
+        self._applied = 0  # records that the shard has produced
+        self._sent = 0  # of them, the number given to the log
+        self._durable = 0  # of them, the number that is durable
         self.unsent: list[Record] = []
-        self._postponed: deque[Event] = deque()  # what happened while loading, requests apart
-        self._unsettled: deque[tuple[int, Event]] = deque()  # and what is not durable, as `_held`
+        # events other than requests, received while loading
+        self._postponed: deque[Event] = deque()
+        # events whose records are not durable, like `_deferred_replies`
+        self._unsettled: deque[tuple[int, Event]] = deque()
         self.notices: list[Notice] = []
 
     # Loading and failing.
 
     def activate(self, shard: Shard, at_ms: int) -> None:
-        """Loading is over: ``shard`` has applied its whole log."""
+        """Start to serve ``shard``, which has applied its whole log."""
         assert self.shard is None, "a shard is loaded once"
         self.shard = shard
         self._take(shard.resume(at_ms))
@@ -56,10 +63,10 @@ class Driver:
             self._postponed.popleft()
 
     def resign(self) -> None:
-        """The shard is somebody else's, until `expect`: who asks, and who was to be answered and
-        has not been, is told to look for the coordinator.
+        """Give up the shard to another broker, until `start_loading` is called.
 
-        What was ready may have been true when it was decided, and be so no more.
+        New requests, and all that have no reply yet, get NOT_COORDINATOR. Replies in ``ready`` are
+        replaced too: they were right when they were decided, but may be wrong now.
         """
         error = ErrorCode.NOT_COORDINATOR
         self.ready = [(ticket, instead_of(reply, error)) for ticket, reply in self.ready]
@@ -68,15 +75,15 @@ class Driver:
         self._absence = error
 
     def expect(self) -> None:
-        """A shard is going to be loaded."""
+        """Expect a shard to be loaded: requests get COORDINATOR_LOAD_IN_PROGRESS."""
         self._absence = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def failed(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
-        """An append failed: what was applied since may not be in the log.
+        """Discard the shard after a failed append, and wait for it to be loaded again.
 
-        The core is dropped, every open request told ``error``, and the driver waits for a shard
-        that is loaded anew. What happened without being asked for will not happen again, so that
-        shard is told.
+        State since the failed append may be missing from the log. All open requests get ``error``.
+        Events that are not requests will not be repeated by a client, so the reloaded shard handles
+        them again.
         """
         self.shard = None
         self._postponed.extendleft(event for _, event in reversed(self._unsettled))
@@ -93,7 +100,7 @@ class Driver:
     # Events.
 
     def handle(self, event: Event) -> None:
-        """Hand an event to the core and take what comes of it."""
+        """Hand an event to the shard and apply its outcome."""
         shard = self.shard
         if shard is None:
             self._put_off(event)
@@ -101,7 +108,7 @@ class Driver:
         try:
             outcome = shard.handle(event)
         except BaseException:
-            if isinstance(event, Asked):  # for `failed` to answer
+            if isinstance(event, Asked):  # so that `fail` replies to it
                 self._open[event.reply_to] = event
             raise
         self._take(outcome)
@@ -112,14 +119,17 @@ class Driver:
             self._unsettled.append((self._applied, event))
 
     def _put_off(self, event: Event) -> None:
-        """While loading: a request is told so, anything else waits, unless others see to it."""
+        """Reject a request, or defer another event until the shard is loaded.
+
+        After `resign`, other events are dropped: the next owner handles them.
+        """
         if isinstance(event, Asked):
             self.ready.append((event.reply_to, unavailable(event, self._absence)))
         elif self._absence is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._postponed.append(event)
 
     def _is_answered(self, event: Asked, outcome: Outcome) -> bool:
-        """Whether the one reply there is goes to the event itself, and may leave."""
+        """True if the only reply is the one to this event, and it may be sent now."""
         replies = outcome.replies
         is_own = len(replies) == 1 and replies[0][0] is event.reply_to
         return is_own and self._durable == self._applied
@@ -127,7 +137,13 @@ class Driver:
     def fire_due(
         self, now_ms: int, count_max: int | None = None, until_ms: int | None = None
     ) -> None:
-        """Fire the timers with deadlines up to ``until_ms``, or now; the first ``count_max``."""
+        """Fire due timers.
+
+        Args:
+            now_ms: Time of the events.
+            count_max: Fire at most this many; None for all.
+            until_ms: Fire the timers with deadlines up to this time; None for ``now_ms``.
+        """
         for key in islice(self.timers.due(now_ms if until_ms is None else until_ms), count_max):
             self.handle(TimerFired(at_ms=now_ms, key=key))
 
@@ -147,29 +163,29 @@ class Driver:
     # The log.
 
     def take_unsent(self) -> tuple[list[Record], int]:
-        """The records to append next, and the mark to give `durable` when they are."""
+        """Remove and return the records to append next, and the mark to pass to `on_durable`."""
         records, self.unsent = self.unsent, []
         self._sent += len(records)
         return records, self._sent
 
     @property
     def mark(self) -> int:
-        """The mark of which `durable` will say that all is durable that was applied up to now."""
+        """The mark up to which `on_durable` must report before all current state is durable."""
         return self._applied
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is loaded, and all that came of what nobody asked for, as that topics are
-        gone, is durable.
+        """True if the shard is loaded and the effects of unsolicited events (such as TopicsDeleted)
+        are durable.
         """
         return self.shard is not None and not (self._postponed or self._unsettled)
 
     def has_stored(self, mark: int) -> bool:
-        """Whether all is durable that was applied up to a mark."""
+        """True if all records up to ``mark`` are durable."""
         return self._durable >= mark
 
     def durable(self, mark: int) -> None:
-        """All records up to ``mark`` are durable: what waited for them may leave."""
+        """Release the replies that waited for the records up to ``mark``, which are durable now."""
         assert self._durable <= mark <= self._sent, "the log confirms what it was not given"
         self._durable = mark
         while self._held and self._held[0][0] <= mark:
@@ -181,7 +197,7 @@ class Driver:
     # Replies.
 
     def take_ready(self, count_max: int) -> list[tuple[Ticket, Reply]]:
-        """Up to ``count_max`` replies to send now, in order; the rest stays for the next turn."""
+        """Remove and return up to ``count_max`` replies to send, in order."""
         if len(self.ready) <= count_max:
             leaving, self.ready = self.ready, []
         else:
@@ -193,6 +209,6 @@ class Driver:
         return leaving
 
     def take_notices(self) -> list[Notice]:
-        """What operators may want to know, since the last call."""
+        """Remove and return the group events since the last call."""
         notices, self.notices = self.notices, []
         return notices

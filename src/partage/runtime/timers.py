@@ -1,7 +1,7 @@
-"""Many deadlines that mostly move, cheaply.
+"""A queue of many deadlines that are postponed often.
 
-Arming a timer that is already queued for an earlier time writes one dictionary entry; the heap
-sees it again only when that earlier time has come. A heartbeat therefore costs no heap operation.
+Postponing a timer writes one dictionary entry; its heap entry is updated when the old deadline has
+come. So a heartbeat costs no heap operation.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ _SLACK = 1024
 
 
 class Timers(Generic[Key]):
-    """Deadlines in ms by key; each key has one."""
+    """Deadlines in ms, one for each key."""
 
     def __init__(self) -> None:
         self._deadlines: dict[Key, int] = {}
-        self._queued: dict[Key, int] = {}  # the heap entry that counts
+        self._queued: dict[Key, int] = {}  # the heap entry that is valid
         self._heap: list[tuple[int, int, Key]] = []
-        self._serial = 0  # keeps ties in the order in which they were queued
+        self._serial = 0  # keeps entries of the same time in order
 
     @property
     def armed(self) -> Mapping[Key, int]:
-        """The deadline of every timer that is armed."""
+        """The deadlines of all armed timers."""
         return self._deadlines
 
     @property
     def queue_length(self) -> int:
-        """The entries in the queue, those of cancelled timers among them."""
+        """Number of entries in the heap, including those of cancelled timers."""
         return len(self._heap)
 
     def set(self, key: Key, deadline_ms: int | None) -> None:
-        """Arm the timer, replacing its deadline, or cancel it."""
+        """Arm a timer, replacing its deadline, or cancel it if the deadline is None."""
         if deadline_ms is None:
             self._deadlines.pop(key, None)
             return
@@ -52,7 +52,7 @@ class Timers(Generic[Key]):
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Forget the entries of cancelled timers."""
+        """Rebuild the heap without the entries of cancelled timers."""
         self._heap = [
             (deadline_ms, serial, key)
             for serial, (key, deadline_ms) in enumerate(self._deadlines.items())
@@ -62,13 +62,13 @@ class Timers(Generic[Key]):
         heapq.heapify(self._heap)
 
     def wake_at_ms(self) -> int | None:
-        """When to look again; at or before the next deadline. None if nothing is queued."""
+        """Return when to check again, at or before the next deadline; None if the queue is empty."""
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: int) -> Iterator[Key]:
-        """Take out the timers whose deadline has come, one by one, earliest first.
+        """Remove and yield the keys of due timers one by one, earliest first.
 
-        Between two of them others may be armed or cancelled: that counts at once.
+        The caller may arm or cancel timers between two of them, with immediate effect.
         """
         while self._heap and self._heap[0][0] <= now_ms:
             at_ms, _, key = heapq.heappop(self._heap)
@@ -78,7 +78,7 @@ class Timers(Generic[Key]):
             deadline_ms = self._deadlines.get(key)
             if deadline_ms is None:
                 continue  # cancelled
-            if deadline_ms > at_ms:  # moved on since; others may come before it
+            if deadline_ms > at_ms:  # postponed; other timers may be due before it
                 self._queue(key, deadline_ms)
                 continue
             del self._deadlines[key]

@@ -1,5 +1,8 @@
-"""Floor 2: where a shard's state lives.
+"""Durable state of shards and of the cluster (layer 2).
 
-``formats`` are Kafka's own bytes for it, ``shard_log`` keeps it in a partition of
-``__consumer_offsets`` on our log, where any tool that reads Kafka's topic reads ours.
+- ``formats``: Kafka's binary formats of a shard's records.
+- ``shard_log``: a shard's records in a partition of ``__consumer_offsets``, which any tool that
+  reads Kafka's topic can read.
+- ``zk_schema``, ``shared_log``, ``shared_topics``, ``cluster_registry``: the state of a cluster in
+  ZooKeeper.
 """

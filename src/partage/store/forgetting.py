@@ -1,14 +1,14 @@
-"""Names of deleted topics that groups may still have offsets of: nothing is made under them yet.
+"""Tombstones that reserve the name of a deleted topic until no group can hold offsets for it.
 
-What a group has committed is kept by name. A shard that nobody has for a while, or whose broker is
-behind, would have its offsets of a topic show up as those of another topic of that name; or forget
-what was committed of that other topic, when it comes to forget the former. So a deletion leaves a
-grave, ``tombstones/ID.groups``, which goes when no shard can have an offset of that topic any more:
+Committed offsets are stored by topic name. If a name were reused too early, a shard without an
+owner, or with a broker that is behind, could show the old topic's offsets as the new one's. It
+could also delete the new topic's offsets when it handles the deletion of the old one. So a deletion
+leaves a node ``tombstones/ID.groups``. It is removed when no shard can have an offset of the topic:
 
-* every broker that is up has followed the deletion, so it takes no commits for the topic; who comes
-  later follows it before it has a shard;
-* and of every shard a broker has told, in the epoch that the shard is in, that it holds nothing of
-  the topic that is durable, or may become so.
+* Every live broker has applied the deletion, so it accepts no commits for the topic. A broker that
+  starts later applies all topic changes before it takes shards.
+* For every shard, a broker has published, in the shard's current epoch, that the shard holds no
+  durable or pending offset of the topic.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ from partage.store.tree import (
 from partage.store.zookeeper import Delete, InDoubt, Refused, Session, Why, surely
 
 
-class Unforgotten(Exception):  # noqa: N818 - named after what is wrong
-    """A topic of this name was deleted, and groups may still have offsets of it: ask again."""
+class Unforgotten(Exception):
+    """The name belongs to a deleted topic for which groups may still hold offsets; retry later."""
 
 
 async def graves(session: Session, tree: Tree) -> Mapping[str, TombstoneDoc]:
-    """The deleted topics that groups may have offsets of, by their ids.
+    """Return the deleted topics for which groups may hold offsets, by topic id.
 
-    Raises `ForeignData` and `SessionOver`.
+    Raises:
+        ForeignDataError: A node was not written by Partage.
+        SessionEndedError: The session ended.
     """
     names = await surely(session, lambda: session.children(tree.tombstones))
     ids = [buried(tree.tombstones, name) for name in names if name.endswith(GRAVE)]
@@ -51,22 +53,28 @@ async def graves(session: Session, tree: Tree) -> Mapping[str, TombstoneDoc]:
 
 
 async def release(session: Session, tree: Tree) -> set[str]:
-    """Remove the graves of topics that no shard can have an offset of; the names of the others.
+    """Remove the tombstones of topics for which no shard can hold an offset.
 
-    Raises `ForeignData`, `Refused` and `SessionOver`.
+    Returns:
+        The topic names that are still reserved.
+
+    Raises:
+        ForeignDataError: A node was not written by Partage.
+        RefusedError: ZooKeeper refused the removal.
+        SessionEndedError: The session ended.
     """
     left = dict(await graves(session, tree))
     if not left:
         return set()
-    # In this order, and after the graves: who comes after it was read who is up comes after the
-    # deletions, and an epoch that was told of before it was read is over only if somebody took the
-    # shard who has followed them.
+    # The order of these reads matters. A broker that registers after the list of live brokers was
+    # read applies the deletions before it takes shards. If a published epoch is outdated, the
+    # shard's new owner has applied them.
     up = await _numbers(session, tree.brokers)
     told = await _told(session, tree, up)
     epochs = await _epochs(session, tree)
     for topic_id, grave in list(left.items()):
         if _is_forgotten(grave.version, up, told, epochs):
-            with contextlib.suppress(InDoubt):  # if it is there still, it is met again
+            with contextlib.suppress(InDoubt):  # if the node still exists, the next call removes it
                 await _remove(session, tree.grave(topic_id))
                 del left[topic_id]
     return {grave.name for grave in left.values()}
@@ -102,7 +110,7 @@ async def _told(session: Session, tree: Tree, up: Collection[int]) -> dict[int, 
 
 
 async def _epochs(session: Session, tree: Tree) -> dict[int, int | None]:
-    """Of each shard, 0 where nobody ever had it."""
+    """Return the epoch of each shard; 0 if the shard never had an owner."""
     shards = await _numbers(session, tree.shards)
     paths = [tree.shard(shard) for shard in shards]
     nodes = await surely(session, lambda: session.read_all(paths))

@@ -1,9 +1,9 @@
-"""A shard's records in Kafka's own formats for ``__consumer_offsets``.
+"""A shard's records in Kafka's binary formats for ``__consumer_offsets``.
 
-Keys begin with the kind: 0 and 1 a committed offset, 2 a group. Values begin with their version:
-offsets are written in v3 (v1 where an old client asked for its own retention), groups in v4, which
-is the first with room for a tagged field. Kafka itself writes both in v3 and reads v4. A key
-without a value removes.
+A key begins with its type: 0 and 1 for a committed offset, 2 for a group. A value begins with its
+version. Offsets are written in v3, or in v1 if an old client requested a retention. Groups are
+written in v4, the first version with tagged fields. Kafka writes both in v3 and reads v4. A key
+without a value is a tombstone.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ OFFSET_VALUE_VERSION: Final = 3
 OFFSET_VALUE_WITH_EXPIRY_VERSION: Final = 1
 OFFSET_VALUE_READ_MAX: Final = 4
 GROUP_VALUE_VERSION: Final = 4
-_FLEXIBLE: Final = 4  # of both values; keys never are
-#: Ours, far above those that Kafka counts up from 0.
+_FLEXIBLE: Final = 4  # first flexible version of both values; keys are never flexible
+#: Tag of our own field, far above Kafka's tags, which count up from 0.
 AWAITING_SYNC_TAG: Final = 10_001
 
 _INT16 = struct.Struct(">h")
 
 
 class OffsetKey(Message):
-    """OffsetCommitKey."""
+    """Kafka's OffsetCommitKey."""
 
     group: String
     topic: String
@@ -57,7 +57,7 @@ class OffsetKey(Message):
 
 
 class OffsetValue(Message):
-    """OffsetCommitValue, v0 to v4."""
+    """Kafka's OffsetCommitValue, v0 to v4."""
 
     offset: Int64
     leader_epoch: Annotated[Int32, Since(3)] = -1
@@ -67,13 +67,13 @@ class OffsetValue(Message):
 
 
 class GroupKey(Message):
-    """GroupMetadataKey."""
+    """Kafka's GroupMetadataKey."""
 
     group: String
 
 
 class GroupMember(Message):
-    """A member within GroupMetadataValue."""
+    """A member in `GroupMetadataValue`."""
 
     member_id: String
     group_instance_id: Annotated[NullableString, Since(3)] = None
@@ -86,7 +86,7 @@ class GroupMember(Message):
 
 
 class GroupValue(Message):
-    """GroupMetadataValue, v0 to v4; ``awaiting_sync`` is our own tagged field."""
+    """Kafka's GroupMetadataValue, v0 to v4; ``awaiting_sync`` is a tagged field of Partage."""
 
     protocol_type: String
     generation: Int32
@@ -107,11 +107,15 @@ _GROUP_KEY_PREFIX = _INT16.pack(GROUP_KEY_VERSION)
 _GROUP_PREFIX = _INT16.pack(GROUP_VALUE_VERSION)
 
 
-# Writing.
+# Encoding.
 
 
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:
-    """Key and value; no value where the record removes."""
+    """Encode a record.
+
+    Returns:
+        Key and value; the value of a tombstone is None.
+    """
     match record:
         case OffsetCommitted():
             return _offset_key(record), _offset_value(record)
@@ -171,16 +175,18 @@ def _group_value(record: GroupSaved) -> bytes:
     return b"".join((_GROUP_PREFIX, *_encode_group(value)))
 
 
-# Reading.
+# Decoding.
 
 
 def decode_record(key: bytes, value: bytes | None) -> Record | None:
-    """The record of a key and its value; None for kinds that are not ours to read.
+    """Decode a record.
 
-    Those are the groups of other protocols that a Kafka broker keeps in the same topic.
+    Returns:
+        The record. None for key types of other protocols, whose groups a Kafka broker keeps in the
+        same topic.
 
     Raises:
-        Malformed: the bytes are not of the kind that they claim to be.
+        Malformed: The bytes do not match their key type.
     """
     kind = _version(key)
     if kind in (0, OFFSET_KEY_VERSION):

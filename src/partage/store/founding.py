@@ -1,4 +1,4 @@
-"""Finding a cluster in ZooKeeper, or founding one where there is nothing."""
+"""Creation of a cluster's nodes in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from partage.store.zookeeper import (
 
 
 async def find_cluster(session: Session, tree: Tree) -> ClusterDoc | None:
-    """The cluster that lives here; None where the path is empty, or not there.
+    """Return the cluster at this path; None if the path is empty or does not exist.
 
     Raises:
-        ForeignData: the path holds something else, or what another version wrote.
+        ForeignDataError: The path holds other data, or was written by another format version.
     """
     node = await surely(session, lambda: session.read(tree.cluster))
     if node is None:
         others = await surely(session, lambda: session.children(tree.root))
         root = await surely(session, lambda: session.read(tree.root))
         node = await surely(session, lambda: session.read(tree.cluster))
-        has_data = root is not None and root.data != b""  # which founding leaves empty
-        if (others or has_data) and node is None:  # and not founded between the two looks
+        has_data = root is not None and root.data != b""  # find_or_create_cluster leaves it empty
+        if (others or has_data) and node is None:  # not created between the two reads
             what = ", ".join(others[:5]) or "data of the node itself"
             raise ForeignData(
                 f"{tree.root} in ZooKeeper holds something else than a cluster of Partage "
@@ -60,10 +60,19 @@ async def find_cluster(session: Session, tree: Tree) -> ClusterDoc | None:
 async def found_cluster(
     session: Session, tree: Tree, cluster_id: str, shard_count: int
 ) -> ClusterDoc:
-    """The cluster that lives here, founded if there is none: all of it in one transaction, so that
-    there is a whole one or none, whoever else tries at the same time.
+    """Return the cluster at this path, and create it if there is none.
 
-    Raises `ForeignData`.
+    All nodes are created in one transaction, so brokers that start together agree on one complete
+    cluster.
+
+    Args:
+        session: The session.
+        tree: The paths of the cluster.
+        cluster_id: The cluster id, if the cluster is created.
+        shard_count: The number of shards, if the cluster is created.
+
+    Raises:
+        ForeignDataError: The path holds other data.
     """
     found = await find_cluster(session, tree)
     while found is None:
@@ -81,7 +90,7 @@ async def found_cluster(
 
 
 async def _make_parents(session: Session, path: str) -> None:
-    """Make every node down to the path, as far as they are missing."""
+    """Create the missing nodes of the path."""
     parts = path.strip("/").split("/")
     for depth in range(1, len(parts) + 1):
         above = "/" + "/".join(parts[:depth])
@@ -116,7 +125,7 @@ def _founding(tree: Tree, cluster: ClusterDoc) -> list[Operation]:
 
 
 async def reserve_producer_ids(session: Session, tree: Tree, count: int) -> int:
-    """The first of ``count`` producer ids that nobody else is given."""
+    """Reserve ``count`` producer ids and return the first one."""
     while True:
         node = await surely(session, lambda: session.read(tree.producer_ids))
         if node is None:
@@ -125,7 +134,7 @@ async def reserve_producer_ids(session: Session, tree: Tree, count: int) -> int:
         following = SetData(tree.producer_ids, encode(CountDoc(value=first + count)), node.version)
         try:
             await session.transact([following])
-        except InDoubt:  # it may have happened: then these are lost, of which there are enough
+        except InDoubt:  # the ids may have been reserved: they are lost, but there are enough
             await session.connected()
         except Refused as refused:
             if refused.why is not Why.VERSION:

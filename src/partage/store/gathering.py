@@ -1,7 +1,7 @@
-"""Entries of many shards' logs, gathered into as few transactions as can be.
+"""Write batcher for the logs of many shards.
 
-A ZooKeeper takes some hundreds of transactions a second, and each may hold half a megabyte: what
-came while the last one was under way goes out together in the next.
+A ZooKeeper ensemble handles a few hundred transactions per second, and each can hold half a
+megabyte. Entries that arrive while a transaction is under way share the next one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from partage.store.zookeeper import (
     Why,
 )
 
-_OPERATION_BYTES: Final = 128  # beside path and data, generously
+_OPERATION_BYTES: Final = 128  # estimate for the overhead besides path and data
 _ENTRIES_MAX: Final = 1000
 
-#: Told once the entry is durable, with None; or why it is not, and then it may be or not.
+#: Called with None once the entry is durable, or with an error, after which the entry may or may
+#: not be durable.
 Written = Callable[[StoreFault | None], None]
 
 
 class Deposed(StoreFault):
-    """Somebody else has taken the shard over."""
+    """Raised when another broker has taken over the shard."""
 
 
 class _Waiting:
-    """An entry on its way."""
+    """An entry that is not durable yet."""
 
     __slots__ = ("entry", "is_in_doubt", "log", "written")
 
@@ -46,10 +47,10 @@ class _Waiting:
 
 
 class Gatherer:
-    """All entries of one session that wait to be written.
+    """The pending log entries of one session.
 
-    After `add` a shell sees to it that `flush` runs, once at a time, and not at once: what comes
-    within a few milliseconds shares a transaction.
+    After `enqueue` a shell must run `flush`, one call at a time. It should wait a few milliseconds
+    first, so that more entries share a transaction.
     """
 
     def __init__(self, session: Session) -> None:
@@ -57,30 +58,40 @@ class Gatherer:
         self._waiting: deque[_Waiting] = deque()
 
     def add(self, log: SharedLog, batch: bytes, written: Written) -> None:
-        """Have a batch appended to a log."""
+        """Append a record batch to a log, with the next `flush`.
+
+        Args:
+            log: The log.
+            batch: The bytes of the record batch.
+            written: Called with the result.
+        """
         self._waiting.append(_Waiting(log, log.next_entry(batch), written))
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to write."""
+        """True if no entry is pending."""
         return not self._waiting
 
     async def flush(self) -> None:
-        """Write until nothing waits. Raises `SessionOver`, and then nobody is told any more."""
+        """Write until no entry is pending.
+
+        Raises:
+            SessionEndedError: The session ended; the remaining callbacks are not called.
+        """
         while self._waiting:
             gathered = await self._gather()
             if gathered:
                 await self._write(gathered)
 
     async def _gather(self) -> list[_Waiting]:
-        """The next entries in order, as many as fit into a transaction."""
+        """Remove and return the next entries that fit into one transaction, in order."""
         gathered: list[_Waiting] = []
         size = 0
         while self._waiting and len(gathered) < _ENTRIES_MAX:
             one = self._waiting[0]
             if len(one.entry.batch) >= CHUNK_BYTES and one.entry.part is None:
                 if gathered:
-                    break  # first those before it; its chunks may take their time
+                    break  # write the entries before it first; its chunks may take some time
                 try:
                     one.entry = await one.log.prepared(one.entry)
                 except Refused as refused:
@@ -93,7 +104,7 @@ class Gatherer:
         return gathered
 
     async def _write(self, gathered: list[_Waiting]) -> None:
-        """One transaction, again until its outcome is known."""
+        """Write entries in one transaction, and retry until its result is known."""
         while gathered:
             logs = list(dict.fromkeys(one.log for one in gathered))
             operations = [log.fence for log in logs]
@@ -114,15 +125,14 @@ class Gatherer:
     def _without(
         self, gathered: list[_Waiting], logs: list[SharedLog], refused: Refused
     ) -> list[_Waiting]:
-        """What is left of a refused transaction, to be tried again."""
+        """Handle a refused transaction and return the entries to retry."""
         if refused.position < len(logs):
             log = logs[refused.position]
             self._fail(log, _reason(refused, at_fence=True), also=gathered)
             return [one for one in gathered if one.log is not log]
         culprit = gathered[refused.position - len(logs)]
         if refused.why is Why.EXISTS and culprit.is_in_doubt:
-            # The fence was checked before it: what is there is what an earlier try has written,
-            # and all else with it.
+            # The fence was checked first, so an earlier attempt wrote this entry and all others.
             for one in gathered:
                 self._done(one)
             return []
@@ -135,7 +145,7 @@ class Gatherer:
         one.written(None)
 
     def _fail(self, log: SharedLog, reason: StoreFault, also: list[_Waiting] | None = None) -> None:
-        """Give up what waits for a log: an entry that is not written leaves no room for later."""
+        """Fail all pending entries of a log: its entry numbers must have no gap."""
         failed = [one for one in also or () if one.log is log]
         failed += [one for one in self._waiting if one.log is log]
         self._waiting = deque(one for one in self._waiting if one.log is not log)

@@ -1,11 +1,11 @@
-"""What happens in groups, as JSON in the topic ``__group_events``.
+"""Group events as JSON records in the topic ``__group_events``.
 
-A record's key is the group's id, its value one `GroupEvent` in JSON; ``docs/group-events.md`` has
-the schema. A reader passes over fields that it does not know, and events too: what is added does
-not change `VERSION`, what is changed does.
+The key of a record is the group id, the value a `GroupEventRecord` in JSON;
+``docs/group-events.md`` has the schema. Readers ignore unknown fields and events. So additions do
+not change `VERSION`; changes of meaning do.
 
-Of several brokers each writes to a partition of its own. A group's events carry the epoch in which
-its coordinator had it, and those of a higher epoch came later, whatever clocks say: `in_order`.
+In a cluster each broker writes to a separate partition. A record carries the epoch in which the
+broker owned the group. A higher epoch is later, whatever the clocks say: see `order_by_epoch`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from partage.wire.consumer_protocol import (
 from partage.wire.primitives import Malformed
 
 TOPIC: Final = "__group_events"
-#: A week, or 256 MiB. Large groups make large records, but never one of a mebibyte.
+#: Retention of a week, or 256 MiB. A large group makes large records, but always below 1 MiB.
 TOPIC_CONFIGS: Final = {
     "cleanup.policy": "delete",
     "retention.ms": str(7 * 24 * 60 * 60 * 1000),
@@ -35,33 +35,32 @@ TOPIC_CONFIGS: Final = {
 }
 VERSION: Final = 1
 
-#: Two events that no core tells of: the lag of a group, and events that were lost.
+#: Events that the coordinator does not emit: a group's lag, and the number of dropped events.
 LAG: Final = "lag"
 DROPPED: Final = "dropped"
 
-#: Clients put any words they like into requests, and of any length.
+#: Length limit of texts from clients, in characters.
 _TEXT_MAX: Final = 255
-#: A generation of more than so many bytes becomes several records.
+#: A generation of more bytes is split into several records.
 _PART_BYTES: Final = 256 * 1024
-_MEMBER_BYTES: Final = 200  # about what a member without partitions takes
+_MEMBER_BYTES: Final = 200  # estimated bytes of a member without partitions
 _PARTITION_BYTES: Final = 6
-_LAG_BYTES: Final = 16  # what a partition's lag takes
-#: About so many of them, which are some thousand partitions, are described in a turn.
+_LAG_BYTES: Final = 16  # estimated bytes of one partition's lag
+#: About this many bytes, or a thousand partitions, are described between two yields to the shell.
 _BYTES_A_TURN: Final = 16 * 1024
-#: A member that has more is told of by their number.
+#: For a member with more partitions, only their number is written.
 _PARTITIONS_MAX: Final = 20_000
 
-#: Partitions of topics, by topic, in order.
+#: Sorted partition numbers, by topic.
 Partitions = dict[str, list[int]]
 
 
 class EventMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A member of a generation.
 
-    ``joined_ms`` and ``owned`` come with "generation started": when its JoinGroup arrived, and the
-    partitions that it stated to own then, which it went on reading. ``assigned_ms`` and
-    ``assigned`` come with "assigned" and "loaded". None stands for what is not known: who did not
-    join, was not answered, or is no consumer.
+    "generation started" sets ``joined_ms``, the time when its JoinGroup arrived, and ``owned``, the
+    partitions that it reported as owned. "assigned" and "loaded" set ``assigned_ms`` and
+    ``assigned``. None means unknown: the member did not join, has no assignment, or is no consumer.
     """
 
     member_id: str
@@ -72,11 +71,13 @@ class EventMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     owned: Partitions | None = None
     assigned_ms: int | None = None
     assigned: Partitions | None = None
-    partition_count: int | None = None  # where they are too many to be listed
+    partition_count: int | None = None  # set instead of the list if there are too many
 
 
 class GroupEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One event; ``event`` is a `Happening`, `LAG` or `DROPPED`. Times are ms since the epoch."""
+    """The JSON value of a record; ``event`` is a `GroupEventType`, `LAG` or `DROPPED`. Times are in
+    ms since the epoch.
+    """
 
     version: int
     event: str
@@ -85,26 +86,25 @@ class GroupEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: int
     cause: str | None = None
     reason: str = ""
-    # Of the member that it is about.
+    # The member that the event is about.
     member_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     instance_id: str | None = None
     session_timeout_ms: int | None = None
-    # Of the generation. Of a large one each record has some of the members; of a lag that is told
-    # of very many partitions, some of these.
+    # The generation. A large one is split by members, a large lag by partitions.
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str | None = None
     members: list[EventMember] | None = None
     part: int = 1
     parts: int = 1
-    # Of a commit that was refused, so many times.
+    # A rejected commit; ``count`` is the number of equal events.
     topics: list[str] | None = None
     count: int = 1
-    #: How many records each partition has that are not committed, by topic and partition.
+    #: Number of records that are not committed, by topic and partition.
     lag: dict[str, dict[int, int]] | None = None
-    # Of several brokers: who wrote it, and the epoch in which that broker had the group.
+    # In a cluster: the broker that wrote the record, and the epoch in which it owned the group.
     broker_id: int | None = None
     epoch: int | None = None
 
@@ -114,7 +114,7 @@ class _Epoch(msgspec.Struct):
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a group is behind, by topic and partition, in records."""
+    """A sample of a group's lag in records, by topic and partition."""
 
     at_ms: int
     group_id: str
@@ -128,15 +128,15 @@ _epoch_decoder = msgspec.json.Decoder(_Epoch)
 
 
 def encode_event(event: GroupEvent) -> bytes:
-    """The record's value."""
+    """Encode an event as the value of a record."""
     return _encoder.encode(event)
 
 
 def decode_event(value: bytes) -> GroupEvent:
-    """The event in a record's value.
+    """Decode the value of a record.
 
     Raises:
-        Malformed: it is none.
+        Malformed: The value is no group event.
     """
     try:
         return _decoder.decode(value)
@@ -145,11 +145,14 @@ def decode_event(value: bytes) -> GroupEvent:
 
 
 def in_order(values: Iterable[bytes | None]) -> list[int]:
-    """The places of a group's records in the order in which what they tell of happened.
+    """Return the indexes of a group's records in the order of their events.
 
-    ``values`` come partition by partition, each in the order of its offsets. In one epoch one
-    broker has the group, and writes to one partition; a broker that has it again later does so in
-    a higher epoch. What has none comes first: a broker that is alone has one partition.
+    In one epoch one broker owns the group and writes to one partition. If it owns the group again
+    later, its epoch is higher. Values without an epoch come first; they are from a single broker
+    with one partition.
+
+    Args:
+        values: The values partition by partition, each in the order of offsets.
     """
     epochs = [_epoch_of(value or b"") for value in values]
     return sorted(range(len(epochs)), key=epochs.__getitem__)
@@ -164,7 +167,7 @@ def _epoch_of(value: bytes) -> int:
 
 
 def lag_events(sample: Lag) -> Iterator[GroupEvent | None]:
-    """The events that tell of a lag; None where a shell may do something else."""
+    """Yield the records of a lag sample, and None when the shell may do other work."""
     parts: list[dict[str, dict[int, int]]] = [{}]
     size = paused = 0
     for topic, of_topic in sample.lag.items():
@@ -194,16 +197,21 @@ def lag_events(sample: Lag) -> Iterator[GroupEvent | None]:
 
 
 def dropped_event(at_ms: int, count: int) -> GroupEvent:
-    """The event that says how many others, of any groups, are missing before it."""
+    """Return a record with the number of events of any groups that were dropped before it."""
     return GroupEvent(
         version=VERSION, event=DROPPED, at_ms=at_ms, group_id="", generation=-1, count=count
     )
 
 
 def events_of(notice: Notice, count: int = 1) -> Iterator[GroupEvent | None]:
-    """The events that tell of a notice; ``count`` is how often it came.
+    """Yield the records of a group event.
 
-    Large generations take a while: None is given now and then, for a shell to do something else.
+    Large generations take some time. None is yielded now and then, so that the shell can do other
+    work.
+
+    Args:
+        notice: The group event.
+        count: The number of equal events that the record stands for.
     """
     member, saved = notice.member, notice.saved
     shared: dict[str, Any] = {
@@ -251,7 +259,7 @@ def events_of(notice: Notice, count: int = 1) -> Iterator[GroupEvent | None]:
 
 
 class _Describing:
-    """Members of one generation; what many of them share is decoded once."""
+    """Describes the members of one generation; partition lists that members share are decoded once."""
 
     def __init__(self, saved: GroupSaved, notice: Notice) -> None:
         self._is_consumer = saved.protocol_type == "consumer"
@@ -260,7 +268,12 @@ class _Describing:
         self._known: dict[bytes, Partitions | None] = {}
 
     def member(self, of: SavedMember, number: int) -> tuple[EventMember, int]:
-        """The member at a place, and about how many bytes it takes."""
+        """Return the description of a member, and its size in bytes (estimated).
+
+        Args:
+            of: The member.
+            number: Its index in the generation.
+        """
         time_ms = self._times_ms[number] if self._times_ms else None
         partitions: Partitions | None = None
         if self._is_consumer:
@@ -300,7 +313,7 @@ def _owned(content: bytes) -> list[TopicPartitions]:
 
 
 def _assigned(content: bytes) -> list[TopicPartitions]:
-    # Kafka's coordinator gives no bytes to whom the leader left out.
+    # Kafka's coordinator sends no bytes to a member that the leader left out.
     return decode_assignment(content).assigned_partitions if content else []
 
 

@@ -1,16 +1,19 @@
-"""How long the owner of a session may answer without having asked.
+"""The time for which the owner of a ZooKeeper session may reply without asking ZooKeeper.
 
-ZooKeeper ends a session no sooner than its timeout after its leader last heard of it; only then
-somebody else takes over. The leader hears of a session when it begins, when its client connects
-again, and when the server that the client is connected to answers the leader's pings, twice a tick;
-but not by what that server asks it in the client's name. So an answer from the leader shows that it
-has heard of what had come to that server half a tick before the question did: both took the same
-way from there, in order. That is what was answered half a tick before the question was sent. What
-was only sent by then may have been long under way, and have come together with it. A session lasts
-two ticks at least (``minSessionTimeout``), so half a tick is a quarter of it at most.
+Another broker can take over only after the session expired. ZooKeeper's leader expires a session at
+the earliest one timeout after it last heard of the session. It hears of a session in three ways:
+when the session begins, when its client reconnects, and when the client's server answers the
+leader's pings, twice a tick. It does not hear of a session by the requests that the server
+forwards.
 
-Whoever answers within one timeout of such a sending answers before any successor. The clock has to
-count the time that a process, or its machine, was suspended.
+So a reply from the leader shows only this: the leader has heard of all client messages that reached
+the server half a tick before the request did. Both took the same way in order. Messages that were
+answered half a tick before the request was sent are surely among them. Messages that were only sent
+by then may have been delayed and have arrived together with the request. A session lasts at least
+two ticks (``minSessionTimeout``), so half a tick is at most a quarter of the session timeout.
+
+A broker that replies within one timeout after such a message replies before any successor does. The
+clock must count the time during which the process or its machine was suspended.
 """
 
 from __future__ import annotations
@@ -18,33 +21,41 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-_KEPT_SHARE: Final = 0.1  # of the timeout, for what passes between looking and sending
-#: Of the timeout, until the leader has heard for sure: half a tick and more.
+_KEPT_SHARE: Final = 0.1  # of the timeout, for the time between check and reply
+#: Of the timeout: the leader has heard of a message after this time, which is more than half a
+#: tick.
 _TOLD_SHARE: Final = 1 / 3
 
 
 class _Asked(NamedTuple):
-    """A question to the leader: when it was sent, and when its answer was there."""
+    """A request to the leader: when it was sent, and when its reply arrived."""
 
     sent_ms: int
     answered_ms: int
 
 
 class Lease:
-    """The right to answer, until a time on the clock that ``now_ms`` is of.
+    """The right to reply, until a time on the clock of ``now_ms``.
 
-    Its session, which lasts ``timeout_ms``, was begun after ``begun_ms``.
+    Args:
+        timeout_ms: The session timeout that the servers granted.
+        begun_ms: A time before the session began.
     """
 
     def __init__(self, timeout_ms: int, begun_ms: int) -> None:
         self.length_ms = round(timeout_ms * (1 - _KEPT_SHARE))
         self._told_ms = round(timeout_ms * _TOLD_SHARE)
-        #: What was asked last; of the first the leader has heard for sure.
+        #: The latest requests. The leader has surely heard of the first one.
         self._asked = deque([_Asked(begun_ms, begun_ms)])
         self._until_ms: int | None = None
 
     def renew(self, sent_ms: int, answered_ms: int) -> None:
-        """ZooKeeper's leader has answered by ``answered_ms`` what was sent at ``sent_ms``."""
+        """Renew the lease after a reply of ZooKeeper's leader.
+
+        Args:
+            sent_ms: When the request was sent.
+            answered_ms: When its reply arrived.
+        """
         asked = self._asked
         asked.append(_Asked(max(sent_ms, asked[-1].sent_ms), answered_ms))
         while len(asked) > 1 and asked[1].answered_ms <= sent_ms - self._told_ms:
@@ -52,9 +63,11 @@ class Lease:
         self._until_ms = asked[0].sent_ms + self.length_ms
 
     def suspend(self) -> None:
-        """The connection is lost: be silent until something sent from now on is answered."""
+        """End the lease after a lost connection, until a request that is sent from now on has a
+        reply.
+        """
         self._until_ms = None
 
     def holds(self, now_ms: int) -> bool:
-        """Whether nobody else can have taken over yet."""
+        """True if no other broker can have taken over yet."""
         return self._until_ms is not None and now_ms < self._until_ms

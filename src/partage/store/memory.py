@@ -1,7 +1,7 @@
-"""A ZooKeeper in memory: what one server would answer, with faults to order.
+"""An in-memory ZooKeeper for tests and simulations, with fault injection.
 
-For tests and simulations: sessions, ephemeral nodes, versions, watches and transactions as the
-real one has them. Nothing takes time, unless ``before`` or ``after`` makes it so.
+It has sessions, ephemeral nodes, versions, watches and transactions like a real server. Requests
+take no time, unless ``before`` or ``after`` delays them.
 """
 
 from __future__ import annotations
@@ -28,32 +28,34 @@ from partage.store.zookeeper import (
 
 T = TypeVar("T")
 
-#: Called with the operations of a transaction, or with the path that is read; it may wait, and
-#: raise `InDoubt`: before it, nothing has happened; after it, only the answer is lost.
+#: Called with the operations of a transaction, or with the path that is read. It may wait, or raise
+#: `InDoubtError`: as ``before`` nothing has happened, as ``after`` only the reply is lost.
 Fault = Callable[[Sequence[Operation] | str], Awaitable[None]]
 
 
 class MemoryZooKeeper:
-    """The servers: all nodes, and who watches them. ``now_ms`` is their wall clock."""
+    """The servers, with all nodes and watches. ``now_ms`` is their wall clock."""
 
     def __init__(self) -> None:
         self.now_ms = 0
         self.nodes: dict[str, Node] = {"/": Node(data=b"", version=0)}
-        self.history: list[Sequence[Operation]] = []  # every transaction that happened
+        self.history: list[Sequence[Operation]] = []  # all transactions that succeeded
         self._sessions: dict[int, MemorySession] = {}
         self._watches: dict[str, list[Changed]] = {}
         self._child_watches: dict[str, list[Changed]] = {}
         self._next_session = 1
 
     def connect(self, timeout_ms: int = 6_000) -> MemorySession:
-        """A new session."""
+        """Begin a new session."""
         session = MemorySession(self, self._next_session, timeout_ms)
         self._sessions[self._next_session] = session
         self._next_session += 1
         return session
 
     def expire(self, session: MemorySession) -> None:
-        """End a session from this side: its ephemeral nodes go. It hears of it when it asks."""
+        """Expire a session and remove its ephemeral nodes; the client learns of it by its next
+        request.
+        """
         if self._sessions.pop(session.session_id, None) is None:
             return
         mine = [path for path, node in self.nodes.items() if node.session == session.session_id]
@@ -62,11 +64,11 @@ class MemoryZooKeeper:
         self._tell([Delete(path) for path in mine])
 
     def is_alive(self, session: MemorySession) -> bool:
-        """Whether the session has not expired."""
+        """True if the session has not expired."""
         return session.session_id in self._sessions
 
     def transact(self, operations: Sequence[Operation], session_id: int) -> None:
-        """All or nothing."""
+        """Apply all operations or none."""
         nodes = dict(self.nodes)
         for position, operation in enumerate(operations):
             why = self._apply(operation, nodes, session_id)
@@ -113,16 +115,16 @@ class MemoryZooKeeper:
                 changed()
 
     def watch(self, path: str, changed: Changed) -> None:
-        """Have a change of a node told, once."""
+        """Call ``changed`` once, at the next change of a node."""
         self._watches.setdefault(path, []).append(changed)
 
     def watch_children(self, path: str, changed: Changed) -> None:
-        """Have it told when a child comes or goes, once."""
+        """Call ``changed`` once, when a child is created or deleted."""
         self._child_watches.setdefault(path, []).append(changed)
 
 
 class MemorySession:
-    """A session with it; see `partage.store.zookeeper.Session`."""
+    """A session of `MemoryZooKeeper`; see `partage.store.zookeeper.Session`."""
 
     def __init__(self, server: MemoryZooKeeper, session_id: int, timeout_ms: int) -> None:
         self.server = server
@@ -145,11 +147,11 @@ class MemorySession:
         return given
 
     async def transact(self, operations: Sequence[Operation]) -> None:
-        """Do all of it or nothing."""
+        """Apply all operations or none."""
         await self._asked(operations, lambda: self.server.transact(operations, self.session_id))
 
     async def read(self, path: str, changed: Changed | None = None) -> Node | None:
-        """The node, None where there is none."""
+        """Return the node; None if it does not exist."""
 
         def answer() -> Node | None:
             if changed is not None:
@@ -159,11 +161,11 @@ class MemorySession:
         return await self._asked(path, answer)
 
     async def read_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes."""
+        """Return the nodes."""
         return [await self.read(path) for path in paths]
 
     async def children(self, path: str, changed: Changed | None = None) -> list[str]:
-        """The names of the children."""
+        """Return the names of the children."""
 
         def answer() -> list[str]:
             if changed is not None:
@@ -174,11 +176,11 @@ class MemorySession:
         return await self._asked(path, answer)
 
     async def reach(self) -> None:
-        """Ask the leader."""
+        """Send a request to the leader."""
         await self._asked("/", lambda: None)
 
     async def connected(self) -> None:
-        """There always is a connection."""
+        """Return at once: the connection is never lost."""
         self._check()
 
 
@@ -187,11 +189,11 @@ def _parent(path: str) -> str:
 
 
 async def _nothing(what: Sequence[Operation] | str) -> None:
-    """No fault."""
+    """Inject no fault."""
 
 
 def lost(count: int = 1) -> Fault:
-    """A fault that loses the first ``count`` transactions, or their answers, and nothing else."""
+    """Return a fault that loses the first ``count`` transactions, or their replies."""
     left = count
 
     async def losing(what: Sequence[Operation] | str) -> None:

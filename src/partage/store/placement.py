@@ -1,4 +1,4 @@
-"""Who gets which shards, and which partitions: as even as can be, moving as little as can be."""
+"""Balanced placement of shards and partitions on brokers, with as few moves as possible."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ from collections.abc import Mapping, Sequence
 
 
 def place_shards(owners: Mapping[int, int | None], brokers: Sequence[int]) -> dict[int, int]:
-    """The broker that each shard should have, given who has it and who is up.
+    """Return the broker that each shard should have.
 
-    Numbers differ by one at most; of the brokers with the same number of shards the one with the
-    smaller id comes first, so that all who see the same decide the same. Empty without brokers.
+    The numbers of shards differ by at most one. Of brokers with equal numbers, the one with the
+    smaller id comes first, so all brokers compute the same result from the same input.
+
+    Args:
+        owners: The current owner of each shard; None without a live owner.
+        brokers: The live brokers.
+
+    Returns:
+        The broker of each shard; empty without brokers.
     """
     if not brokers:
         return {}
@@ -20,7 +27,7 @@ def place_shards(owners: Mapping[int, int | None], brokers: Sequence[int]) -> di
         owner = owners[shard]
         if owner in kept:
             kept[owner].append(shard)
-    # Those who have most may have the one that is left over.
+    # The remainder goes to the brokers with the most shards, to avoid moves.
     ranked = sorted(order, key=lambda broker: (-len(kept[broker]), broker))
     room = {broker: least + (rank < more) for rank, broker in enumerate(ranked)}
     placed = {shard: broker for broker in order for shard in kept[broker][: room[broker]]}
@@ -32,9 +39,13 @@ def place_shards(owners: Mapping[int, int | None], brokers: Sequence[int]) -> di
 def place_partitions(
     count: int, brokers: Sequence[int], held: Mapping[int, int]
 ) -> tuple[int, ...]:
-    """The broker of each of ``count`` new partitions: in turn, beginning with who holds least.
+    """Return the broker of each of ``count`` new partitions, in turn, starting with the least
+    loaded.
 
-    ``held`` is how many partitions each broker holds already.
+    Args:
+        count: The number of new partitions.
+        brokers: The live brokers.
+        held: The number of partitions that each broker holds already.
     """
     order = sorted(brokers, key=lambda broker: (held.get(broker, 0), broker))
     return tuple(order[index % len(order)] for index in range(count))

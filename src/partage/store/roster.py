@@ -1,10 +1,10 @@
-"""Who is up, and who has which shard: what a broker reads of it, and what it does about it.
+"""Registration of brokers and ownership of shards in ZooKeeper.
 
-A broker that is up has an ephemeral node, which also says whether it is ready for shards. A shard
-belongs to a broker as long as that broker, in the incarnation that took it, is up. Whoever sees
-shards without an owner takes those that it should have; who has more than its share gives some
-back, and others take them. All decide by the same rule (`placement`), and each change of a shard is
-one compare-and-set, so that two that decide at the same time do no harm.
+A live broker has an ephemeral node, which also says whether it is ready for shards. A broker owns a
+shard as long as it is live in the incarnation that took the shard. Brokers take shards without an
+owner according to `placement`. A broker with more than its share releases some, and other brokers
+take them. All brokers use the same rule, and each change of a shard is a compare-and-set, so
+concurrent decisions are safe.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from partage.store.zookeeper import (
 _CHANGED_AT_ONCE: Final = 500
 
 
-class Taken(Exception):  # noqa: N818 - named after what happened
-    """Another broker that is up has what has to be this one's own."""
+class Taken(Exception):
+    """Another live broker uses a value that must be unique."""
 
 
 class IdTaken(Taken):
-    """Another broker is up under this id: ``other``."""
+    """Another live broker, ``other``, has this id."""
 
     def __init__(self, broker_id: int, other: BrokerDoc) -> None:
         super().__init__(
@@ -48,7 +48,7 @@ class IdTaken(Taken):
 
 
 class AddressTaken(Taken):
-    """Another broker is up at this address: clients of one would be sent to the other."""
+    """Another live broker has this address, so clients of one would reach the other."""
 
     def __init__(self, me: BrokerDoc, other_id: int) -> None:
         super().__init__(
@@ -58,7 +58,7 @@ class AddressTaken(Taken):
 
 
 class Tenure(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to a shard: the version that its node has as long as nobody else takes it."""
+    """Ownership of a shard: the version of its node, which changes when another broker takes it."""
 
     shard: int
     version: int
@@ -66,26 +66,30 @@ class Tenure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Roster:
-    """What was last read of the cluster."""
+    """The brokers and shard owners, as last read from ZooKeeper."""
 
     def __init__(self, session: Session, tree: Tree, broker_id: int, shard_count: int) -> None:
         self.broker_id = broker_id
         self.brokers: dict[int, BrokerDoc] = {}
         self.shards: list[ShardDoc] = [ShardDoc()] * shard_count
         self._versions = [0] * shard_count
-        self._looks = self._looked = 0  # how often it was begun, and what `brokers` is of
-        self._touched = -1  # the version of the node that is touched with every change
+        self._looks = self._looked = 0  # number of refreshes begun, and which one `brokers` is from
+        self._touched = -1  # of the node that every change of a shard touches
         self._session = session
         self._tree = tree
         self._incarnation = ""
 
-    # Coming and going.
+    # Registration.
 
     async def register(self, me: BrokerDoc) -> None:
-        """Be up. A node that an earlier run on the same data directory has left is replaced: this
-        one holds the lock that the earlier had, so that is gone.
+        """Register this broker as live.
 
-        Raises `IdTaken` where another broker has the id, and `SessionOver`.
+        A node left by an earlier run on the same data directory is replaced: this run holds the
+        lock of the directory, so the earlier one has ended.
+
+        Raises:
+            BrokerIdInUseError: Another broker has the id.
+            SessionEndedError: The session ended.
         """
         path = self._tree.broker(self.broker_id)
         while True:
@@ -101,10 +105,12 @@ class Roster:
                 return
 
     def expect_own_address(self, me: BrokerDoc) -> None:
-        """Raises `AddressTaken` where, as of the last look, another broker is up at this address;
-        of two that have come at the same time, for the one with the higher id.
+        """Raise `AddressInUseError` if another live broker has this broker's address.
+
+        Of two brokers that start at the same time, the one with the higher id fails. The check uses
+        the last refresh.
         """
-        mine = self.brokers.get(self.broker_id)  # or what an earlier run has left
+        mine = self.brokers.get(self.broker_id)  # or the node of an earlier run
         is_up = mine is not None and mine.incarnation == me.incarnation
         for broker_id, other in sorted(self.brokers.items()):
             if broker_id == self.broker_id or (is_up and broker_id > self.broker_id):
@@ -122,18 +128,22 @@ class Roster:
             return True
         if other.directory != me.directory:
             raise IdTaken(self.broker_id, other)
-        # In one transaction: if it is heard of late, and finds what is ours, we are not gone by it.
+        # In one transaction: if it is applied late and finds our own node, it must not remove it.
         mine = Create(path, encode(me), is_ephemeral=True)
         try:
             await self._session.transact([Delete(path, node.version), mine])
         except InDoubt:
             await self._session.connected()
         except Refused:
-            pass  # it is gone already
+            pass  # already removed
         return False
 
     async def ready(self) -> None:
-        """Get shards from now on, if this broker is registered still. Raises `SessionOver`."""
+        """Mark this broker as ready for shards, if it is still registered.
+
+        Raises:
+            SessionEndedError: The session ended.
+        """
         path = self._tree.broker(self.broker_id)
         while True:
             node = await surely(self._session, lambda: self._session.read(path))
@@ -143,7 +153,7 @@ class Roster:
             if doc.is_ready:
                 return
             told = SetData(path, encode(msgspec.structs.replace(doc, is_ready=True)), node.version)
-            try:  # touched, as a watch on who comes and goes does not tell of what they say
+            try:  # touch the shards: a watch on children does not report changes of their data
                 await self._session.transact([told, SetData(self._tree.shards, b"")])
             except InDoubt:
                 await self._session.connected()
@@ -152,25 +162,31 @@ class Roster:
                     raise
 
     async def created_ms(self) -> int | None:
-        """The servers' time of the registration."""
+        """Return the ZooKeeper server's time of the registration, in ms; None if there is none."""
         path = self._tree.broker(self.broker_id)
         node = await surely(self._session, lambda: self._session.read(path))
         return None if node is None else node.created_ms
 
     async def leave(self) -> None:
-        """Be down at once, for a clean end. Raises what `Session.transact` does."""
+        """Remove the registration, for a clean shutdown. Raises as `Session.transact`."""
         await self._session.transact([Delete(self._tree.broker(self.broker_id))])
 
     # Reading.
 
     async def refresh(self, changed: Changed) -> None:
-        """Read who has what, and then who is up; ``changed`` is called at the next change.
+        """Read the shard owners, and then the live brokers.
 
-        In this order: an owner who is not up by then is gone, and if somebody has taken the shard
-        since it was read, taking it is refused. The other way round it could be somebody who has
-        just come.
+        The order matters. An owner that is not in the later list has ended. If another broker took
+        the shard after it was read, taking it is refused. In the other order, the owner could be a
+        broker that has just registered.
 
-        Raises `ForeignData`, `InDoubt` and `SessionOver`.
+        Args:
+            changed: Called once, at the next change.
+
+        Raises:
+            ForeignDataError: A node was not written by Partage.
+            InDoubtError: The connection was lost.
+            SessionEndedError: The session ended.
         """
         await self._read_shards(changed)
         await self.look(changed)
@@ -188,7 +204,7 @@ class Roster:
         self._touched = -1 if touched is None else touched.version
 
     async def look(self, changed: Changed | None = None) -> None:
-        """Read who is up, and nothing else. Raises `ForeignData`, `InDoubt` and `SessionOver`."""
+        """Read the live brokers only. Raises as `refresh`."""
         self._looks += 1
         begun = self._looks
         names = await self._session.children(self._tree.brokers, changed)
@@ -199,11 +215,11 @@ class Roster:
             for name, path, node in zip(names, paths, nodes, strict=True)
             if node is not None
         }
-        if begun > self._looked:  # else somebody has looked later, and was quicker
+        if begun > self._looked:  # otherwise a later refresh has finished first
             self.brokers, self._looked = brokers, begun
 
     def owner(self, shard: int) -> int | None:
-        """The broker that has a shard and is up."""
+        """Return the live broker that owns a shard; None if there is none."""
         doc = self.shards[shard]
         if doc.broker is None:
             return None
@@ -212,7 +228,7 @@ class Roster:
         return doc.broker if is_up else None
 
     def wanted(self) -> tuple[list[int], list[int]]:
-        """The shards to take, and those to give back."""
+        """Return the shards that this broker should take, and those that it should release."""
         owners = {shard: self.owner(shard) for shard in range(len(self.shards))}
         ready = [broker for broker, doc in self.brokers.items() if doc.is_ready]
         placed = place_shards(owners, ready)
@@ -225,14 +241,19 @@ class Roster:
         return take, give
 
     def owned(self) -> list[int]:
-        """The shards of this broker, as far as ZooKeeper knows."""
+        """Return the shards that this broker owns according to ZooKeeper."""
         return [s for s in range(len(self.shards)) if self.owner(s) == self.broker_id]
 
-    # Changing.
+    # Changes.
 
     async def take(self, shards: Sequence[int]) -> list[Tenure]:
-        """Take shards over, each with an epoch of its own; those that somebody else was quicker
-        with are left out. Raises `SessionOver`.
+        """Take shards, each with a new epoch.
+
+        Returns:
+            The shards that were taken, without those that another broker took first.
+
+        Raises:
+            SessionEndedError: The session ended.
         """
         taken: list[Tenure] = []
         for begin in range(0, len(shards), _CHANGED_AT_ONCE):
@@ -255,15 +276,20 @@ class Roster:
         ]
 
     async def give(self, shards: Sequence[int]) -> None:
-        """Give shards back, for others to take; whoever calls has stopped answering for them."""
+        """Release shards for other brokers. The caller must have stopped replying for them."""
         for begin in range(0, len(shards), _CHANGED_AT_ONCE):
             part = shards[begin : begin + _CHANGED_AT_ONCE]
             await self._change({shard: ShardDoc(epoch=self.shards[shard].epoch) for shard in part})
 
     async def _change(self, docs: dict[int, ShardDoc]) -> dict[int, int]:
-        """Compare and set; the new versions where that went well, the roster brought up to date."""
+        """Change shards by compare-and-set.
+
+        Returns:
+            The new versions of the shards whose change succeeded.
+        """
         left, is_in_doubt = dict(docs), False
-        versions = {shard: self._versions[shard] for shard in docs}  # somebody may read newer ones
+        # a concurrent refresh may read newer ones
+        versions = {shard: self._versions[shard] for shard in docs}
         while left:
             operations: list[Operation] = [
                 SetData(self._tree.shard(shard), encode(doc), versions[shard])
@@ -277,7 +303,7 @@ class Roster:
             except Refused as refused:
                 shard = list(left)[refused.position]
                 if is_in_doubt and await self._has_happened(shard, left[shard], versions[shard]):
-                    break  # all of it, then
+                    break  # then the whole transaction was applied
                 del left[shard]
             else:
                 break
@@ -295,8 +321,12 @@ class Roster:
 
 
 def ahead_of(theirs_ms: int, before_ms: int, after_ms: int) -> int:
-    """How far our clock is ahead of another, at least, which said ``theirs_ms`` at some moment
-    between two readings of ours; below 0 if it is behind.
+    """Return how far our clock is ahead of another one, at least; negative if it is behind.
+
+    Args:
+        theirs_ms: The other clock's time at a moment between the two readings.
+        before_ms: Our clock's reading before that moment.
+        after_ms: Our clock's reading after it.
     """
     if theirs_ms < before_ms:
         return before_ms - theirs_ms

@@ -1,4 +1,4 @@
-"""A shard in a partition of ``__consumer_offsets``: records to batches, batches to a shard."""
+"""Conversion of a shard's records to record batches of ``__consumer_offsets``, and back."""
 
 from __future__ import annotations
 
@@ -19,34 +19,38 @@ from partage.wire.records.encode import encode_batch
 from partage.wire.types import Buffer
 
 TOPIC: Final = "__consumer_offsets"
-#: Small segments compact early, and a large group is one record.
+#: Small segments are compacted early, but one record can hold a large group.
 TOPIC_CONFIGS: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(100 * 1024 * 1024),
     "max.message.bytes": str(100 * 1024 * 1024),
     "compression.type": "producer",
 }
-_BATCH_BYTES: Final = 512 * 1024  # begin another batch beyond this, as far as records allow
+_BATCH_BYTES: Final = 512 * 1024  # start a new batch above this size
 _decode_topics = decoder(Subscription, 0, False)
 
 
 def shard_of(group_id: str, shard_count: int) -> int:
-    """The shard that a group belongs to, as Kafka places it: Java's string hash, modulo."""
+    """Return the shard of a group, as in Kafka: Java's string hash modulo the number of shards."""
     utf16 = group_id.encode("utf-16-be")
     code = 0
     for unit in struct.unpack(f">{len(utf16) // 2}H", utf16):
         code = (31 * code + unit) & 0xFFFF_FFFF
     signed = code - (1 << 32) if code >> 31 else code
-    magnitude = 0 if signed == -(1 << 31) else abs(signed)  # Java has no such absolute value
+    # Kafka maps the minimum to 0, as it has no absolute value in Java
+    magnitude = 0 if signed == -(1 << 31) else abs(signed)
     return magnitude % shard_count
 
 
 def encode_records(
     records: Iterable[Record], at_ms: int, batch_bytes: int = _BATCH_BYTES
 ) -> list[bytes]:
-    """The records as batches, in order; a shard's log appends them as they are.
+    """Encode records as batches to append to the shard's log, in order.
 
-    A batch ends when it has reached ``batch_bytes``, which one large record may exceed.
+    Args:
+        records: The records.
+        at_ms: Their timestamp.
+        batch_bytes: A batch ends when it reaches this size; one large record may exceed it.
     """
     batches: list[bytes] = []
     gathered: list[StoredRecord] = []
@@ -64,13 +68,13 @@ def encode_records(
 
 
 def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
-    """The shard whose log consists of these record batches.
+    """Return the shard whose log consists of these record batches.
 
-    Only the last value of each key counts, so the others are not decoded; and as these say what is,
-    each of something else, their order does not matter.
+    Only the last value of each key is decoded. A record holds the full state of its key, so the
+    order of the keys does not matter.
 
     Raises:
-        Malformed: a batch, or a record in it, is not what it claims to be.
+        Malformed: A batch, or a record in it, is damaged.
     """
     last = {key: value for key, value in decode_pairs(blobs) if key is not None}
     shard = Shard(settings, subscribed_topics)
@@ -84,11 +88,14 @@ def replay(blobs: Sequence[Buffer], settings: GroupSettings) -> Shard:
 
 
 def merge(blobs: Sequence[Buffer], *, keeps_removals: bool) -> list[bytes]:
-    """Batches with the last value of each key in these; its removal only where something older,
-    that is not among them, may hold it.
+    """Return batches with the last value of each key.
+
+    Args:
+        blobs: The record batches, oldest first.
+        keeps_removals: True to keep tombstones, because older batches may hold the key.
 
     Raises:
-        Malformed: a batch is not what it claims to be.
+        Malformed: A batch is damaged.
     """
     last = {key: value for key, value in decode_pairs(blobs) if key is not None}
     batches: list[bytes] = []
@@ -108,10 +115,10 @@ def merge(blobs: Sequence[Buffer], *, keeps_removals: bool) -> list[bytes]:
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics in a consumer's subscription; None if it is not one.
+    """Return the topics in a consumer's subscription; None if the metadata is no subscription.
 
-    Read as version 0, which all others begin with, whatever version it says: there are clients
-    that say 1 and leave out what came with it. Kafka's coordinator reads it so too.
+    It is read as version 0, which is a prefix of all others, whatever version it states. Some
+    clients state 1 and omit its fields. Kafka's coordinator reads it the same way.
     """
     try:
         return frozenset(_decode_topics(metadata, 2)[0].topics)

@@ -1,13 +1,12 @@
-"""A shard's log in ZooKeeper, for as long as one broker has the shard.
+"""The log of a shard in ZooKeeper, as one owner of the shard sees it.
 
-Taking a shard over raises the version of its node, and everything that is written carries a check
-of that version in the same transaction: what an owner of before sends, however late, is refused by
-the servers, whatever it believes itself to be.
+Taking over a shard raises the version of its node. Every write checks that version in the same
+transaction. So the servers refuse all writes of a former owner, however late they arrive.
 
-The log is made of entries, each a record batch under its number. Every so many entries are merged
-into a part, and parts into one when they have become many; the node ``state`` says which parts
-count and from which entry on the log does. What is too large for one packet is written in chunks
-under a version that nobody has used, and counts once a small transaction points to it.
+The log consists of entries, each a record batch with a number. After some number of entries they
+are merged into a blob, and many blobs are merged into one. The node ``state`` lists the valid blobs
+and the number of the first valid entry. Data that is too large for one packet is written in chunks
+under an unused version. It becomes valid when a small transaction refers to it.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ _MERGED_BYTES: Final = 256 * 1024
 _PARTS_MAX: Final = 8
 _SWEPT_AT_ONCE: Final = 500
 _INLINE, _CHUNKED = 0, 1
-_HEADER: Final = struct.Struct(">BI")  # of an entry: its kind, and the CRC-32C of what follows
+_HEADER: Final = struct.Struct(">BI")  # of an entry: its kind, and the CRC-32C of the rest
 
-#: Runs a function that takes its time, in a thread where there are threads.
+#: Runs a slow function, in a thread if the shell has threads.
 Offload = Callable[[Callable[[], list[bytes]]], Awaitable[list[bytes]]]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A record batch in the log; ``part`` is where it lies if it is too large for its node."""
+    """A record batch in the log; ``blob`` locates it if it is too large for one node."""
 
     number: int
     batch: bytes
@@ -56,9 +55,10 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class SharedLog:
-    """The log of ``shard`` in one tenure, that of the owner whose node has ``version``.
+    """The log of a shard, written by the owner whose node has ``version``.
 
-    Load it first. For one task at a time, merging apart, which may run beside appending.
+    Call `load` first. Use it from one task at a time; only `merge` may run concurrently with
+    appending.
     """
 
     def __init__(self, session: Session, tree: Tree, shard: int, version: int, epoch: int) -> None:
@@ -68,9 +68,9 @@ class SharedLog:
         self._session = session
         self._tree = tree
         self._parts: list[tuple[Part, bytes]] = []
-        self._entries: list[Entry] = []  # those that are durable
+        self._entries: list[Entry] = []  # durable entries
         self._next = 0
-        self._state_version = 0  # of the node that says what counts
+        self._state_version = 0  # of the ``state`` node
         self._versions = 0
         self._is_merging = False
         self._is_swept = False
@@ -78,10 +78,13 @@ class SharedLog:
     # Loading.
 
     async def load(self) -> Sequence[Buffer]:
-        """Everything that the log holds, as record batches.
+        """Return the content of the log, as record batches.
 
-        Raises `Malformed` where something is missing or damaged, `ForeignData` where the state is
-        something else, `InDoubt` and `SessionOver`.
+        Raises:
+            Malformed: Data is missing or damaged.
+            ForeignDataError: The state node was not written by Partage.
+            InDoubtError: The connection was lost.
+            SessionEndedError: The session ended.
         """
         tree, shard = self._tree, self.shard
         node = await self._session.read(tree.state(shard))
@@ -127,15 +130,17 @@ class SharedLog:
     def _paths(self, part: Part) -> list[str]:
         return [self._tree.chunk(self.shard, part.version, index) for index in range(part.chunks)]
 
-    # Appending: `gathering` puts the entries of many logs into one transaction.
+    # Appending. `WriteBatcher` puts the entries of many logs into one transaction.
 
     def next_entry(self, batch: bytes) -> Entry:
-        """The batch as the log's next entry; entries are written in the order of their numbers."""
+        """Return the batch as the next entry. Entries must be written in the order of their
+        numbers.
+        """
         self._next += 1
         return Entry(self._next - 1, batch)
 
     async def prepared(self, entry: Entry) -> Entry:
-        """The entry, its chunks written if it needs any."""
+        """Write the chunks of a large entry, and return the entry that refers to them."""
         if len(entry.batch) < CHUNK_BYTES:
             return entry
         part = self._part(entry.batch)
@@ -144,7 +149,7 @@ class SharedLog:
         return Entry(entry.number, entry.batch, part)
 
     def creation(self, entry: Entry) -> Create:
-        """What makes a prepared entry count, in a transaction with the fence."""
+        """Return the operation that appends an entry; its transaction must include the fence."""
         kind, body = _INLINE, entry.batch
         if entry.part is not None:
             kind, body = _CHUNKED, encode(entry.part)
@@ -152,7 +157,7 @@ class SharedLog:
         return Create(self._tree.entry(self.shard, entry.number), content)
 
     def written(self, entry: Entry) -> None:
-        """The entry is durable."""
+        """Note that the entry is durable."""
         self._entries.append(entry)
 
     def _part(self, content: bytes) -> Part:
@@ -178,7 +183,7 @@ class SharedLog:
 
     @property
     def wants_merging(self) -> bool:
-        """Whether enough entries have come together."""
+        """True if there are enough entries to merge."""
         entries = self._entries
         return not self._is_merging and (
             len(entries) >= _MERGED_ENTRIES
@@ -189,10 +194,18 @@ class SharedLog:
         return max((part.length for part, _ in self._parts), default=0)
 
     async def merge(self, offload: Offload) -> None:
-        """Put the entries that are durable by now into a part, and all parts into one when those
-        after the first have become many, or as large as it.
+        """Merge the durable entries into a blob.
 
-        Raises `Refused`, `InDoubt`, where something is left for the next time, and `SessionOver`.
+        All blobs are merged into one if there are many, or if the later ones are as large as the
+        first.
+
+        Args:
+            offload: Runs the slow part.
+
+        Raises:
+            RefusedError: Another broker owns the shard.
+            InDoubtError: The connection was lost; the next merge completes the work.
+            SessionEndedError: The session ended.
         """
         if self._is_merging:
             return
@@ -235,10 +248,10 @@ class SharedLog:
     async def _swing(
         self, first: int, parts: Sequence[Part], creations: Sequence[Operation]
     ) -> None:
-        """Have ``parts`` count from now on, and of the entries those from ``first`` on.
+        """Make ``parts`` and the entries from ``first`` on the valid content of the log.
 
-        What was sent and seems lost may arrive when later merges have been done, and must not undo
-        them: it is for one version of the node.
+        A request that seems lost may arrive after later merges and must not undo them. So it is
+        bound to one version of the node.
         """
         path = self._tree.state(self.shard)
         state = encode(StateDoc(first=first, parts=tuple(parts)))
@@ -257,9 +270,7 @@ class SharedLog:
         self._state_version += 1
 
     async def _remove(self, removals: Sequence[Delete]) -> None:
-        """Remove what does not count any more, however much it is; the next owner sweeps up what is
-        left of it.
-        """
+        """Remove data that is no longer valid. The next owner removes what remains after a crash."""
         for begin in range(0, len(removals), _SWEPT_AT_ONCE):
             some = removals[begin : begin + _SWEPT_AT_ONCE]
 
@@ -269,9 +280,7 @@ class SharedLog:
             await settle(self._session, [self.fence, *some], are_gone)
 
     async def sweep(self) -> None:
-        """Remove what owners of before left unfinished: chunks that nothing points to, and entries
-        before the first that counts.
-        """
+        """Remove unfinished data of former owners: chunks without a reference, and merged entries."""
         names = await surely(
             self._session, lambda: self._session.children(self._tree.chunks(self.shard))
         )

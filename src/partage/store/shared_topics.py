@@ -1,10 +1,11 @@
-"""The topics that all brokers of a cluster agree on.
+"""The topics of a cluster, on which all brokers agree.
 
-Each change is one transaction that also raises the version of the node ``topics``: so changes have
-an order, whoever decides on one has seen all before it, and everybody hears of it by one watch. A
-deleted topic leaves a tombstone for each broker that holds partitions of it: nothing is removed
-from a disk merely because ZooKeeper does not know it. And it leaves a grave, as long as groups may
-have offsets of it (`forgetting`): until then nothing is made under its name.
+Each change is one transaction that also raises the version of the node ``topics``. So changes are
+ordered, each decision is based on all earlier changes, and one watch notifies every broker.
+
+A deleted topic leaves a tombstone for each broker with partitions of it. A broker never removes
+files only because a topic is missing in ZooKeeper. Another tombstone reserves the name while groups
+may hold offsets for it (`topic_tombstones`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _EXPECTED: Final = (Why.VERSION, Why.EXISTS, Why.MISSING)
 
 
 class SharedTopics:
-    """The topics as of the last change that was read: ``version`` counts them."""
+    """The topics as of the last change that was read; ``version`` is the number of changes."""
 
     def __init__(self, session: Session, tree: Tree, broker_id: int) -> None:
         self.topics: dict[str, TopicDoc] = {}
@@ -57,9 +58,15 @@ class SharedTopics:
     # Reading.
 
     async def refresh(self, changed: Changed | None = None) -> None:
-        """Read what has changed; ``changed`` is called at the next change.
+        """Read the changes since the last call.
 
-        Raises `ForeignData`, `InDoubt` and `SessionOver`.
+        Args:
+            changed: Called once, at the next change.
+
+        Raises:
+            ForeignDataError: A node was not written by Partage.
+            InDoubtError: The connection was lost.
+            SessionEndedError: The session ended.
         """
         tree, session = self._tree, self._session
         node = await session.read(tree.topics, changed)
@@ -76,7 +83,7 @@ class SharedTopics:
         paths = [tree.topic(name) for name in names]
         nodes = await session.read_all(paths)
         if node.version <= self.version:
-            return  # somebody else here has read this, or something newer, meanwhile
+            return  # a concurrent refresh has read this version or a newer one
         for name, path, found in zip(names, paths, nodes, strict=True):
             if found is None:
                 self.topics.pop(name, None)
@@ -85,33 +92,47 @@ class SharedTopics:
         self.version, self._recent = node.version, doc
 
     async def catch_up(self, changed: Changed) -> None:
-        """`refresh`, again until it succeeds. Raises `ForeignData` and `SessionOver`."""
+        """Refresh, and retry until it succeeds.
+
+        Raises:
+            ForeignDataError: A node was not written by Partage.
+            SessionEndedError: The session ended.
+        """
         await surely(self._session, lambda: self.refresh(changed))
 
     def partition_counts(self) -> dict[int, int]:
-        """How many partitions each broker holds."""
+        """Return the number of partitions of each broker."""
         counts: dict[int, int] = {}
         for topic in self.topics.values():
             for broker in topic.brokers:
                 counts[broker] = counts.get(broker, 0) + 1
         return counts
 
-    # Changing.
+    # Changes.
 
     async def put(
         self, name: str, decide: Callable[[Mapping[str, TopicDoc]], TopicDoc | None], nonce: str
     ) -> bool:
-        """Create a topic, or change it. ``decide`` gives what it shall be, in view of all others,
-        None to leave everything as it is; it is asked again where somebody else was quicker.
-        ``nonce`` is unique. Whether something was changed.
+        """Create or change a topic.
 
-        Raises `Unforgotten` where it would be created under the name of one that groups may still
-        have offsets of, `ForeignData` and `SessionOver`.
+        Args:
+            name: The name of the topic.
+            decide: Returns the new topic from all current ones, or None to change nothing. It is
+                called again after a concurrent change.
+            nonce: A unique string.
+
+        Returns:
+            True if the topic was changed.
+
+        Raises:
+            TopicNameReservedError: Groups may hold offsets for a deleted topic of this name.
+            ForeignDataError: A node was not written by Partage.
+            SessionEndedError: The session ended.
         """
         await self._know()
         while True:
             version = self.version
-            # Whoever deletes a topic of this name after this look raises the version.
+            # A broker that deletes a topic of this name after this read raises the version.
             is_buried = name not in self.topics and name in await self.unforgotten()
             if self.version != version:
                 continue
@@ -129,9 +150,14 @@ class SharedTopics:
                 return True
 
     async def delete(self, name: str, nonce: str) -> bool:
-        """Delete a topic, and leave tombstones of it, and a grave; whether there was one.
+        """Delete a topic and leave its tombstones.
 
-        Raises `ForeignData` and `SessionOver`.
+        Returns:
+            True if the topic existed.
+
+        Raises:
+            ForeignDataError: A node was not written by Partage.
+            SessionEndedError: The session ended.
         """
         await self._know()
         while True:
@@ -149,14 +175,14 @@ class SharedTopics:
                 return True
 
     async def _know(self) -> None:
-        """Read the topics if they never were: nothing can be compared with what is not known."""
+        """Read the topics if they were never read: a change needs a version to compare with."""
         if self.version < 0:
             await surely(self._session, self.refresh)
 
     async def _is_changed(
         self, name: str, topic: TopicDoc | None, operations: Sequence[Operation], nonce: str
     ) -> bool:
-        """Try a change on top of the version that is known; if that is old, read the newer."""
+        """Try a change on top of the known version; if that is outdated, refresh and return False."""
         path, version = self._tree.topics, self.version
         recent = TopicsDoc(
             recent=(*self._recent.recent, name)[-_RECENT_MAX:],
@@ -164,7 +190,7 @@ class SharedTopics:
         )
 
         async def has_happened() -> bool:
-            node = await self._session.read(path)  # others may have come after it
+            node = await self._session.read(path)  # later changes may follow it
             return node is not None and nonce in decode(path, node.data, TopicsDoc).nonces
 
         touch = SetData(path, encode(recent), version)
@@ -175,7 +201,8 @@ class SharedTopics:
                 raise
             await surely(self._session, self.refresh)
             return False
-        if self.version == version:  # else it was read meanwhile, and perhaps what came after it
+        # otherwise a concurrent refresh has read it, and maybe later changes
+        if self.version == version:
             self.version, self._recent = version + 1, recent
             self.topics.pop(name, None)
             if topic is not None:
@@ -185,62 +212,74 @@ class SharedTopics:
     # Tombstones.
 
     async def tombstones(self) -> list[str]:
-        """The ids of deleted topics of which this broker still has partitions.
+        """Return the ids of deleted topics with partitions on this broker.
 
-        Raises `ForeignData` and `SessionOver`.
+        Raises:
+            ForeignDataError: A node was not written by Partage.
+            SessionEndedError: The session ended.
         """
         parent, mine = self._tree.tombstones, f".{self._broker_id}"
         names = await surely(self._session, lambda: self._session.children(parent))
         return [buried(parent, name) for name in names if name.endswith(mine)]
 
     async def bury(self, topic_id: str) -> None:
-        """This broker has removed its partitions of a deleted topic."""
+        """Remove this broker's tombstone of a topic, after it removed its partitions."""
         path = self._tree.tombstone(topic_id, self._broker_id)
         try:
             await self._session.transact([Delete(path)])
         except InDoubt:
-            await self._session.connected()  # if it is there still, it is met again
+            await self._session.connected()  # if the node still exists, the next call removes it
         except Refused as refused:
             if refused.why is not Why.MISSING:
                 raise
 
-    # What groups have to forget.
+    # Reserved names.
 
     async def graves(self) -> dict[str, str]:
-        """The names of deleted topics that groups may have offsets of, by their ids.
+        """Return the names of deleted topics for which groups may hold offsets, by topic id.
 
-        Raises `ForeignData` and `SessionOver`.
+        Raises:
+            ForeignDataError: A node was not written by Partage.
+            SessionEndedError: The session ended.
         """
         found = await graves(self._session, self._tree)
         return {topic_id: grave.name for topic_id, grave in found.items()}
 
     async def unforgotten(self) -> set[str]:
-        """The names alone. Raises as `graves`."""
+        """Return the reserved names. Raises as `reserved_topics`."""
         return set((await self.graves()).values())
 
     async def release(self) -> set[str]:
-        """Let names be used again that no group has offsets of; the others. Raises as `release`."""
+        """Release the names for which no group can hold offsets, and return the others.
+
+        Raises as `topic_tombstones.remove_obsolete`.
+        """
         return await release(self._session, self._tree)
 
-    # Who has come how far.
+    # Progress of brokers.
 
     async def tell_applied(self, applied: AppliedDoc) -> bool:
-        """Tell how far this broker has come; whether that went well, else it has to be repeated."""
+        """Publish how many topic changes this broker has applied.
+
+        Returns:
+            True if it was published; otherwise the caller must retry.
+        """
         path, content = self._tree.applied_by(self._broker_id), encode(applied)
         node = await surely(self._session, lambda: self._session.read(path))
         mine = node is not None and node.session == self._session.session_id
         operations: list[Operation] = [SetData(path, content)]
         if not mine:
-            # An earlier session's goes when that ends, and must not take this word with it.
+            # An earlier session's node is removed when that session ends, so it must not hold this
+            # state.
             operations = [] if node is None else [Delete(path)]
             operations.append(Create(path, content, is_ephemeral=True))
-        with contextlib.suppress(Refused):  # the earlier one ends just now
+        with contextlib.suppress(Refused):  # the earlier session ends at this moment
             await self._session.transact(operations)
             return True
         return False
 
     async def is_applied_by(self, brokers: Sequence[int], version: int) -> bool:
-        """Whether all of these brokers have come to this version."""
+        """True if all of these brokers have applied the topic changes up to ``version``."""
         paths = [self._tree.applied_by(broker) for broker in brokers]
         nodes = await self._session.read_all(paths)
         return all(

@@ -1,24 +1,24 @@
-"""What lies where under a cluster's path in ZooKeeper, and in which form.
+"""The nodes of a cluster in ZooKeeper: their paths and their JSON content.
 
 ::
 
-    cluster               the cluster's id, the number of its shards
-    brokers/B             ephemeral: who serves as broker B, and where
-    applied/B             ephemeral: up to which change of the topics broker B has come, and which
-                          of its shards hold nothing of what was deleted
-    shards                touched whenever a shard changes hands, and watched by all
-    shards/S              owner and epoch of shard S; this node's version is the fence
-    shards/S/state        the parts that hold the shard's state, and the first log entry after them
-    shards/S/log/N        an entry: a record batch, or where the chunks of one are
-    shards/S/chunks/V-I   chunk I of what was written as version V
-    topics                touched whenever a topic changes, with the names that changed lately
+    cluster               the cluster id and the number of shards
+    brokers/B             ephemeral: the registration of broker B
+    applied/B             ephemeral: the topic changes that broker B has applied, and which of its
+                          shards hold no offsets of deleted topics
+    shards                touched by each change of a shard, and watched by all brokers
+    shards/S              owner and epoch of shard S; the version of this node is the fence
+    shards/S/state        the blobs that hold the shard's state, and the first valid log entry
+    shards/S/log/N        a log entry: a record batch, or a reference to its chunks
+    shards/S/chunks/V-I   chunk I of the blob with version V
+    topics                touched by each topic change, with the names that changed lately
     topics/T              a topic: its id, the broker of each partition, its configs
-    tombstones/ID.B       a deleted topic, whose partitions broker B still has to remove
-    tombstones/ID.groups  a deleted topic, of which groups may still have offsets
-    producer-ids          the first producer id that was not handed out
+    tombstones/ID.B       a deleted topic with partitions on broker B
+    tombstones/ID.groups  a deleted topic for which groups may hold offsets
+    producer-ids          the first producer id that is not reserved
 
-Everything is JSON but the entries and chunks. A node that a newer program wrote may have fields
-that are not known here; they are passed over.
+Everything is JSON except entries and chunks. Unknown fields, written by a newer version of Partage,
+are ignored.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ import msgspec
 
 FORMAT: Final = 1
 _DIGITS: Final = 20
-#: What a tombstone has in place of a broker, if it is for the groups.
+#: The suffix of a tombstone for groups, instead of a broker id.
 GRAVE: Final = ".groups"
 
 T = TypeVar("T")
 
 
 class ClusterDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tree is; written once."""
+    """The identity of the cluster, written once."""
 
-    partage: int  # the format
+    partage: int  # the format version
     cluster_id: str
     shards: int
 
 
 class BrokerDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker that is up, and gets shards if it ``is_ready``. ``incarnation`` is drawn for each
-    registration; ``directory`` is the same only for who holds the same lock on the same data.
+    """A live broker, which gets shards if ``is_ready``.
+
+    ``incarnation`` is unique for each registration. ``directory`` is equal only for processes that
+    hold the same lock on the same data directory.
     """
 
     host: str
@@ -57,7 +59,7 @@ class BrokerDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has a shard: a broker and its incarnation, or nobody."""
+    """The owner of a shard: a broker and its incarnation, or None."""
 
     epoch: int = 0
     broker: int | None = None
@@ -65,7 +67,7 @@ class ShardDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that lie in chunks: their version, how many, how long together, and their CRC-32C."""
+    """Bytes that are stored in chunks: their version, number of chunks, total length and CRC-32C."""
 
     version: str
     chunks: int
@@ -74,14 +76,14 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """A shard's state: the parts, oldest first, and then the log from entry ``first`` on."""
+    """A shard's state: its blobs, oldest first, and then the log entries from ``first`` on."""
 
     first: int = 0
     parts: tuple[Part, ...] = ()
 
 
 class TopicDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic: 16 bytes of id in hexadecimal, the broker of each partition, its own configs."""
+    """A topic: its id (16 bytes in hexadecimal), the broker of each partition, its configs."""
 
     id: str
     brokers: tuple[int, ...]
@@ -89,24 +91,24 @@ class TopicDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicsDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """The names that the last changes were about, the last one last; ``nonces`` has, of each, what
-    is unique to it.
-    """
+    """The names of the latest changes, the last one at the end; ``nonces`` identify these changes."""
 
     recent: tuple[str, ...] = ()
     nonces: tuple[str, ...] = ()
 
 
 class TombstoneDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic that is deleted; ``version`` is what the topics had by that."""
+    """A deleted topic; ``version`` is the version of the topics after the deletion."""
 
     name: str
     version: int = 0
 
 
 class AppliedDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker does as the topics say, as of version ``value``. It has removed what was deleted up
-    to version ``forgot``, and in these epochs its ``shards`` hold no offsets of it any more.
+    """The progress of a broker: it has applied all topic changes up to version ``value``.
+
+    It has removed the groups' offsets of topics deleted up to version ``forgot``; ``shards`` are
+    the epochs in which that is true for its shards.
     """
 
     value: int = -1
@@ -115,22 +117,26 @@ class AppliedDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """A number."""
+    """A counter."""
 
     value: int = 0
 
 
-class ForeignData(Exception):  # noqa: N818 - named after what it is
-    """What is there is not this cluster's; the message says what it is and what can be done."""
+class ForeignData(Exception):
+    """A node was not written by this cluster; the message says what to do."""
 
 
 def encode(doc: msgspec.Struct) -> bytes:
-    """A document as a node holds it."""
+    """Encode the content of a node."""
     return msgspec.json.encode(doc)
 
 
 def decode(path: str, data: bytes, kind: type[T]) -> T:
-    """A node's document. Raises `ForeignData` where it is something else."""
+    """Decode the content of a node.
+
+    Raises:
+        ForeignDataError: The content is something else.
+    """
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
@@ -141,14 +147,18 @@ def decode(path: str, data: bytes, kind: type[T]) -> T:
 
 
 def numbered(parent: str, name: str) -> int:
-    """The number that a child of ``parent`` is named by. Raises `ForeignData` where it is none."""
+    """Return the number in the name of a child of ``parent``.
+
+    Raises:
+        ForeignDataError: The name is no number.
+    """
     if not (name.isascii() and name.isdigit()):
         raise _not_ours(f"{parent}/{name}")
     return int(name)
 
 
 def buried(parent: str, name: str) -> str:
-    """The id of the topic that a tombstone is of; raises as `numbered`."""
+    """Return the topic id in the name of a tombstone. Raises as `parse_number`."""
     topic_id = name.partition(".")[0]
     try:
         return bytes.fromhex(topic_id).hex()
@@ -176,45 +186,45 @@ class Tree:
         self.producer_ids = f"{root}/producer-ids"
 
     def broker(self, broker_id: int) -> str:
-        """A broker's registration."""
+        """Return the path of a broker's registration."""
         return f"{self.brokers}/{broker_id}"
 
     def applied_by(self, broker_id: int) -> str:
-        """How far a broker has come with the topics."""
+        """Return the path of a broker's progress with the topic changes."""
         return f"{self.applied}/{broker_id}"
 
     def shard(self, shard: int) -> str:
-        """A shard's owner and epoch."""
+        """Return the path of a shard's owner and epoch."""
         return f"{self.shards}/{shard}"
 
     def state(self, shard: int) -> str:
-        """Where a shard's state begins."""
+        """Return the path of a shard's state."""
         return f"{self.shards}/{shard}/state"
 
     def log(self, shard: int) -> str:
-        """The parent of a shard's log entries."""
+        """Return the parent of a shard's log entries."""
         return f"{self.shards}/{shard}/log"
 
     def entry(self, shard: int, number: int) -> str:
-        """An entry of a shard's log."""
+        """Return the path of a log entry."""
         return f"{self.shards}/{shard}/log/{number:0{_DIGITS}}"
 
     def chunks(self, shard: int) -> str:
-        """The parent of a shard's chunks."""
+        """Return the parent of a shard's chunks."""
         return f"{self.shards}/{shard}/chunks"
 
     def chunk(self, shard: int, version: str, index: int) -> str:
-        """A chunk."""
+        """Return the path of a chunk."""
         return f"{self.shards}/{shard}/chunks/{version}-{index}"
 
     def topic(self, name: str) -> str:
-        """A topic."""
+        """Return the path of a topic."""
         return f"{self.topics}/{name}"
 
     def tombstone(self, topic_id: str, broker_id: int) -> str:
-        """What a broker still has to remove of a deleted topic."""
+        """Return the path of a broker's tombstone of a deleted topic."""
         return f"{self.tombstones}/{topic_id}.{broker_id}"
 
     def grave(self, topic_id: str) -> str:
-        """What groups may still have offsets of."""
+        """Return the path of the groups' tombstone of a deleted topic."""
         return f"{self.tombstones}/{topic_id}{GRAVE}"

@@ -1,11 +1,11 @@
-"""ZooKeeper as the stores see it: an interface that a shell brings, or a simulation.
+"""The ZooKeeper interface of the stores, which a shell or a simulation implements.
 
-The methods are coroutines, and nothing here says which loop runs them: a shell awaits a socket in
-them, a simulation its own clock. Paths are absolute. What may go wrong is one of three:
+The methods are coroutines that are independent of the event loop. Paths are absolute. A request can
+fail in three ways:
 
-* `Refused`: the servers answered no, and nothing happened;
-* `InDoubt`: the connection was lost; it may have happened or not, or happen yet;
-* `SessionOver`: the session has expired, or was closed; nothing more comes of it.
+* `RefusedError`: the servers refused it, and nothing was changed.
+* `InDoubtError`: the connection was lost; it may have been applied or not, or be applied later.
+* `SessionEndedError`: the session expired or was closed; no later request can succeed.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ import msgspec
 
 T = TypeVar("T")
 
-#: A packet has at most 1 MB (``jute.maxbuffer``), and two writes of half of that were refused.
+#: A packet has at most 1 MB (``jute.maxbuffer``); transactions with two writes of half of that were
+#: refused.
 TRANSACTION_BYTES_MAX: Final = 480 * 1024
 ANY_VERSION: Final = -1
 
 
 class Check(msgspec.Struct, frozen=True):
-    """The node has this version."""
+    """Require that a node has a version."""
 
     path: str
     version: int
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Make a node; an ephemeral one goes with the session that made it."""
+    """Create a node; an ephemeral one is removed when its session ends."""
 
     path: str
     data: bytes = b""
@@ -39,7 +40,7 @@ class Create(msgspec.Struct, frozen=True):
 
 
 class SetData(msgspec.Struct, frozen=True):
-    """Replace a node's data; its version rises by one."""
+    """Replace a node's data, which raises its version by one."""
 
     path: str
     data: bytes
@@ -47,7 +48,7 @@ class SetData(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Remove a node, which must have no children."""
+    """Delete a node without children."""
 
     path: str
     version: int = ANY_VERSION
@@ -57,8 +58,10 @@ Operation = Check | Create | SetData | Delete
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A node: ``version`` counts changes of its data, ``session`` is the owner of an ephemeral one,
-    else 0; ``created_ms`` is the servers' wall clock.
+    """A node.
+
+    ``version`` counts the changes of its data. ``session`` is the owner of an ephemeral node, else
+    0. ``created_ms`` is on the servers' wall clock.
     """
 
     data: bytes
@@ -68,7 +71,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(StrEnum):
-    """Why an operation was refused."""
+    """The reason why the servers refused an operation."""
 
     EXISTS = "the node exists"
     MISSING = "there is no such node"
@@ -77,8 +80,8 @@ class Why(StrEnum):
     OTHER = "ZooKeeper refused it"
 
 
-class StoreFault(Exception):  # noqa: N818 - named after what happened
-    """An operation did not succeed, as far as is known."""
+class StoreFault(Exception):
+    """An operation failed, or its result is unknown."""
 
 
 class Refused(StoreFault):
@@ -91,55 +94,71 @@ class Refused(StoreFault):
 
 
 class InDoubt(StoreFault):
-    """The connection was lost before the answer came."""
+    """The connection was lost before the reply arrived."""
 
 
 class SessionOver(StoreFault):
-    """The session is over for good."""
+    """The session has ended."""
 
 
 Changed = Callable[[], None]
 
 
 class Session(Protocol):
-    """One session, from its beginning until it expires or is closed.
-
-    ``timeout_ms`` is what the servers granted, ``session_id`` what ephemeral nodes carry.
-    """
+    """One session, from its beginning until it expires or is closed."""
 
     @property
     def timeout_ms(self) -> int:
-        """After so long without a sign of this client the servers end the session."""
+        """The session timeout that the servers granted."""
 
     @property
     def session_id(self) -> int:
-        """The owner that ephemeral nodes of this session carry."""
+        """The id that the session's ephemeral nodes carry."""
 
     async def transact(self, operations: Sequence[Operation]) -> None:
-        """Do all of it or nothing. Raises `Refused`, `InDoubt` or `SessionOver`."""
+        """Apply all operations or none.
+
+        Raises:
+            RefusedError: The servers refused one of them.
+            InDoubtError: The connection was lost.
+            SessionEndedError: The session ended.
+        """
 
     async def read(self, path: str, changed: Changed | None = None) -> Node | None:
-        """The node, None where there is none. ``changed`` is called once: when the node appears,
-        changes or goes, or when the connection is lost. Raises `InDoubt` or `SessionOver`.
+        """Return a node; None if it does not exist.
+
+        Args:
+            path: The path of the node.
+            changed: Called once, when the node is created, changed or deleted, or the connection is
+                lost.
+
+        Raises:
+            InDoubtError: The connection was lost.
+            SessionEndedError: The session ended.
         """
 
     async def read_all(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes, asked for at once; raises as `read`."""
+        """Return several nodes, read concurrently. Raises as `read`."""
 
     async def children(self, path: str, changed: Changed | None = None) -> list[str]:
-        """The names of a node's children, sorted; none where there is no such node."""
+        """Return the sorted names of a node's children; none if the node does not exist."""
 
     async def reach(self) -> None:
-        """Return once the leader has answered. Raises `InDoubt` or `SessionOver`."""
+        """Return once the leader has replied. Raises as `read`."""
 
     async def connected(self) -> None:
-        """Return once there is a connection; raises `SessionOver`."""
+        """Wait for a connection.
+
+        Raises:
+            SessionEndedError: The session ended.
+        """
 
 
 async def surely(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
-    """What ``ask``, which only reads, gives; asked again until an answer comes.
+    """Call a function that only reads, and retry it while the connection is lost.
 
-    Raises `SessionOver`.
+    Raises:
+        SessionEndedError: The session ended.
     """
     while True:
         try:
@@ -151,10 +170,17 @@ async def surely(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
 async def settle(
     session: Session, operations: Sequence[Operation], is_done: Callable[[], Awaitable[bool]]
 ) -> None:
-    """Do a transaction once, also where its answer is lost.
+    """Apply a transaction exactly once, even if its reply is lost.
 
-    ``is_done`` looks whether an earlier try has happened after all: it is asked when a later one is
-    refused. Raises `Refused` where none has happened, and `SessionOver`.
+    Args:
+        session: The session.
+        operations: The operations of the transaction.
+        is_done: Returns whether an earlier attempt was applied. It is called when a retry is
+            refused.
+
+    Raises:
+        RefusedError: No attempt was applied.
+        SessionEndedError: The session ended.
     """
     is_in_doubt = False
     while True:

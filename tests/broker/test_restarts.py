@@ -214,7 +214,7 @@ def test_what_cannot_be_cut(process):
 def test_no_directory_is_made_to_cut_in(tmp_path):
     ran = run("log", "cut", FIRST_SEGMENT, "--at", "0", "--data-dir", tmp_path / "none")
     assert ran.returncode == 1
-    assert "there is no directory" in ran.stderr
+    assert "no such data directory" in ran.stderr
     assert not (tmp_path / "none").exists()
 
 

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from partage.broker.broker import Broker
-from partage.console.broker import serve
+from partage.console.broker.command import serve
 from partage.log.layout import MARKERS
 from partage.log.memory import MemoryDisk
 from partage.model.settings import BrokerSettings
@@ -54,7 +54,7 @@ def test_a_port_that_is_taken(tmp_path):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ran = run("broker", "--listen", address, "--data-dir", tmp_path / "data")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert f"cannot serve {address}: " in ran.stderr
+    assert f"cannot listen on {address}: " in ran.stderr
     assert "in use" in ran.stderr
 
 
@@ -72,11 +72,11 @@ def test_clients_are_told_the_advertised_address(tmp_path):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ("--listen here", "is no address; write HOST:PORT"),
-        ("--listen 127.0.0.1:²", "is no address; write HOST:PORT"),
+        ("--listen here", "; use HOST:PORT"),
+        ("--listen 127.0.0.1:²", "; use HOST:PORT"),
         ("--listen 0.0.0.0:0", "add --advertised HOST:PORT"),
-        ("--advertised 0.0.0.0:9092", "clients cannot connect to '0.0.0.0:9092'"),
-        ("--override x", "--override wants NAME=VALUE, not 'x'"),
+        ("--advertised 0.0.0.0:9092", "invalid --advertised '0.0.0.0:9092': clients cannot connect"),
+        ("--override x", "--override requires NAME=VALUE, not 'x'"),
         ("--override num.partition=3", "did you mean num.partitions?"),
         ("--override num.partitions=0", "must be from 1 to 10000"),
         ("--override group.max.session.timeout.ms=5000", "group.min.session.timeout.ms is 6000"),
@@ -98,7 +98,7 @@ def test_a_directory_that_cannot_be_made(tmp_path):
     for place, why in [("file", "File exists"), ("file/data", "Not a directory")]:
         ran = run("broker", "--data-dir", tmp_path / place)
         assert (ran.returncode, ran.stdout) == (1, "")
-        assert ran.stderr == f"error: cannot use {tmp_path / place} for data: {why}\n"
+        assert ran.stderr == f"error: cannot use data directory '{tmp_path / place}': {why}\n"
 
 
 def test_a_directory_that_fails_is_what_is_named(tmp_path):
@@ -107,7 +107,7 @@ def test_a_directory_that_fails_is_what_is_named(tmp_path):
     (data / MARKERS).mkdir(parents=True)
     ran = run("broker", "--listen", "127.0.0.1:0", "--data-dir", data)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert f"error: cannot use {data} for data: " in ran.stderr
+    assert f"error: cannot use data directory '{data}': " in ran.stderr
     assert f"Is a directory: '{data / MARKERS}'" in ran.stderr
     assert "Traceback" not in ran.stderr
 

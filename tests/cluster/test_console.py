@@ -17,11 +17,11 @@ from broker.raw import Raw
 from console.commands import Commands, records
 from partage import sync
 from partage.console import lab_live
-from partage.console import offsets as looked_up
-from partage.console.cluster import Cluster as Reached
-from partage.console.failure import Failure
-from partage.console.offsets import offsets
-from partage.console.starting import BEGINNING, spans
+from partage.console.common import offsets as looked_up
+from partage.console.common.cluster_client import ClusterClient as Reached
+from partage.console.common.errors import CommandError
+from partage.console.common.offsets import list_offsets
+from partage.console.records.start_positions import BEGINNING, resolve_ranges
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from waiting import PATIENCE_S, eventually
 
@@ -104,14 +104,14 @@ def group_of(running: Cluster, broker_id: int) -> str:
 
 def test_half_a_topic_is_not_consumed_as_if_it_were_all(cluster: Cluster) -> None:
     error = told(cluster).fails("consume", "-t", "t", "--exit", *CONNECT_TIMEOUT)
-    assert error == "partition 1 of t has no leader now; to read the others, name each with -p"
+    assert error == "partition 1 of t has no leader; to read the others, name each of them with -p"
 
 
 def test_the_partitions_of_other_brokers_are_consumed(departed: Cluster) -> None:
     partage = told(departed)
     assert partage.lines("t", "-p", 0) == ["a", "b", "c", "d", "e"]
     error = partage.fails("consume", "-t", "t", "-p", 1, "-e", *CONNECT_TIMEOUT)
-    assert error == "partition 1 of t has no leader now"
+    assert error == "partition 1 of t has no leader"
 
 
 def test_a_leader_is_waited_for_once(departed: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,10 +124,10 @@ def test_a_leader_is_waited_for_once(departed: Cluster, monkeypatch: pytest.Monk
     monkeypatch.setattr(looked_up, "monotonic", lambda: passed_s[0])
     with (
         Reached(departed[1].address, {}, 30_000, verbose=False) as reached,
-        pytest.raises(Failure, match="partition 1 of t"),
+        pytest.raises(CommandError, match="partition 1 of t"),
     ):
-        spans(reached, [("t", 0), ("t", 1)], BEGINNING)
-    assert passed_s[0] == pytest.approx(looked_up.ELECTION_S, abs=0.2)
+        resolve_ranges(reached, [("t", 0), ("t", 1)], BEGINNING)
+    assert passed_s[0] == pytest.approx(looked_up.ELECTION_WAIT_S, abs=0.2)
 
 
 @pytest.mark.parametrize(
@@ -136,13 +136,13 @@ def test_a_leader_is_waited_for_once(departed: Cluster, monkeypatch: pytest.Monk
 )
 def test_only_what_is_known_is_an_offset(cluster: Cluster, spec: OffsetSpec, found: int) -> None:
     with Reached(cluster[1].address, {}, 3_000, verbose=False) as reached:
-        assert offsets(reached, [("t", 0), ("t", 1)], spec) == {("t", 0): found}
+        assert list_offsets(reached, [("t", 0), ("t", 1)], spec) == {("t", 0): found}
 
 
 def test_nothing_is_produced_to_a_partition_that_nobody_leads(departed: Cluster) -> None:
     asked = ("produce", "-t", "t", "-p", 1, *TIMEOUT, "-X", "message.timeout.ms=10000")
     assert told(departed).fails(*asked, stdin="a\n") == (
-        "partition 1 of t has no leader now; start its broker, or choose another with -p"
+        "partition 1 of t has no leader; start its broker, or choose another partition with -p"
     )
 
 
@@ -157,7 +157,7 @@ def test_describe_leaves_out_what_nobody_can_tell(cluster: Cluster) -> None:
 
 def test_lag_counts_what_is_known(departed: Cluster) -> None:
     shown = told(departed)("groups", "describe", "-g", "readers").lines
-    assert shown[-1].endswith("total lag 3 without 1 partition whose end is not known now")
+    assert shown[-1].endswith("total lag 3 excluding 1 partition with unknown end")
 
 
 def test_groups_of_the_brokers_that_answer_are_listed(out_of_reach: Cluster) -> None:
@@ -165,7 +165,7 @@ def test_groups_of_the_brokers_that_answer_are_listed(out_of_reach: Cluster) -> 
     assert group_of(out_of_reach, 1) in [line.split()[0] for line in listed.lines]
     told_of = f"broker 2 at {out_of_reach[2].advertised} (Connection refused)"
     assert listed.err.splitlines() == [
-        f"error: groups may be missing here: no answer from {told_of}; start it, or try again"
+        f"error: the list may be incomplete: no response from {told_of}; start it, or try again"
     ]
     documents = told(out_of_reach)("groups", "list", "--json", *TIMEOUT, code=1).json
     assert documents["groups"]
@@ -175,7 +175,7 @@ def test_the_broker_that_does_not_answer_is_named(out_of_reach: Cluster) -> None
     group = group_of(out_of_reach, 2)
     error = told(out_of_reach).fails("groups", "describe", "-g", group, *TIMEOUT)
     told_of = f"broker 2 at {out_of_reach[2].advertised} (Connection refused)"
-    assert error == f"no answer from {told_of}; start it, or try again"
+    assert error == f"no response from {told_of}; start it, or try again"
 
 
 def test_a_broker_without_its_zookeeper_is_there(tmp_path: Path) -> None:
@@ -187,18 +187,18 @@ def test_a_broker_without_its_zookeeper_is_there(tmp_path: Path) -> None:
         partage = told(running)
         partage("topics", "create", "-t", "t")
         zookeeper.leader.signal(signal.SIGSTOP)
-        there = f"{running[1].address} is there, and did not answer this within 1500 ms: another "
-        there += "broker may be away, or the cluster's ZooKeeper; see with partage topics list "
+        there = f"{running[1].address} is reachable, but the request timed out after 1500 ms: another "
+        there += "broker or ZooKeeper may be down; check with partage topics list "
         for change, topic in (("create", "new"), ("delete", "t")):
             error = partage.fails("topics", change, "-t", topic, "--timeout-ms", 1_500)
-            assert error == f"{there}whether it was {change}d all the same"
+            assert error == f"{there}whether it was {change}d"
 
 
 @pytest.mark.parametrize("scenario", ["--to-earliest", "--by-duration=PT1H"])
 def test_offsets_are_not_reset_to_what_nobody_can_tell(departed: Cluster, scenario: str) -> None:
     asked = ("groups", "reset-offsets", "-g", "readers", "-t", "t", scenario, "--execute", *TIMEOUT)
     error = told(departed).fails(*asked)
-    assert error == "partition 1 of t is not there, or has no leader now"
+    assert error == "partition 1 of t does not exist or has no leader"
 
 
 def test_what_if_says_what_nobody_can_read(departed: Cluster) -> None:

@@ -82,7 +82,7 @@ def test_a_host_that_is_not_there() -> None:
         (["topics", "list", "--timeout-ms", "0"], "--timeout-ms"),
         (["topics", "list", "-X", "no.such.thing=1"], 'No such configuration property: "no.such'),
         (["topics", "list", "-X", "socket.timeout.ms=x"], '"socket.timeout.ms"'),
-        (["topics", "list", "-X", "socket.timeout.ms"], "-X wants NAME=VALUE"),
+        (["topics", "list", "-X", "socket.timeout.ms"], "-X requires NAME=VALUE"),
         (["topics", "list", "--command-config", "none.properties"], "cannot read none.properties"),
     ],
 )
@@ -159,7 +159,7 @@ def test_a_broker_that_comes_back_and_one_that_does_not(name: str, in_group: boo
             assert consumer.wait(60) == 1
             assert producer.wait(60) == 1
             told = said(consumer)
-            assert told[0] == f"lost {broker.bootstrap_servers}; trying again"
+            assert told[0] == f"lost connection to {broker.bootstrap_servers}; reconnecting"
             assert told[-1].startswith("error: no Kafka broker answered")
             told = said(producer)
             assert "not delivered: line 2 of stdin: message timed out" in told

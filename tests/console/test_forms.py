@@ -12,13 +12,13 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partage.console.cluster import Cluster
-from partage.console.escapes import unescape
-from partage.console.lines import lines
-from partage.console.record_json import from_json, to_json
-from partage.console.record_lines import line_form
-from partage.console.show import count, size
-from partage.console.starting import parse_start
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.output import count, format_bytes
+from partage.console.records.escapes import unescape
+from partage.console.records.input_lines import read_lines
+from partage.console.records.line_parser import line_parser
+from partage.console.records.record_json import from_json, to_json
+from partage.console.records.start_positions import parse_start_position
 
 CONTENT = st.none() | st.binary(max_size=20)
 
@@ -72,13 +72,13 @@ def test_lines_come_whole_however_they_are_cut(texts: list[bytes], data: st.Data
                     return chunk
             return b""
 
-    assert list(lines(Chunked())) == expected
+    assert list(read_lines(Chunked())) == expected
 
 
 def test_a_pipe_without_lines_does_not_hold_anybody_up() -> None:
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as stream, os.fdopen(writer, "wb", buffering=0) as pipe:
-        found = lines(stream)
+        found = read_lines(stream)
         assert next(found) is None
         pipe.write(b"half")
         assert next(found) is None
@@ -115,28 +115,28 @@ def test_escapes(text: str, meant: bytes) -> None:
 )
 def test_separators_that_cannot_be_told_apart(properties: dict[str, str]) -> None:
     with pytest.raises(Exception, match="must"):
-        line_form(None, False, properties)
+        line_parser(None, False, properties)
 
 
 def test_a_key_may_hold_no_separator_and_a_value_may() -> None:
-    record = line_form("::", False, {}).read(b"key::va::lue")
+    record = line_parser("::", False, {}).parse(b"key::va::lue")
     assert (record.key, record.value) == (b"key", b"va::lue")
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "17", "beginning", "end", "earliest", "latest"])
 def test_starts(text: str) -> None:
-    assert parse_start(text) is not None
+    assert parse_start_position(text) is not None
 
 
 @pytest.mark.parametrize("text", ["", "-", "--1", "1.5", "+1", "begin", "-end", "１"])
 def test_no_starts(text: str) -> None:
-    with pytest.raises(Exception, match="--offset is"):
-        parse_start(text)
+    with pytest.raises(Exception, match="invalid --offset"):
+        parse_start_position(text)
 
 
 def test_numbers_for_people() -> None:
     assert [count(n, "record") for n in (0, 1, 1234)] == ["0 records", "1 record", "1,234 records"]
-    sizes = [size(n) for n in (0, 1, 999, 1000, 999_949, 1_500_000, 2_000_000_000_000)]
+    sizes = [format_bytes(n) for n in (0, 1, 999, 1000, 999_949, 1_500_000, 2_000_000_000_000)]
     assert sizes == ["0 bytes", "1 byte", "999 bytes", "1.0 kB", "999.9 kB", "1.5 MB", "2000.0 GB"]
 
 
@@ -162,6 +162,6 @@ def test_a_message_without_a_time_has_none() -> None:
     ],
 )
 def test_what_librdkafka_says_without_what_nobody_asked(text: str, cause: str) -> None:
-    cluster = Cluster("x:1", {}, 500, verbose=False)
-    cluster.troubles.append(KafkaError(KafkaError._TRANSPORT, text))
-    assert f"within 500 ms ({cause}); check" in cluster.unreachable().message
+    cluster = ClusterClient("x:1", {}, 500, verbose=False)
+    cluster.recent_errors.append(KafkaError(KafkaError._TRANSPORT, text))
+    assert f"within 500 ms ({cause}); check" in cluster.unreachable_error().message

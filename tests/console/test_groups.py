@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from partage import sync
 from partage.client.group.offsets import OffsetAndMetadata
 from partage.client.topics import TopicPartition as Place
-from partage.console.member_options import client_options
+from partage.console.common.client_options import client_options
 
 from .commands import Commands, records
 from .generic_member import GenericMember
@@ -248,13 +248,13 @@ def test_a_group_that_is_not_of_consumers(partage: Commands, name: str) -> None:
         (["describe", "-g", "nobody", "-g", "none"], "no such group: nobody, none", 1),
         (["describe"], "either --group or --all-groups", 2),
         (["describe", "--all-groups", "--group", "g"], "either --group or --all-groups", 2),
-        (["describe", "-g", "g", "--members", "--state"], "do not go together", 2),
-        (["list", "--state", "asleep"], "no such state: asleep", 2),
-        (["members"], "members wants a group", 2),
+        (["describe", "-g", "g", "--members", "--state"], "cannot be combined", 2),
+        (["list", "--state", "asleep"], "unknown state: asleep", 2),
+        (["members"], "no group given", 2),
         (["members", "nobody"], "no such group: nobody", 1),
         (["members", "nobody", "--watch"], "no such group: nobody", 1),
-        (["members", "g", "--watch", "--json"], "do not go together", 2),
-        (["describe", "-g", "g", "--watch", "--json"], "do not go together", 2),
+        (["members", "g", "--watch", "--json"], "cannot be combined", 2),
+        (["describe", "-g", "g", "--watch", "--json"], "cannot be combined", 2),
         (["delete"], "Missing option '--group'", 2),
         (["delete", "--group", "nobody"], "group nobody was not deleted: no such group", 1),
     ],

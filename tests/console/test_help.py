@@ -13,15 +13,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from partage.console.consume import JsonRecord
-from partage.console.group_explain import Explanation
-from partage.console.group_members import Members
-from partage.console.groups import Deleted as DeletedGroups
-from partage.console.groups import GroupList, GroupStates
-from partage.console.produce import Produced
-from partage.console.reset_offsets import Resets
-from partage.console.show import json_help
-from partage.console.topics import Created, Deleted, TopicList, TopicStates
+from partage.console.common.output import json_help
+from partage.console.groups.commands import GroupDeletionReport as DeletedGroups
+from partage.console.groups.commands import GroupList, GroupStates
+from partage.console.groups.explain import Explanation
+from partage.console.groups.members import GroupMembersList
+from partage.console.groups.reset_offsets import OffsetResetReport
+from partage.console.records.consume import JsonRecord
+from partage.console.records.produce import ProduceReport
+from partage.console.topics.commands import (
+    TopicCreationReport,
+    TopicDeletionReport,
+    TopicDetailsList,
+    TopicList,
+)
 
 from .commands import Commands, Ran
 
@@ -93,12 +98,12 @@ def test_the_examples_work(
     ("document", "words"),
     [
         (TopicList, "{topics: [{topic, partitions, replication_factor, internal}]}"),
-        (Created, "{created, existing}"),
-        (Deleted, "{deleted, failed: [{topic, error}]}"),
+        (TopicCreationReport, "{created, existing}"),
+        (TopicDeletionReport, "{deleted, failed: [{topic, error}]}"),
         (DeletedGroups, "{deleted, failed: [{group, error}]}"),
         (GroupList, "{groups: [{group, protocol_type, type, state, members}]}"),
         (
-            Members,
+            GroupMembersList,
             "{groups: [{group, state, protocol_type, assignor, "
             "members: [{member_id, group_instance_id, client_id, host, "
             "partitions: [{topic, partitions}], subscription, metadata_bytes, "
@@ -112,16 +117,16 @@ def test_the_examples_work(
             "partitions: [{topic, partition, member_ids, owner_ids, why}]}",
         ),
         (
-            Resets,
+            OffsetResetReport,
             "{executed, groups: [{group, "
             "offsets: [{topic, partition, current_offset, new_offset}]}]}",
         ),
         (
-            Produced,
+            ProduceReport,
             "{topic, records, bytes, seconds, failed_count, failed: [{source, line, error}]}",
         ),
         (
-            TopicStates,
+            TopicDetailsList,
             "{topics: [{topic, topic_id, internal, replication_factor, configs, "
             "partitions: [{partition, leader, replicas, isr, earliest_offset, latest_offset}]}]}",
         ),
@@ -153,8 +158,8 @@ def test_version(partage: Commands) -> None:
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("partage.console.broker", ["confluent_kafka", "rich.console"]),
-        ("partage.console.topics", ["partage.broker", "uvloop"]),
+        ("partage.console.broker.command", ["confluent_kafka", "rich.console"]),
+        ("partage.console.topics.commands", ["partage.broker", "uvloop"]),
     ],
 )
 def test_a_command_imports_only_what_it_needs(module: str, absent: list[str]) -> None:

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from partage.client import TopicPartition
 from partage.console import lab_live
-from partage.console.cluster import Cluster
-from partage.console.failure import Failure
-from partage.console.group_states import GroupState, MemberState
-from partage.console.group_states import TopicPartitions as StateTopicPartitions
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import CommandError
+from partage.console.groups.describe import GroupState, MemberState
+from partage.console.groups.describe import TopicPartitions as StateTopicPartitions
 from partage.lab.rehearsals.rehearsal import Rehearsal
 from partage.lab.running import draw, live
 from partage.sync import Consumer as OurConsumer
@@ -236,7 +236,7 @@ class TestWhatIf:
                 member.poll(50)
             places = [TopicPartition(topic, index) for index in range(4)]
             member.commit({place: 3 if place.partition == 1 else 0 for place in places})
-            with Cluster(partage.bootstrap_servers, {}, 5_000, verbose=False) as cluster:
+            with ClusterClient(partage.bootstrap_servers, {}, 5_000, verbose=False) as cluster:
                 clock = SimpleNamespace(monotonic=lambda: passed_s[0], sleep=sleep)
                 monkeypatch.setattr(lab_live, "time", clock)
                 sight = lab_live.look(cluster, name, 3.0)
@@ -297,7 +297,7 @@ class TestWhatIf:
             for each in members:
                 each.subscribe([topic])
             before = shared_by(2)
-            with Cluster(partage.bootstrap_servers, {}, 5_000, verbose=False) as cluster:
+            with ClusterClient(partage.bootstrap_servers, {}, 5_000, verbose=False) as cluster:
                 found = lab_live.look(cluster, name, 0.1).group
             members.append(member())
             members[-1].subscribe([topic])
@@ -438,7 +438,7 @@ def _looked(monkeypatch: pytest.MonkeyPatch, *states: GroupState) -> str:
     monkeypatch.setattr(lab_live, "offsets", lambda cluster, places, spec: {})
     monkeypatch.setattr(lab_live, "last_saved", lambda cluster, name: None)
     cluster: Any = SimpleNamespace(metadata=lambda: SimpleNamespace(topics={}))
-    with pytest.raises(Failure) as failed:
+    with pytest.raises(CommandError) as failed:
         lab_live.look(cluster, "g", 0.0)
     return failed.value.message
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from partage.client.security.options import SecurityOptions
-from partage.console.failure import Failure
-from partage.console.member_options import client_options, consumer_options
+from partage.console.common.client_options import client_options, consumer_options
+from partage.console.common.errors import CommandError
 
 TLS = {"security.protocol": "SSL"}
 
@@ -71,5 +71,5 @@ def test_what_only_librdkafka_can_do(only_librdkafkas: dict[str, str]) -> None:
 
 
 def test_a_member_that_cannot_be_so_is_refused() -> None:
-    with pytest.raises(Failure, match=r"ssl\.keystore\.location is librdkafka's own"):
+    with pytest.raises(CommandError, match=r"ssl\.keystore\.location works only in librdkafka"):
         consumer_options({"ssl.keystore.location": "me.p12"})

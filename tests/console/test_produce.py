@@ -148,7 +148,7 @@ def test_what_consume_prints_produce_reads(partage: Commands, topic: str, name: 
         ('{"value":"v","timestamp":0}', "`$.timestamp`"),
         ('{"value":"v","headers":[["x"]]}', "`$.headers[0]`"),
         ('{"value":"?","value_encoding":"base64"}', "its value is not base64"),
-        ('{"value":{},"value_encoding":"base64"}', "its value is no string"),
+        ('{"value":{},"value_encoding":"base64"}', "its value is not a string"),
     ],
 )
 def test_lines_that_are_no_records_stop_it(
@@ -161,13 +161,13 @@ def test_lines_that_are_no_records_stop_it(
     assert summary.startswith("produced 1 record ")
     assert error.startswith("error: line 2 of stdin: ")
     assert says in error
-    assert error.endswith("; 1 record before it went out")
+    assert error.endswith("; produced 1 record before it")
     assert partage.lines(topic) == ["1"]
 
 
 def test_a_line_without_its_separator(partage: Commands, topic: str) -> None:
     ran = partage("produce", "-t", topic, "-K", "::", stdin="k::v\nnone\n", code=1)
-    assert "line 2 of stdin: no '::' ends its key" in ran.err
+    assert "line 2 of stdin: missing separator '::' after its key" in ran.err
     lenient = ["-K", "::", "--property", "ignore.error=true"]
     partage("produce", "-t", topic, *lenient, stdin="none\n")
     assert partage.lines(topic) == ["none", "v"]
@@ -204,13 +204,13 @@ def unread(broker: str) -> str:
 @pytest.mark.parametrize(
     ("options", "says", "code"),
     [
-        (["-p", "9"], "has 4 partitions, from 0 on", 1),
+        (["-p", "9"], "has 4 partitions, numbered from 0", 1),
         (["nothing.txt"], "cannot read nothing.txt: no such file", 1),
         (["."], "cannot read .: no such file", 1),
-        (["--property", "parse.kye=true"], "no such --property: parse.kye", 2),
+        (["--property", "parse.kye=true"], "unknown --property: parse.kye", 2),
         (["-K", ""], "key.separator must not be empty", 2),
-        (["--format", "json", "-K", ":"], "are for --format text", 2),
-        (["-H", "alone"], "--header wants NAME=VALUE", 2),
+        (["--format", "json", "-K", ":"], "require --format text", 2),
+        (["-H", "alone"], "--header requires NAME=VALUE", 2),
         (["--format", "xml"], "--format", 2),
         (["-z", "rar"], "--compression-codec", 2),
     ],
@@ -229,7 +229,7 @@ def test_a_partition_that_is_not_there_in_a_line(partage: Commands, topic: str) 
 
 def test_a_topic_that_is_not_there(partage: Commands, name: str) -> None:
     short = ["--timeout-ms", "300"]
-    assert f"no such topic: {name}; make it with" in partage.fails("produce", "-t", name, *short)
+    assert f"no such topic: {name}; create it with" in partage.fails("produce", "-t", name, *short)
     assert "cannot produce to a/b: " in partage.fails("produce", "-t", "a/b", *short)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from partage.console.failure import Failure
-from partage.console.properties import parse_properties, read_properties, to_librdkafka
+from partage.console.common.errors import CommandError
+from partage.console.common.java_properties import parse_properties, read_properties, to_librdkafka
 
 
 def test_the_format_of_java_properties() -> None:
@@ -114,7 +114,7 @@ def test_stores(java: dict[str, str], native: dict[str, str]) -> None:
 def test_what_librdkafka_cannot_do(tmp_path: Path, line: str, says: str) -> None:
     path = tmp_path / "client.properties"
     path.write_text(line)
-    with pytest.raises(Failure, match=r"client\.properties: ") as caught:
+    with pytest.raises(CommandError, match=r"client\.properties: ") as caught:
         read_properties(path)
     assert says in caught.value.message
     assert caught.value.exit_code == 2
@@ -123,5 +123,5 @@ def test_what_librdkafka_cannot_do(tmp_path: Path, line: str, says: str) -> None
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"a=\xe9\xff")
     for name, says in (("none", "No such file"), ("latin", "not UTF-8")):
-        with pytest.raises(Failure, match=says):
+        with pytest.raises(CommandError, match=says):
             read_properties(tmp_path / name)

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from partage.console.failure import Failure
-from partage.console.reset_words import parse_datetime, parse_duration, parse_topics
+from partage.console.common.errors import CommandError
+from partage.console.groups.reset_arguments import (
+    parse_datetime,
+    parse_duration,
+    parse_topics,
+)
 
 from .commands import Commands, records
 
@@ -71,7 +75,7 @@ def test_scenarios(partage: Commands, group: str, topic: str) -> None:
 
 def test_offsets_that_a_partition_does_not_have(partage: Commands, group: str, topic: str) -> None:
     ran = partage(*RESET, "-g", group, "-t", f"{topic}:0", "--to-offset", 9, "--execute")
-    assert ran.err.splitlines()[0] == f"{topic}-0 has no offset 9; the nearest is 5"
+    assert ran.err.splitlines()[0] == f"{topic}-0 has no offset 9; using the nearest, 5"
     assert committed(partage, group)[0] == 5
 
 
@@ -100,8 +104,8 @@ def test_a_group_with_members_is_refused(partage: Commands, group: str, topic: s
     for option in ("--dry-run", "--execute"):
         error = partage.fails(*RESET, "-g", group, "-t", topic, "--to-earliest", option)
         assert error == (
-            f"group {group} has members (it is Stable), who would go on where they are; stop them "
-            "first"
+            f"cannot reset group {group}: it is Stable and has members, which keep their positions; "
+            "stop them first"
         )
     member.close()
     partage(*RESET, "-g", group, "-t", topic, "--to-earliest", "--execute")
@@ -111,19 +115,19 @@ def test_a_group_with_members_is_refused(partage: Commands, group: str, topic: s
 @pytest.mark.parametrize(
     ("options", "says", "code"),
     [
-        (["--all-topics"], "wants one of --to-earliest, --to-latest", 2),
-        (["--all-topics", "--to-earliest", "--to-latest"], "wants one of", 2),
-        (["--to-earliest"], "wants --topic or --all-topics", 2),
-        (["--all-topics", "-t", "t", "--to-earliest"], "do not go together", 2),
-        (["-t", "t", "--to-earliest", "--execute", "--dry-run"], "do not go together", 2),
-        (["-t", "t", "--to-earliest", "--json", "--export"], "do not go together", 2),
-        (["-t", "t:x", "--to-earliest"], "it wants TOPIC or TOPIC:0,1,2", 2),
-        (["-t", "t", "--to-datetime", "yesterday"], "it wants YYYY-MM-DDTHH:MM:SS.sss", 2),
-        (["-t", "t", "--to-datetime", "2024-13-01T00:00:00"], "it wants YYYY-MM-DD", 2),
-        (["-t", "t", "--by-duration", "2h"], "it wants PnDTnHnMnS", 2),
+        (["--all-topics"], "requires one of --to-earliest, --to-latest", 2),
+        (["--all-topics", "--to-earliest", "--to-latest"], "requires one of", 2),
+        (["--to-earliest"], "requires --topic or --all-topics", 2),
+        (["--all-topics", "-t", "t", "--to-earliest"], "cannot be combined", 2),
+        (["-t", "t", "--to-earliest", "--execute", "--dry-run"], "cannot be combined", 2),
+        (["-t", "t", "--to-earliest", "--json", "--export"], "cannot be combined", 2),
+        (["-t", "t:x", "--to-earliest"], "use TOPIC or TOPIC:0,1,2", 2),
+        (["-t", "t", "--to-datetime", "yesterday"], "use YYYY-MM-DDTHH:MM:SS.sss", 2),
+        (["-t", "t", "--to-datetime", "2024-13-01T00:00:00"], "use YYYY-MM-DD", 2),
+        (["-t", "t", "--by-duration", "2h"], "use PnDTnHnMnS", 2),
         (["-t", "not-there", "--to-earliest"], "no such topic: not-there", 1),
-        (["--all-topics", "--to-earliest"], "has no offsets; name topics with --topic", 1),
-        (["--from-file", "/not/there"], "--from-file /not/there cannot be read", 1),
+        (["--all-topics", "--to-earliest"], "has no committed offsets; name topics with --topic", 1),
+        (["--from-file", "/not/there"], "cannot read --from-file /not/there", 1),
     ],
 )
 def test_what_does_not_work(partage: Commands, options: list[str], says: str, code: int) -> None:
@@ -137,15 +141,15 @@ def test_partitions_and_commits_that_are_not_there(
     error = partage.fails(*reset, "-t", f"{topic}:3,4,5", "--to-latest")
     assert error == f"topic {topic} has no partition 4, 5"
     error = partage.fails(*reset, "-t", f"{topic}:1", "--shift-by", 1)
-    assert error.startswith(f"group nobody has nothing committed of {topic}-1")
+    assert error.startswith(f"group nobody has no committed offset for {topic}-1")
     file = tmp_path / "offsets.csv"
     file.write_text(f"{topic},9,0\n")
     error = partage.fails(*reset, "--from-file", file)
-    assert error == f"partition 9 of {topic} is not there, or has no leader now"
+    assert error == f"partition 9 of {topic} does not exist or has no leader"
     file.write_text(f"{topic},0,0\n{topic};1;0\n")
     assert partage.fails(*reset, "--from-file", file).startswith("line 2 of ")
     file.write_text("\n")
-    assert partage.fails(*reset, "--from-file", file).endswith("has no offsets of nobody")
+    assert partage.fails(*reset, "--from-file", file).endswith("has no offsets for nobody")
 
 
 def test_times_and_spans() -> None:
@@ -158,7 +162,7 @@ def test_times_and_spans() -> None:
     assert parse_duration("P1DT2H3M4.5S") == ((26 * 60 + 3) * 60 + 4) * 1000 + 500
     assert parse_duration("PT0S") == 0
     for wrong in ("", "P", "PT", "P1DT", "1D", "PT-1S"):
-        with pytest.raises(Failure):
+        with pytest.raises(CommandError):
             parse_duration(wrong)
 
 

@@ -20,7 +20,7 @@ def test_a_topic_from_creation_to_deletion(partage: Commands, name: str) -> None
 
 
 def test_creating_says_what_is_there_already(partage: Commands, topic: str, name: str) -> None:
-    assert "exists already" in partage.fails("topics", "create", "--topic", topic)
+    assert "already exists" in partage.fails("topics", "create", "--topic", topic)
     accepted = partage("topics", "create", "-t", topic, "-t", f"{name}.b", "--if-not-exists", "-J")
     assert accepted.json == {"created": [f"{name}.b"], "existing": [topic]}
 
@@ -33,9 +33,9 @@ def test_the_broker_chooses_partitions_where_nobody_does(partage: Commands, name
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--partitions", "0"], "--partitions is 0"),
-        (["--replication-factor", "-2"], "--replication-factor is -2"),
-        (["--config", "retention.ms"], "--config wants NAME=VALUE"),
+        (["--partitions", "0"], "invalid --partitions 0"),
+        (["--replication-factor", "-2"], "invalid --replication-factor -2"),
+        (["--config", "retention.ms"], "--config requires NAME=VALUE"),
     ],
 )
 def test_creation_options_that_make_no_sense(

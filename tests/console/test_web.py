@@ -51,7 +51,7 @@ def test_others_than_this_machine_are_warned_of(partage: Commands) -> None:
         assert process.stderr is not None
         assert process.stdout is not None
         warning = process.stderr.readline()
-        assert warning.startswith("warning: 0.0.0.0:0 can be reached from other machines")
+        assert warning.startswith("warning: 0.0.0.0:0 is reachable from other machines")
         assert "no login" in warning
         assert get(process.stdout.readline().strip())
         process.terminate()
@@ -63,7 +63,7 @@ def test_where_it_cannot_listen(partage: Commands) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         said = partage.fails("web", "--listen", address)
     assert said.startswith(f"cannot listen on {address}: Address already in use")
-    assert "no address" in partage.fails("web", "--listen", "8080", code=2)
+    assert "invalid address" in partage.fails("web", "--listen", "8080", code=2)
     assert partage.fails("web", "--interval-ms", "1", code=2)
 
 

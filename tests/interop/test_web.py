@@ -96,7 +96,7 @@ def test_an_operator_watches_a_group(broker: BrokerProcess, topic: str, browser:
             browser.until("document.querySelectorAll('.timeline .rebalance').length >= 1")
             second.close()
             have(first, partitions=12)
-            gone = "member left" if "partage" in type(broker).__name__.lower() else "member gone"
+            gone = "member left" if "partage" in type(broker).__name__.lower() else "member removed"
             browser.until(f"{TEXT}.includes({gone!r})")
         browser.until(f"{TEXT}.includes('Empty')")
         assert browser.look("window.isTheSame"), "the page was not loaded anew"
@@ -199,6 +199,6 @@ def test_a_group_that_its_broker_assigns(peers: None) -> None:
             consumer.subscribe(["t"])
             have(consumer, partitions=4)
             shown = page.until("/groups/modern", "Consumer", "Stable", "t(0-3)")
-            assert "As this page has seen it" in shown.text
+            assert "Observed by polling" in shown.text
             assert shown.row("t-3")[4].endswith(" one")
             assert page.get("/").page.row("modern")[3:5] == ["uniform", "1"]

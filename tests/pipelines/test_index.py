@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from console.commands import Commands
 from partage.demo.flights import FLIGHTS, PARTITIONS, records
-from partage.demo.loading import load
+from partage.demo.loader import load
 from recipes.elsewhere import empty_broker, fresh_topic
 
 pytestmark = pytest.mark.timeout(300)
@@ -261,7 +261,7 @@ class TestCommand:
         assert ran.lines[0].split() == heads
         assert len(ran.lines) == 3
         assert '"dest":"IAH"' in ran.lines[1]
-        assert ran.err == "found 2 records; there may be more: --limit\n"
+        assert ran.err == "found 2 records; there may be more, increase --limit\n"
         found = partage("search", tmp_path, "b6 OR ua", "--fts5", "-n", 5000, "--json").json["hits"]
         assert {json.loads(hit["text"])["carrier"] for hit in found} == {"B6", "UA"}
         assert found[0]["score"] >= found[-1]["score"]

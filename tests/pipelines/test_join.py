@@ -111,17 +111,17 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("words", "story"),
         [
-            ("join --left a --right a -o j", "--left and --right are the same topic"),
+            ("join --left a --right a -o j", "--left and --right must be different topics"),
             (
                 "join --left a --right b -o j --option kafka.partition.assignment.strategy=range",
-                "is set by the pipeline itself",
+                "cannot be set: the pipeline sets it",
             ),
             ("join --left a --right b -o j --within inf", "'--within': Input should be less than"),
             ("join --left a --right b -o j --late nan", "'--late': Input should be less than"),
             ("join --left a --right b -o j --late 1e300", "'--late': Input should be less than"),
             ("archive --topic a -o j --every inf", "'--every': Input should be less than"),
-            ("archive -o j", "archive wants either --topic or --report"),
-            ("archive --topic a -o j --option subscribe=b", "is set by the pipeline itself"),
+            ("archive -o j", "archive requires either --topic or --report"),
+            ("archive --topic a -o j --option subscribe=b", "cannot be set: the pipeline sets it"),
         ],
     )
     def test_what_makes_no_sense_is_told(self, partage, words, story):

@@ -144,7 +144,7 @@ class TestRefusals:
         kafka.produce(topic, [{"value": b"x"}] * 10)
         kafka.cut(topic, 4)
         options = {"subscribe": topic, "startingOffsets": f'{{"{topic}": {{"0": 1}}}}'}
-        assert f"offset 1 of {topic}-0 is deleted" in self.story(read(**options).count)
+        assert f"offset 1 of {topic}-0 was deleted" in self.story(read(**options).count)
         assert read(**options, failOnDataLoss="false").count() == 6
 
     def test_a_schema_of_ones_own(self, spark, kafka):

@@ -90,7 +90,7 @@ def test_an_end_before_the_beginning(kafka, topic):
 
 def test_offsets_that_are_gone_or_not_yet_there(kafka, topic):
     gone, beyond = each(topic, 1, 0), each(topic, 10, 7)
-    with pytest.raises(RecordsGone, match=f"offset 1 of {topic}-0 is deleted"):
+    with pytest.raises(RecordsGone, match=f"offset 1 of {topic}-0 was deleted"):
         plan(kafka, subscribe=topic, startingOffsets=gone)
     with pytest.raises(RecordsGone, match=f"offset 7 of {topic}-1 is not there"):
         plan(kafka, subscribe=topic, endingOffsets=beyond)

@@ -108,7 +108,7 @@ class TestBadInput:
         assert one.all() == truth
         produce(kafka, topic, 1, 10)
         kafka.cut(topic, 15)
-        with pytest.raises(RecordsGone, match=f"offset 10 of {topic}-0 is deleted"):
+        with pytest.raises(RecordsGone, match=f"offset 10 of {topic}-0 was deleted"):
             one.plan()
         one.stop()
         with caplog.at_level(logging.WARNING):

@@ -8,11 +8,11 @@ import threading
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from partage.console.cluster import Cluster
-from partage.console.web_source import ClusterSource
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.web.snapshot_source import ClusterSnapshotSource
 from partage.web.app import WebOptions, application
-from partage.web.serving import listening, server
-from partage.web.watcher import Source
+from partage.web.poller import SnapshotSource
+from partage.web.server import bind_socket, make_server
 from waiting import eventually
 
 from .checking import Page
@@ -44,16 +44,16 @@ class Served:
         servers: str,
         *,
         interval_ms: int = 50,
-        source: Source | None = None,
+        source: SnapshotSource | None = None,
         timeout_ms: int = 5_000,
     ) -> None:
-        cluster = Cluster(servers, {}, timeout_ms, verbose=False)
+        cluster = ClusterClient(servers, {}, timeout_ms, verbose=False)
         options = WebOptions(servers=servers, interval_ms=interval_ms, host_names=["page.example"])
-        self._socket = listening("127.0.0.1", 0)
+        self._socket = bind_socket("127.0.0.1", 0)
         self.port: int = self._socket.getsockname()[1]
         self._ready = threading.Event()
-        pages = application(source or ClusterSource(cluster), options)
-        self._server = server(pages, self._ready.set)
+        pages = application(source or ClusterSnapshotSource(cluster), options)
+        self._server = make_server(pages, self._ready.set)
         sockets = {"sockets": [self._socket]}
         self._thread = threading.Thread(target=self._server.run, kwargs=sockets, daemon=True)
 

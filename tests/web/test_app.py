@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from console.commands import Commands
 from partage.testing import BrokerProcess, ThreadedBroker
-from partage.web.watched import Round
-from partage.web.watcher import Unreachable
+from partage.web.cluster_history import ClusterSnapshot
+from partage.web.poller import ClusterUnreachableError
 from waiting import eventually
 
 from .groups import group
@@ -144,12 +144,12 @@ def test_a_coordinator_that_tells(telling: Site) -> None:
         have(first, partitions=[4])
         with Served(telling.servers) as late:
             for page in (telling.page, late):
-                shown = page.until(f"/groups/{group}", "its coordinator tells it", "member left")
+                shown = page.until(f"/groups/{group}", "Reported by the coordinator", "member left")
                 causes = [row[2] for row in shown.rows if row[0].isdigit()]
                 assert "member joined" in causes
                 (left,) = [row for row in shown.rows if row[2:3] == ["member left"]]
                 assert left[3].endswith("leaves")
-                assert "As this page" not in shown.text
+                assert "Observed by polling" not in shown.text
 
 
 def test_a_coordinator_that_tells_nothing(silent: Site) -> None:
@@ -157,7 +157,7 @@ def test_a_coordinator_that_tells_nothing(silent: Site) -> None:
     first = silent.member(group, topic, "stays")
     with closing(first):
         have(first, partitions=[4])
-        silent.page.until(f"/groups/{group}", "As this page has seen it", "stays", "Stable")
+        silent.page.until(f"/groups/{group}", "Observed by polling", "stays", "Stable")
         second = silent.member(group, topic, "leaves")
         have(first, second, partitions=[2, 2])
         shown = silent.page.until(f"/groups/{group}", "leaves", "member joined", "Stable")
@@ -165,8 +165,8 @@ def test_a_coordinator_that_tells_nothing(silent: Site) -> None:
         assert "member joined" in causes
         second.close()
         have(first, partitions=[4])
-        shown = silent.page.until(f"/groups/{group}", "member gone")
-        (gone,) = [row for row in shown.rows if row[2:3] == ["member gone"]]
+        shown = silent.page.until(f"/groups/{group}", "member removed")
+        (gone,) = [row for row in shown.rows if row[2:3] == ["member removed"]]
         assert gone[3].endswith("leaves")
         assert not silent.page.get("/").page.text.count("cannot")
 
@@ -260,11 +260,11 @@ class Gated:
         self.looks = 0
         self.let_through = threading.Event()
 
-    def look(self) -> Round:
+    def look(self) -> ClusterSnapshot:
         self.looks += 1
         if self.looks > 1 and not self.let_through.wait(60):
-            raise Unreachable("nobody let it through")
-        return Round(at_ms=1_000, took_ms=1, groups=[group("g", lag=self.looks)])
+            raise ClusterUnreachableError("nobody let it through")
+        return ClusterSnapshot(at_ms=1_000, took_ms=1, groups=[group("g", lag=self.looks)])
 
 
 def test_however_many_look_the_cluster_is_asked_once() -> None:
@@ -290,7 +290,7 @@ def test_a_broker_that_goes_away_and_comes_back() -> None:
         partage("consume", "-t", "t", "--group", "kept", "--from-beginning", "-e")
         page.until("/", "kept")
         broker.kill()
-        shown = page.until("/", f"cannot reach {broker.bootstrap_servers}", "what you see is")
+        shown = page.until("/", f"cannot reach {broker.bootstrap_servers}", "the data is")
         assert shown.row("kept")
         assert page.get("/healthz").json["cluster"] == "unreachable"
         assert page.get("/api/groups").headers["partage-age-ms"].isdigit()
@@ -301,7 +301,7 @@ def test_a_broker_that_goes_away_and_comes_back() -> None:
 
 def test_a_cluster_that_never_answered() -> None:
     with Served("127.0.0.1:1", timeout_ms=300) as page:
-        shown = page.until("/", "cannot reach 127.0.0.1:1", "nothing has been seen of it")
+        shown = page.until("/", "cannot reach 127.0.0.1:1", "no data since")
         assert "Stable" not in shown.text
         assert page.get("/groups/g").status == 503
         assert page.get("/api/groups").status == 503

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.web.markup import Markup, element, seen, together
+from partage.web.markup import Markup, concatenate, element, escape_invisible
 
 #: What tries to be more than text, among anything else.
 HOSTILE = st.text() | st.lists(
@@ -40,25 +40,25 @@ class Read(HTMLParser):
 def test_a_text_stays_a_text(text: str) -> None:
     read = Read(element("td", text))
     assert read.tags == [("td", {})]
-    assert "".join(read.texts) == seen(text)
+    assert "".join(read.texts) == escape_invisible(text)
 
 
 @given(HOSTILE)
 def test_an_attribute_stays_one(text: str) -> None:
     read = Read(element("a", title=text, href="/"))
-    assert read.tags == [("a", {"title": seen(text), "href": "/"})]
+    assert read.tags == [("a", {"title": escape_invisible(text), "href": "/"})]
     assert not read.texts
 
 
 @given(HOSTILE, HOSTILE)
 def test_pieces_of_texts_do_not_become_markup(first: str, second: str) -> None:
-    read = Read(element("p", together(first, [second])))
+    read = Read(element("p", concatenate(first, [second])))
     assert read.tags == [("p", {})]
 
 
 @given(st.text())
 def test_what_is_shown_can_be_sent_and_seen(text: str) -> None:
-    shown = seen(text)
+    shown = escape_invisible(text)
     shown.encode()
     assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
 
@@ -73,7 +73,7 @@ def test_what_is_shown_can_be_sent_and_seen(text: str) -> None:
     ],
 )
 def test_what_nobody_sees_is_spelled(text: str, shown: str) -> None:
-    assert seen(text) == shown
+    assert escape_invisible(text) == shown
 
 
 def test_attributes() -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from partage.model.groups import GroupState
 from partage.store.group_events import encode_event
-from partage.web.group_page import WINDOWS, Wanted, group_part
-from partage.web.markup import seen
-from partage.web.pages import Surroundings, groups_part, page, search_form
-from partage.web.views import Query, overview, parse_query
-from partage.web.watched import Round, TakenEvent, Watched
-from partage.web.wording import age, count, duration, group_url
+from partage.web.cluster_history import ClusterHistory, ClusterSnapshot, ReceivedEvent
+from partage.web.formats import age, count, duration, group_url
+from partage.web.group_page import WINDOWS, GroupQuery, group_section
+from partage.web.markup import escape_invisible
+from partage.web.overview import Query, build_overview, parse_query
+from partage.web.pages import PageContext, groups_section, page, search_form
 from pipelines.telling import events
 
 from .checking import Page
@@ -24,27 +24,27 @@ from .test_markup import HOSTILE
 from .test_told import STORY
 
 AT = 60_000
-AROUND = Surroundings(servers="kafka-1:9092", interval_ms=2_000, now_ms=AT + 3_000)
+AROUND = PageContext(servers="kafka-1:9092", interval_ms=2_000, now_ms=AT + 3_000)
 
 
-def watched_with(*groups: GroupState, story: str = "") -> Watched:
-    watched = Watched()
-    told = [TakenEvent(event, encode_event(event)) for event in events(story)]
-    watched.take(Round(at_ms=AT, took_ms=12, groups=groups, events=told))
+def watched_with(*groups: GroupState, story: str = "") -> ClusterHistory:
+    watched = ClusterHistory()
+    told = [ReceivedEvent(event, encode_event(event)) for event in events(story)]
+    watched.add(ClusterSnapshot(at_ms=AT, took_ms=12, groups=groups, events=told))
     return watched
 
 
-def all_groups(watched: Watched, **query: str) -> Page:
+def all_groups(watched: ClusterHistory, **query: str) -> Page:
     wanted = parse_query(query)
-    live = groups_part(watched, overview(watched, wanted), AROUND)
+    live = groups_section(watched, build_overview(watched, wanted), AROUND)
     return Page(page("Groups", live, AROUND, search_form(wanted)))
 
 
-def one_group(watched: Watched, name: str, window: str = "1h") -> Page:
+def one_group(watched: ClusterHistory, name: str, window: str = "1h") -> Page:
     of = watched.group(name)
     assert of is not None
     return Page(
-        page(name, group_part(watched, of, Wanted(name=name, window=window), AROUND), AROUND)
+        page(name, group_section(watched, of, GroupQuery(name=name, window=window), AROUND), AROUND)
     )
 
 
@@ -54,7 +54,7 @@ def test_all_groups() -> None:
     assert shown.row("idle")[1:5] == ["Empty", "over 3 s", "–", "0"]
     assert "2 groups" in shown.text
     assert "1 Stable" in shown.text
-    assert "answered in 12 ms" in shown.text
+    assert "last poll 12 ms" in shown.text
     assert "/groups/tower" in shown.links
 
 
@@ -64,7 +64,7 @@ def test_one_group() -> None:
     assert shown.row("t-0") == ["t-0", "10", "1,214", "1,204", "C a"]
     assert shown.row("2")[2:6] == ["member joined", "B b", "2.5 s", "assigned"]
     assert "Generation 2" in shown.text
-    assert "its coordinator tells it" in shown.text
+    assert "Reported by the coordinator" in shown.text
     assert "kafka-1:9092 (1)" in shown.text
 
 
@@ -75,7 +75,7 @@ def test_members_with_all_that_is_known() -> None:
         *("A static-1", "static-1-id", "static-1", "/10.0.0.1", "row-4", "4", "t(0-2,7)")
     ]
     assert shown.row("B plain")[2:5] == ["–", "/10.0.0.1", "–"]
-    assert "As this page has seen it" in shown.text
+    assert "Observed by polling" in shown.text
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -84,21 +84,21 @@ def test_windows(window: str) -> None:
 
 
 def test_before_the_first_look_and_after_a_failure() -> None:
-    watched = Watched()
+    watched = ClusterHistory()
     assert "for the first time" in all_groups(watched).text
-    watched.failed(1, "no broker answered")
-    assert "nothing has been seen" in all_groups(watched).text
+    watched.record_failure(1, "no broker answered")
+    assert "no data since" in all_groups(watched).text
     watched = watched_with(group("g", a="0"))
-    watched.failed(AT + 1_000, "no broker answered")
+    watched.record_failure(AT + 1_000, "no broker answered")
     for shown in (all_groups(watched), one_group(watched, "g")):
         assert "cannot reach kafka-1:9092: no broker answered" in shown.text
-        assert "what you see is 3 s old" in shown.text
+        assert "the data is 3 s old" in shown.text
         assert "Stable" in shown.text
 
 
 def test_no_groups_and_none_found() -> None:
     assert "There are no groups" in all_groups(watched_with()).text
-    assert "No group is like that" in all_groups(watched_with(group("g")), q="h").text
+    assert "No group matches" in all_groups(watched_with(group("g")), q="h").text
 
 
 def test_pages_are_linked_with_what_is_looked_for() -> None:
@@ -124,7 +124,7 @@ def test_what_strangers_send_is_text(name: str, client: str, host: str) -> None:
     one = member("m", "0", client_id=client, host=host, rack=host, group_instance_id=name or None)
     watched = watched_with(with_members(name, [one]))
     shown = one_group(watched, name)
-    assert seen(client) in shown.texts or not client
+    assert escape_invisible(client) in shown.texts or not client
     listed = all_groups(watched, q=name)
     assert {link for link in listed.links if link.startswith("/groups/")}
     for each in (shown, listed):
@@ -149,8 +149,10 @@ def test_a_groups_address_leads_to_it(name: str) -> None:
 
 
 def test_an_unreadable_topic_is_said() -> None:
-    watched = Watched()
-    watched.take(Round(at_ms=AT, took_ms=1, groups=[], remark="__group_events cannot be read"))
+    watched = ClusterHistory()
+    watched.add(
+        ClusterSnapshot(at_ms=AT, took_ms=1, groups=[], remark="__group_events cannot be read")
+    )
     assert "cannot be read" in all_groups(watched).text
 
 
@@ -162,4 +164,4 @@ def test_words() -> None:
         *("–", "12 ms", "3.2 s", "2 min 5 s")
     ]
     assert (count(1, "group"), count(1_204, "group")) == ("1 group", "1,204 groups")
-    assert overview(Watched(), Query()).total == 0
+    assert build_overview(ClusterHistory(), Query()).total == 0

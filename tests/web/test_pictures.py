@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.web.axes import round_up, short, time_ticks
-from partage.web.lag_pictures import lag_chart, sparkline
-from partage.web.rings import Point
-from partage.web.timeline import Mark, Reader, Span, Timeline
-from partage.web.timeline_picture import (
+from partage.web.axes import round_up, short_number, time_ticks
+from partage.web.lag_charts import lag_chart, sparkline
+from partage.web.lag_history import Point
+from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, TimelineRebalance
+from partage.web.timeline_chart import (
     BARS_MAX,
     PARTITIONS_MAX,
-    codes_of,
-    colour_of,
-    timeline_picture,
+    colour_class,
+    member_codes,
+    timeline_chart,
 )
 
 from .checking import drawing
@@ -45,7 +45,7 @@ def test_ticks(from_ms: int, span: int, most: int) -> None:
     ("value", "text"), [(0, "0"), (950, "950"), (1_500, "1.5k"), (20_000_000, "20M")]
 )
 def test_numbers_on_an_axis(value: int, text: str) -> None:
-    assert short(value) == text
+    assert short_number(value) == text
 
 
 POINTS = st.lists(
@@ -81,7 +81,7 @@ def test_a_lag_that_nobody_has_seen() -> None:
 
 SPANS = st.lists(
     st.builds(
-        lambda partition, member, began, took: Span(
+        lambda partition, member, began, took: OwnershipSpan(
             topic="t",
             partition=partition,
             member=member,
@@ -97,7 +97,7 @@ SPANS = st.lists(
 )
 MARKS = st.lists(
     st.builds(
-        lambda began, took: Mark(
+        lambda began, took: TimelineRebalance(
             started_ms=NOW + began,
             ended_ms=None if took is None else NOW + began + took,
             cause="<x>",
@@ -110,15 +110,17 @@ MARKS = st.lists(
 
 
 @given(SPANS, MARKS)
-def test_a_timeline_stays_within_its_frame(spans: list[Span], marks: list[Mark]) -> None:
+def test_a_timeline_stays_within_its_frame(
+    spans: list[OwnershipSpan], marks: list[TimelineRebalance]
+) -> None:
     timeline = Timeline(
         spans=sorted(spans, key=lambda span: span.from_ms),
-        marks=sorted(marks, key=lambda mark: mark.started_ms),
-        readers={"a": Reader(name="a", client_id="client & <b>")},
+        rebalances=sorted(marks, key=lambda mark: mark.started_ms),
+        members={"a": TimelineMember(name="a", client_id="client & <b>")},
         since_ms=NOW,
-        is_told=True,
+        is_from_events=True,
     )
-    root = drawing(timeline_picture(timeline, codes_of(["a", "b"]), NOW, NOW + 50_000))
+    root = drawing(timeline_chart(timeline, member_codes(["a", "b"]), NOW, NOW + 50_000))
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for rect in root.iter("rect"):
         x, y, wide, high = (float(rect.attrib[name]) for name in ("x", "y", "width", "height"))
@@ -131,31 +133,38 @@ def test_a_timeline_stays_within_its_frame(spans: list[Span], marks: list[Mark])
     assert len(bars) == len(within)
 
 
-def the_timeline(*spans: Span, marks: list[Mark] | None = None) -> Timeline:
-    readers = {name: Reader(name=name, client_id=f"client-{name}") for name in "ab"}
+def the_timeline(*spans: OwnershipSpan, marks: list[TimelineRebalance] | None = None) -> Timeline:
+    readers = {name: TimelineMember(name=name, client_id=f"client-{name}") for name in "ab"}
     return Timeline(
-        spans=list(spans), marks=marks or [], readers=readers, since_ms=NOW, is_told=True
+        spans=list(spans),
+        rebalances=marks or [],
+        members=readers,
+        since_ms=NOW,
+        is_from_events=True,
     )
 
 
 def test_two_readers_of_one_partition_are_under_each_other() -> None:
     both = [
-        Span(topic="t", partition=0, member=name, from_ms=NOW, to_ms=None) for name in ("a", "b")
+        OwnershipSpan(topic="t", partition=0, member=name, from_ms=NOW, to_ms=None)
+        for name in ("a", "b")
     ]
-    root = drawing(timeline_picture(the_timeline(*both), codes_of("ab"), NOW, NOW + 1_000))
+    root = drawing(timeline_chart(the_timeline(*both), member_codes("ab"), NOW, NOW + 1_000))
     first, second = (r for r in root.iter("rect") if r.attrib["class"] == "bar")
     assert float(first.attrib["y"]) + float(first.attrib["height"]) <= float(second.attrib["y"])
 
 
 def test_a_rebalance_is_named_by_its_number_and_cause() -> None:
     marks = [
-        Mark(started_ms=NOW + 1_000, ended_ms=NOW + 1_500, cause="member joined"),
-        Mark(started_ms=NOW + 1_001, ended_ms=NOW + 1_600, cause="member joined again"),
-        Mark(started_ms=NOW + 30_000, ended_ms=None, cause="member left"),
+        TimelineRebalance(started_ms=NOW + 1_000, ended_ms=NOW + 1_500, cause="member joined"),
+        TimelineRebalance(
+            started_ms=NOW + 1_001, ended_ms=NOW + 1_600, cause="member joined again"
+        ),
+        TimelineRebalance(started_ms=NOW + 30_000, ended_ms=None, cause="member left"),
     ]
-    span = Span(topic="t", partition=0, member="a", from_ms=NOW, to_ms=None)
+    span = OwnershipSpan(topic="t", partition=0, member="a", from_ms=NOW, to_ms=None)
     root = drawing(
-        timeline_picture(the_timeline(span, marks=marks), codes_of("ab"), NOW, NOW + 60_000)
+        timeline_chart(the_timeline(span, marks=marks), member_codes("ab"), NOW, NOW + 60_000)
     )
     groups = [each for each in root.iter("g") if each.attrib["class"] == "rebalance"]
     said = [each.findtext("title") for each in groups]
@@ -170,17 +179,17 @@ def test_a_rebalance_is_named_by_its_number_and_cause() -> None:
 
 def test_what_is_very_much_is_cut() -> None:
     spans = [
-        Span(topic="t", partition=n % 100, member="a", from_ms=NOW + n, to_ms=NOW + n + 1)
+        OwnershipSpan(topic="t", partition=n % 100, member="a", from_ms=NOW + n, to_ms=NOW + n + 1)
         for n in range(2 * BARS_MAX)
     ]
-    root = drawing(timeline_picture(the_timeline(*spans), codes_of("ab"), NOW, NOW + 10_000))
+    root = drawing(timeline_chart(the_timeline(*spans), member_codes("ab"), NOW, NOW + 10_000))
     classes = [rect.attrib["class"] for rect in root.iter("rect")]
     assert classes.count("bed") == PARTITIONS_MAX
     assert classes.count("bar") <= BARS_MAX
 
 
 def test_letters() -> None:
-    codes = codes_of([f"m{n}" for n in range(60)])
+    codes = member_codes([f"m{n}" for n in range(60)])
     assert [codes["m0"], codes["m25"], codes["m26"], codes["m52"]] == ["A", "Z", "AA", "BA"]
     assert len(set(codes.values())) == 60
-    assert [colour_of(code) for code in ("A", "H", "I", "AA")] == ["m0", "m7", "m0", "m2"]
+    assert [colour_class(code) for code in ("A", "H", "I", "AA")] == ["m0", "m7", "m0", "m2"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.web.rings import COARSE_MAX, COARSE_MS, FINE_MAX, Lags, Point, Ring
+from partage.web.lag_history import COARSE_MAX, COARSE_MS, FINE_MAX, LagHistory, Point, RingBuffer
 
 SERIES = st.lists(st.tuples(st.integers(0, 50_000), st.integers(0, 2**62)), max_size=60)
 
 
 @given(SERIES, st.integers(1, 20))
 def test_a_ring_has_the_last_points_in_order(steps: list[tuple[int, int]], size: int) -> None:
-    ring, all_of_them, at = Ring(size), [], 0
+    ring, all_of_them, at = RingBuffer(size), [], 0
     for step, value in steps:
         at += step
         ring.add(at, value)
@@ -22,7 +22,7 @@ def test_a_ring_has_the_last_points_in_order(steps: list[tuple[int, int]], size:
 
 
 def test_a_clock_that_goes_back_adds_nothing() -> None:
-    lags = Lags()
+    lags = LagHistory()
     lags.add(10_000, 1)
     lags.add(9_999, 2)
     assert lags.since(0) == [Point(10_000, 1)]
@@ -30,7 +30,7 @@ def test_a_clock_that_goes_back_adds_nothing() -> None:
 
 def test_it_is_fine_lately_and_coarse_before() -> None:
     """Two hours, a sample each second, with one high one in the first minute of them."""
-    lags = Lags()
+    lags = LagHistory()
     for second in range(7_200):
         lags.add(second * 1_000, 500 if second == 30 else 3)
     now = 7_199_000
@@ -42,17 +42,17 @@ def test_it_is_fine_lately_and_coarse_before() -> None:
 
 
 def test_lags_that_cannot_be() -> None:
-    lags = Lags()
+    lags = LagHistory()
     lags.add(1, -5)
     lags.add(2, 2**70)
     assert [point.value for point in lags.since(0)] == [0, 2**63 - 1]
 
 
 def test_what_is_kept_does_not_grow() -> None:
-    lags = Lags()
+    lags = LagHistory()
     for minute in range(3 * COARSE_MAX):
         lags.add(minute * COARSE_MS, minute)
     points = lags.since(0)
     assert len(points) == COARSE_MAX
     assert points[-1].value == 3 * COARSE_MAX - 1
-    assert len(lags.recent(5)) == 5
+    assert len(lags.latest(5)) == 5

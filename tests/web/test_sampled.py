@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partage.model.groups import GroupState, MemberState
-from partage.web.sampled import MARKS_MAX, SPANS_MAX, Sampled, name_of
-from partage.web.timeline import Mark
+from partage.web.polled_timeline import MARKS_MAX, SPANS_MAX, PolledTimeline, member_key
+from partage.web.timeline import TimelineRebalance
 
 from .groups import group, member, with_members
 
 
-def seen(*looks: GroupState) -> Sampled:
+def seen(*looks: GroupState) -> PolledTimeline:
     """Looks, 2 s apart, the first at 0."""
-    sampled = Sampled()
+    sampled = PolledTimeline()
     for place, look in enumerate(looks):
-        sampled.take(place * 2_000, look)
+        sampled.add(place * 2_000, look)
     return sampled
 
 
-def spans(sampled: Sampled) -> list[tuple[int, str, int, int | None]]:
+def spans(sampled: PolledTimeline) -> list[tuple[int, str, int, int | None]]:
     """Partition, member, from, to."""
     return sorted(
         (span.partition, span.member.removesuffix("-id"), span.from_ms, span.to_ms)
@@ -33,16 +33,16 @@ def spans(sampled: Sampled) -> list[tuple[int, str, int, int | None]]:
     )
 
 
-def the_mark(sampled: Sampled) -> Mark:
-    (mark,) = sampled.timeline().marks
+def the_mark(sampled: PolledTimeline) -> TimelineRebalance:
+    (mark,) = sampled.timeline().rebalances
     return mark
 
 
 def test_a_stable_group_has_no_rebalance() -> None:
     sampled = seen(*[group(a="0-1")] * 3)
     assert spans(sampled) == [(0, "a", 0, None), (1, "a", 0, None)]
-    assert sampled.timeline().marks == []
-    assert not sampled.timeline().is_told
+    assert sampled.timeline().rebalances == []
+    assert not sampled.timeline().is_from_events
 
 
 def test_what_moves_between_two_looks() -> None:
@@ -73,14 +73,14 @@ def test_while_it_rebalances_nobody_tells_who_has_what() -> None:
 
 def test_one_that_is_under_way_has_no_end() -> None:
     mark = the_mark(seen(group(a="0"), group("g", "PreparingRebalance", a="")))
-    assert (mark.ended_ms, mark.outcome, mark.cause) == (None, "under way", "not seen")
+    assert (mark.ended_ms, mark.outcome, mark.cause) == (None, "under way", "unknown")
 
 
 def test_everybody_goes() -> None:
     sampled = seen(group(a="0", b="1"), group())
     assert spans(sampled) == [(0, "a", 0, 0), (1, "b", 0, 0)]
     mark = the_mark(sampled)
-    assert (mark.outcome, mark.cause, mark.left) == ("emptied", "members gone", 2)
+    assert (mark.outcome, mark.cause, mark.left) == ("emptied", "members removed", 2)
 
 
 def test_a_static_member_comes_back_under_another_id() -> None:
@@ -129,7 +129,7 @@ def test_what_must_hold(looks: list[tuple[dict[str, str], str]]) -> None:
     by_reader = defaultdict(list)
     for span in timeline.spans:
         assert span.to_ms is None or span.from_ms <= span.to_ms
-        assert span.member in timeline.readers
+        assert span.member in timeline.members
         by_reader[span.topic, span.partition, span.member].append(span)
     for of_one in by_reader.values():
         for before, after in itertools.pairwise(of_one):
@@ -138,7 +138,7 @@ def test_what_must_hold(looks: list[tuple[dict[str, str], str]]) -> None:
     last_told = next((each for each in reversed(groups) if each.state in ("Stable", "Empty")), None)
     still = {(span.partition, span.member) for span in timeline.spans if span.to_ms is None}
     assert still == (set() if last_told is None else owners(last_told.members))
-    ends = [mark.ended_ms for mark in timeline.marks]
+    ends = [mark.ended_ms for mark in timeline.rebalances]
     assert None not in ends[:-1]
     is_under_way = groups[-1].state not in ("Stable", "Empty")
     assert (ends[-1:] == [None]) == is_under_way
@@ -146,7 +146,7 @@ def test_what_must_hold(looks: list[tuple[dict[str, str], str]]) -> None:
 
 def owners(members: list[MemberState]) -> set[tuple[int, str]]:
     return {
-        (partition, name_of(each))
+        (partition, member_key(each))
         for each in members
         for of in each.partitions
         for partition in of.partitions
@@ -155,11 +155,11 @@ def owners(members: list[MemberState]) -> set[tuple[int, str]]:
 
 def test_what_is_kept_does_not_grow() -> None:
     """A group that never comes to rest, with ever new members."""
-    sampled = Sampled()
+    sampled = PolledTimeline()
     for n in range(SPANS_MAX):
-        sampled.take(n, group(**{f"m{n}": "0-3"}))
+        sampled.add(n, group(**{f"m{n}": "0-3"}))
     timeline = sampled.timeline()
     assert len(timeline.spans) <= SPANS_MAX + 4
-    assert len(timeline.marks) == MARKS_MAX
-    assert {span.member for span in timeline.spans} <= timeline.readers.keys()
-    assert len(timeline.readers) < SPANS_MAX
+    assert len(timeline.rebalances) == MARKS_MAX
+    assert {span.member for span in timeline.spans} <= timeline.members.keys()
+    assert len(timeline.members) < SPANS_MAX

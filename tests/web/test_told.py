@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from partage.coordinator.outcome import Cause, Happening
 from partage.store.group_events import EventMember, GroupEvent, encode_event
-from partage.web.timeline_picture import codes_of, timeline_picture
-from partage.web.told import BYTES_MAX, EVENTS_MAX, Told
+from partage.web.event_timeline import BYTES_MAX, EVENTS_MAX, EventTimeline
+from partage.web.timeline_chart import member_codes, timeline_chart
 from pipelines.telling import events
 
 from .checking import drawing
@@ -25,18 +25,20 @@ STORY = """
 """
 
 
-def told(*given: GroupEvent) -> Told:
-    found = Told()
+def told(*given: GroupEvent) -> EventTimeline:
+    found = EventTimeline()
     for event in given:
-        found.take(event, encode_event(event))
+        found.add(event, encode_event(event))
     return found
 
 
 def test_who_had_what_and_why_it_moved() -> None:
     timeline = told(*events(STORY)).timeline()
     assert timeline is not None
-    assert timeline.is_told
-    assert [(mark.cause, mark.member, mark.took_ms, mark.moved) for mark in timeline.marks] == [
+    assert timeline.is_from_events
+    assert [
+        (mark.cause, mark.member, mark.took_ms, mark.moved) for mark in timeline.rebalances
+    ] == [
         ("member joined", "a", 3_100, 0),
         ("member joined", "b", 2_500, 2),
     ]
@@ -65,7 +67,7 @@ def test_of_several_brokers_the_epochs_say_what_was_first() -> None:
 
 
 def test_nothing_told_is_no_timeline() -> None:
-    assert Told().timeline() is None
+    assert EventTimeline().timeline() is None
     assert told(*events("1.0 refused a 3")).timeline() is None
 
 
@@ -107,13 +109,13 @@ def test_whatever_is_told_is_borne(given_events: list[GroupEvent]) -> None:
     """A topic takes what anybody writes."""
     timeline = told(*given_events).timeline()
     if timeline is not None:
-        assert {span.member for span in timeline.spans} <= timeline.readers.keys()
-        codes = codes_of([span.member for span in timeline.spans])
-        drawing(timeline_picture(timeline, codes, 0, 100_000))
+        assert {span.member for span in timeline.spans} <= timeline.members.keys()
+        codes = member_codes([span.member for span in timeline.spans])
+        drawing(timeline_chart(timeline, codes, 0, 100_000))
 
 
 def test_lag_is_told_in_parts() -> None:
-    found = Told()
+    found = EventTimeline()
     parts = [
         GroupEvent(
             version=1,
@@ -127,32 +129,32 @@ def test_lag_is_told_in_parts() -> None:
         )
         for n in (1, 2)
     ]
-    assert [found.take(part, b"") for part in parts] == [None, 20]
+    assert [found.add(part, b"") for part in parts] == [None, 20]
     assert found.bytes == 0
 
 
 def test_since_when_it_is_in_its_state() -> None:
     found = told(*events(STORY))
-    assert found.since_ms("Stable") == 12_500
-    assert found.since_ms("Empty") is None
+    assert found.state_since_ms("Stable") == 12_500
+    assert found.state_since_ms("Empty") is None
     assert found.generation == 2
 
 
 def test_what_is_kept_does_not_grow() -> None:
-    found = Told()
+    found = EventTimeline()
     large = GroupEvent(
         version=1, event="joined", at_ms=1, group_id="g", generation=1, member_id="m" * 10_000
     )
     for _ in range(2 * EVENTS_MAX):
-        found.take(large, encode_event(large))
+        found.add(large, encode_event(large))
         assert found.bytes <= BYTES_MAX
     before = found.bytes
-    found.halve()
+    found.drop_older_half()
     assert found.bytes <= before / 2 + 20_000
     small = list(events(STORY))
     for _ in range(EVENTS_MAX):
         for event in small:
-            found.take(event, encode_event(event))
+            found.add(event, encode_event(event))
     timeline = found.timeline()
     assert timeline is not None
-    assert len(timeline.marks) <= EVENTS_MAX / 4 + 1
+    assert len(timeline.rebalances) <= EVENTS_MAX / 4 + 1

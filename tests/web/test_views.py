@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from partage.web.views import PAGE_MAX, Query, line_of, overview, parse_query
-from partage.web.watched import Round, Watched
+from partage.web.cluster_history import ClusterHistory, ClusterSnapshot
+from partage.web.overview import PAGE_MAX, Query, build_overview, group_line, parse_query
 
 from .groups import group
 
 
 @pytest.fixture
-def watched() -> Watched:
-    made = Watched()
+def watched() -> ClusterHistory:
+    made = ClusterHistory()
     groups = [group(f"Orders-{n:04}", lag=n % 7) for n in range(2_000)]
     groups += [group("tower", m="0-3", lag=90), group("late", "PreparingRebalance", a="", b="")]
-    made.take(Round(at_ms=1_000, took_ms=5, groups=groups))
+    made.add(ClusterSnapshot(at_ms=1_000, took_ms=5, groups=groups))
     return made
 
 
-def names(watched: Watched, **query: str) -> list[str]:
-    return [row.group.group for row in overview(watched, parse_query(query)).rows]
+def names(watched: ClusterHistory, **query: str) -> list[str]:
+    return [row.group.group for row in build_overview(watched, parse_query(query)).rows]
 
 
-def test_the_largest_lag_comes_first(watched: Watched) -> None:
-    shown = overview(watched, Query())
+def test_the_largest_lag_comes_first(watched: ClusterHistory) -> None:
+    shown = build_overview(watched, Query())
     assert [row.group.group for row in shown.rows[:2]] == ["tower", "Orders-0006"]
     assert len(shown.rows) == PAGE_MAX
     assert (shown.total, shown.found, shown.pages) == (2_002, 2_002, 41)
@@ -32,7 +32,7 @@ def test_the_largest_lag_comes_first(watched: Watched) -> None:
     assert shown.total_lag == sum(n % 7 for n in range(2_000)) + 90
 
 
-def test_looking_for_some(watched: Watched) -> None:
+def test_looking_for_some(watched: ClusterHistory) -> None:
     assert names(watched, q="orders-199", sort="group") == [f"Orders-199{n}" for n in range(10)]
     assert names(watched, q="TOW") == ["tower"]
     assert names(watched, state="PreparingRebalance") == ["late"]
@@ -41,26 +41,26 @@ def test_looking_for_some(watched: Watched) -> None:
     assert names(watched, q="nothing like it") == []
 
 
-def test_each_group_is_on_one_page(watched: Watched) -> None:
+def test_each_group_is_on_one_page(watched: ClusterHistory) -> None:
     seen = [name for page in range(1, 42) for name in names(watched, page=str(page), sort="group")]
     assert len(seen) == len(set(seen)) == 2_002
 
 
 @pytest.mark.parametrize("page", ["0", "-1", "x", "", "9" * 400, "٣", "1e3"])
-def test_pages_that_are_none(watched: Watched, page: str) -> None:
-    shown = overview(watched, parse_query({"page": page}))
+def test_pages_that_are_none(watched: ClusterHistory, page: str) -> None:
+    shown = build_overview(watched, parse_query({"page": page}))
     assert 1 <= shown.query.page <= shown.pages
     assert shown.rows
 
 
-def test_a_page_after_the_last_is_the_last(watched: Watched) -> None:
-    shown = overview(watched, parse_query({"page": "400"}))
+def test_a_page_after_the_last_is_the_last(watched: ClusterHistory) -> None:
+    shown = build_overview(watched, parse_query({"page": "400"}))
     assert shown.query.page == 41
     assert len(shown.rows) == 2
 
 
 def test_a_group_in_one_line() -> None:
-    line = line_of(group("g", a="0"))
+    line = group_line(group("g", a="0"))
     assert (line.group, line.protocol_type, line.type, line.state, line.members) == (
         ("g", "consumer", "Classic", "Stable", 1)
     )

@@ -6,170 +6,172 @@ import pytest
 
 from partage.model.groups import GroupState
 from partage.store.group_events import GroupEvent, encode_event
-from partage.web import watched as module
-from partage.web.rings import Point
-from partage.web.watched import Round, TakenEvent, Watched
+from partage.web import cluster_history as module
+from partage.web.cluster_history import ClusterHistory, ClusterSnapshot, ReceivedEvent
+from partage.web.lag_history import Point
 from pipelines.telling import events
 
 from .groups import group
 from .test_told import STORY
 
 
-def taken(*given: GroupEvent) -> list[TakenEvent]:
-    return [TakenEvent(event, encode_event(event)) for event in given]
+def taken(*given: GroupEvent) -> list[ReceivedEvent]:
+    return [ReceivedEvent(event, encode_event(event)) for event in given]
 
 
-def look(at_ms: int, *groups: GroupState, told: list[TakenEvent] | None = None) -> Round:
-    return Round(at_ms=at_ms, took_ms=3, groups=groups, events=told or [])
+def look(
+    at_ms: int, *groups: GroupState, told: list[ReceivedEvent] | None = None
+) -> ClusterSnapshot:
+    return ClusterSnapshot(at_ms=at_ms, took_ms=3, groups=groups, events=told or [])
 
 
 def test_a_look_is_what_there_is() -> None:
-    watched = Watched()
+    watched = ClusterHistory()
     assert watched.at_ms is None
-    watched.take(look(1_000, group("a"), group("b", lag=5, m="0")))
+    watched.add(look(1_000, group("a"), group("b", lag=5, m="0")))
     assert sorted(each.group for each in watched.groups()) == ["a", "b"]
-    watched.take(look(2_000, group("b", lag=7, m="0")))
+    watched.add(look(2_000, group("b", lag=7, m="0")))
     assert watched.group("a") is None
-    assert watched.memory("a") is None
-    memory = watched.memory("b")
+    assert watched.history("a") is None
+    memory = watched.history("b")
     assert memory is not None
     assert memory.lags.since(0) == [Point(1_000, 5), Point(2_000, 7)]
 
 
 def test_a_group_whose_coordinator_changes_is_unlisted_for_a_moment_and_keeps_its_history() -> None:
-    watched = Watched()
-    watched.take(look(1_000, group("g", m="0"), told=taken(*events(STORY))))
-    watched.take(look(2_000))
-    assert watched.memory("g") is None
-    watched.take(look(2_000 + module.UNLISTED_KEPT_MS - 1_000, group("g", lag=3, m="0")))
-    memory = watched.memory("g")
+    watched = ClusterHistory()
+    watched.add(look(1_000, group("g", m="0"), told=taken(*events(STORY))))
+    watched.add(look(2_000))
+    assert watched.history("g") is None
+    watched.add(look(2_000 + module.UNLISTED_KEPT_MS - 1_000, group("g", lag=3, m="0")))
+    memory = watched.history("g")
     assert memory is not None
     assert [point.at_ms for point in memory.lags.since(0)] == [1_000, 301_000]
-    assert memory.timeline().is_told
+    assert memory.timeline().is_from_events
 
 
 def test_after_an_outage_a_group_may_be_unlisted_for_another_moment() -> None:
-    watched = Watched()
-    watched.take(look(1_000, group("g", m="0")))
-    watched.failed(2_000, "gone")
-    watched.take(look(2_000_000))
-    watched.take(look(2_001_000, group("g", m="0")))
-    memory = watched.memory("g")
+    watched = ClusterHistory()
+    watched.add(look(1_000, group("g", m="0")))
+    watched.record_failure(2_000, "gone")
+    watched.add(look(2_000_000))
+    watched.add(look(2_001_000, group("g", m="0")))
+    memory = watched.history("g")
     assert memory is not None
     assert [point.at_ms for point in memory.lags.since(0)] == [1_000, 2_001_000]
 
 
 def test_a_group_that_was_deleted_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched()
-    watched.take(look(1_000, group("a", m="0")))
-    watched.take(look(2_000))
-    watched.take(look(2_001 + module.UNLISTED_KEPT_MS))
-    watched.take(look(400_000, group("a", m="0")))
-    late = watched.memory("a")
+    watched = ClusterHistory()
+    watched.add(look(1_000, group("a", m="0")))
+    watched.add(look(2_000))
+    watched.add(look(2_001 + module.UNLISTED_KEPT_MS))
+    watched.add(look(400_000, group("a", m="0")))
+    late = watched.history("a")
     assert late is not None
     assert [point.at_ms for point in late.lags.since(0)] == [400_000]
     # Or sooner, if others need its room.
     monkeypatch.setattr(module, "REMEMBERED_MAX", 2)
-    watched.take(look(500_000, group("b"), group("c")))
-    watched.take(look(501_000, group("a"), group("b")))
-    last = watched.memory("a")
+    watched.add(look(500_000, group("b"), group("c")))
+    watched.add(look(501_000, group("a"), group("b")))
+    last = watched.history("a")
     assert last is not None
     assert [point.at_ms for point in last.lags.since(0)] == [501_000]
 
 
 def test_since_when() -> None:
     """Of what was so when the page began nobody knows since when, unless the coordinator tells."""
-    watched = Watched()
-    watched.take(look(1_000, group("old", m="0")))
-    watched.take(look(2_000, group("old", m="0"), group("new")))
-    watched.take(look(3_000, group("old"), group("new")))
-    old, new = watched.memory("old"), watched.memory("new")
+    watched = ClusterHistory()
+    watched.add(look(1_000, group("old", m="0")))
+    watched.add(look(2_000, group("old", m="0"), group("new")))
+    watched.add(look(3_000, group("old"), group("new")))
+    old, new = watched.history("old"), watched.history("new")
     assert old is not None
     assert new is not None
     assert (old.since_ms, old.is_since_known) == (3_000, True)
     assert (new.since_ms, new.is_since_known) == (2_000, True)
-    told = Watched()
-    told.take(look(60_000, group("g", a="0-1", b="2-3"), told=taken(*events(STORY))))
-    memory = told.memory("g")
+    told = ClusterHistory()
+    told.add(look(60_000, group("g", a="0-1", b="2-3"), told=taken(*events(STORY))))
+    memory = told.history("g")
     assert memory is not None
     assert (memory.since_ms, memory.is_since_known) == (12_500, True)
-    begun = Watched()
-    begun.take(look(1_000, group("g", m="0")))
-    first = begun.memory("g")
+    begun = ClusterHistory()
+    begun.add(look(1_000, group("g", m="0")))
+    first = begun.history("g")
     assert first is not None
     assert (first.since_ms, first.is_since_known) == (1_000, False)
 
 
 def test_what_is_told_goes_before_what_is_seen() -> None:
-    watched = Watched()
-    watched.take(look(60_000, group("g", a="0-1", b="2-3"), group("silent", m="0")))
-    watched.take(
+    watched = ClusterHistory()
+    watched.add(look(60_000, group("g", a="0-1", b="2-3"), group("silent", m="0")))
+    watched.add(
         look(
             62_000, group("g", a="0-1", b="2-3"), group("silent", m="0"), told=taken(*events(STORY))
         )
     )
-    told, silent = watched.memory("g"), watched.memory("silent")
+    told, silent = watched.history("g"), watched.history("silent")
     assert told is not None
-    assert told.timeline().is_told
+    assert told.timeline().is_from_events
     assert silent is not None
-    assert not silent.timeline().is_told
+    assert not silent.timeline().is_from_events
 
 
 def test_lag_that_was_told_comes_before_the_first_look() -> None:
     lag = "5.0 lag 0:100 1:20\n15.0 lag 0:50\n"
-    watched = Watched()
-    watched.take(look(20_000, group("g", lag=7), told=taken(*events(lag))))
-    watched.take(look(22_000, group("g", lag=8), told=taken(*events("99.0 lag 0:1"))))
-    memory = watched.memory("g")
+    watched = ClusterHistory()
+    watched.add(look(20_000, group("g", lag=7), told=taken(*events(lag))))
+    watched.add(look(22_000, group("g", lag=8), told=taken(*events("99.0 lag 0:1"))))
+    memory = watched.history("g")
     assert memory is not None
     expected = [Point(5_000, 120), Point(15_000, 50), Point(20_000, 7), Point(22_000, 8)]
     assert memory.lags.since(0) == expected
 
 
 def test_told_a_moment_before_it_is_listed() -> None:
-    watched = Watched()
-    watched.take(look(1_000, told=taken(*events(STORY))))
-    watched.take(look(2_000, group("g"), told=taken(*events("3.0 joined z"))))
-    memory = watched.memory("g")
+    watched = ClusterHistory()
+    watched.add(look(1_000, told=taken(*events(STORY))))
+    watched.add(look(2_000, group("g"), told=taken(*events("3.0 joined z"))))
+    memory = watched.history("g")
     assert memory is not None
-    assert memory.timeline().is_told
-    watched.take(look(3_000, told=taken(*events(STORY))))
-    watched.take(look(4_000 + module.UNLISTED_KEPT_MS))
-    watched.take(look(5_000 + module.UNLISTED_KEPT_MS, group("g")))
-    later = watched.memory("g")
+    assert memory.timeline().is_from_events
+    watched.add(look(3_000, told=taken(*events(STORY))))
+    watched.add(look(4_000 + module.UNLISTED_KEPT_MS))
+    watched.add(look(5_000 + module.UNLISTED_KEPT_MS, group("g")))
+    later = watched.history("g")
     assert later is not None
-    assert not later.timeline().is_told, "what was told of a group that is gone is forgotten"
+    assert not later.timeline().is_from_events, "what was told of a group that is gone is forgotten"
 
 
 def test_a_cluster_that_goes_away_and_comes_back() -> None:
-    watched = Watched()
-    watched.failed(500, "nobody answers")
+    watched = ClusterHistory()
+    watched.record_failure(500, "nobody answers")
     assert (watched.failure, watched.failing_since_ms) == ("nobody answers", 500)
-    watched.take(look(1_000, group("g")))
+    watched.add(look(1_000, group("g")))
     assert watched.failure is None
-    watched.failed(2_000, "gone")
-    watched.failed(3_000, "still gone")
+    watched.record_failure(2_000, "gone")
+    watched.record_failure(3_000, "still gone")
     assert (watched.failure, watched.failing_since_ms) == ("still gone", 2_000)
     assert watched.at_ms == 1_000
     assert watched.group("g") is not None, "what was seen last stays to be seen"
-    watched.take(look(4_000, group("g")))
+    watched.add(look(4_000, group("g")))
     assert (watched.failure, watched.failing_since_ms) == (None, None)
 
 
 def test_beyond_so_many_groups_no_history_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED_MAX", 10)
-    watched = Watched()
-    watched.take(look(1_000, *[group(f"g{n}") for n in range(15)]))
+    watched = ClusterHistory()
+    watched.add(look(1_000, *[group(f"g{n}") for n in range(15)]))
     assert len(watched) == 15
-    assert sum(watched.memory(f"g{n}") is not None for n in range(15)) == 10
+    assert sum(watched.history(f"g{n}") is not None for n in range(15)) == 10
 
 
 def test_events_of_all_groups_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOLD_BYTES_MAX", 10_000)
-    watched = Watched()
+    watched = ClusterHistory()
     groups = [group(f"g{n}") for n in range(20)]
     for at in range(1, 11):
         told = [each for of in groups for each in taken(*events(STORY, of.group))]
-        watched.take(look(at * 1_000, *groups, told=told))
-        kept = [watched.memory(of.group) for of in groups]
-        assert sum(each.told.bytes for each in kept if each is not None) <= 10_000
+        watched.add(look(at * 1_000, *groups, told=told))
+        kept = [watched.history(of.group) for of in groups]
+        assert sum(each.events.bytes for each in kept if each is not None) <= 10_000

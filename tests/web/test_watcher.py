@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from partage.web.watched import Round, Watched
-from partage.web.watcher import Unreachable, pause_s, watch
+from partage.web.cluster_history import ClusterHistory, ClusterSnapshot
+from partage.web.poller import ClusterUnreachableError, poll_cluster, poll_pause_s
 
 from .groups import group
 
@@ -18,38 +18,40 @@ from .groups import group
     ("interval", "took", "pause"), [(2.0, 0.1, 1.9), (2.0, 0.9, 1.8), (2.0, 5.0, 10.0)]
 )
 def test_a_slow_cluster_is_asked_less(interval: float, took: float, pause: float) -> None:
-    assert pause_s(interval, took) == pytest.approx(pause)
+    assert poll_pause_s(interval, took) == pytest.approx(pause)
 
 
 class Script:
     """A source that does one thing after the other, and then no more."""
 
-    def __init__(self, *steps: Callable[[], Round]) -> None:
+    def __init__(self, *steps: Callable[[], ClusterSnapshot]) -> None:
         self._steps = list(steps)
         self.done = threading.Event()
 
-    def look(self) -> Round:
+    def look(self) -> ClusterSnapshot:
         step = self._steps.pop(0)
         if not self._steps:
             self.done.set()
         return step()
 
 
-def unreachable() -> Round:
-    raise Unreachable("nobody answers")
+def unreachable() -> ClusterSnapshot:
+    raise ClusterUnreachableError("nobody answers")
 
 
-def broken() -> Round:
+def broken() -> ClusterSnapshot:
     raise KeyError("what no one thought of")
 
 
-def well() -> Round:
-    return Round(at_ms=5, took_ms=1, groups=[group("g")])
+def well() -> ClusterSnapshot:
+    return ClusterSnapshot(at_ms=5, took_ms=1, groups=[group("g")])
 
 
-def watched_through(*steps: Callable[[], Round]) -> tuple[Watched, list[str | None], list[float]]:
+def watched_through(
+    *steps: Callable[[], ClusterSnapshot],
+) -> tuple[ClusterHistory, list[str | None], list[float]]:
     """What is known after these looks, what each failed with, and the pauses between."""
-    watched, failures, pauses = Watched(), [], []
+    watched, failures, pauses = ClusterHistory(), [], []
 
     async def run() -> None:
         over = asyncio.Event()
@@ -61,7 +63,7 @@ def watched_through(*steps: Callable[[], Round]) -> tuple[Watched, list[str | No
                 over.set()
                 await asyncio.Event().wait()
 
-        task = asyncio.create_task(watch(Script(*steps), watched, 2.0, sleep=sleep))
+        task = asyncio.create_task(poll_cluster(Script(*steps), watched, 2.0, sleep=sleep))
         await asyncio.wait_for(over.wait(), 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -79,19 +81,19 @@ def test_it_goes_on_whatever_happens(caplog: pytest.LogCaptureFixture) -> None:
     assert "its log" in failures[2]
     assert "what no one thought of" in caplog.text
     assert failures[3] is None
-    assert watched.rounds == 4
+    assert watched.poll_count == 4
     assert all(pause > 0 for pause in pauses)
 
 
 def test_it_ends_while_the_cluster_has_yet_to_answer() -> None:
     let_go = threading.Event()
 
-    def never() -> Round:
+    def never() -> ClusterSnapshot:
         let_go.wait(60)
-        raise Unreachable("too late")
+        raise ClusterUnreachableError("too late")
 
     async def run() -> None:
-        task = asyncio.create_task(watch(Script(never), Watched(), 2.0))
+        task = asyncio.create_task(poll_cluster(Script(never), ClusterHistory(), 2.0))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -68,7 +68,7 @@ _LOADED_AT_A_TIME: Final = 4
 AsyncHandler = Callable[[Inbound], Coroutine[Any, Any, None]]
 
 
-class CannotListen(OSError):  # noqa: N818 - named after what is wrong
+class CannotListen(OSError):
     """The address is in use, or not this machine's."""
 
 

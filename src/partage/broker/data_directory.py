@@ -20,7 +20,7 @@ LOCK: Final = ".lock"
 _META: Final = "meta.json"
 
 
-class DirectoryHeld(Exception):  # noqa: N818 - named after what the directory is
+class DirectoryHeld(Exception):
     """Another broker uses the directory; the message names its process."""
 
 

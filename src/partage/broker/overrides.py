@@ -21,7 +21,7 @@ from partage.model.settings import (
 _TOPIC_DEFAULTS = {key.server_name: name for name, key in CONFIG_KEYS.items() if key.server_name}
 
 
-class BadOverride(ValueError):  # noqa: N818 - reads better where it is raised
+class BadOverride(ValueError):
     """A setting that is not known, or a value that it cannot have."""
 
 

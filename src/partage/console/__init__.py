@@ -1,4 +1,4 @@
-"""Floor 6: the command line."""
+"""Command line; the top layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``partage``: the command and its sub-commands."""
+"""The ``partage`` command and its sub-commands."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Annotated, ClassVar
 import typer
 
 from partage import __version__
-from partage.console.dispatch import LazyCommands, command_app
+from partage.console.common.dispatch import LazyCommands, command_app
 
 
 class Commands(LazyCommands):
-    """The sub-commands, and where each is found."""
+    """Top-level commands by name, imported when they are used."""
 
     targets: ClassVar[Mapping[str, str]] = {
-        "broker": "partage.console.broker:run",
-        "topics": "partage.console.topics:app",
-        "produce": "partage.console.produce:app",
-        "consume": "partage.console.consume:app",
-        "groups": "partage.console.groups:app",
-        "web": "partage.console.web:app",
-        "search": "partage.console.search:app",
-        "log": "partage.console.log:app",
+        "broker": "partage.console.broker.command:run",
+        "topics": "partage.console.topics.commands:app",
+        "produce": "partage.console.records.produce:app",
+        "consume": "partage.console.records.consume:app",
+        "groups": "partage.console.groups.commands:app",
+        "web": "partage.console.web.command:app",
+        "search": "partage.console.pipelines.search:app",
+        "log": "partage.console.broker.log_command:app",
         "lab": "partage.console.lab:app",
-        "pipeline": "partage.console.pipeline:app",
+        "pipeline": "partage.console.pipelines.commands:app",
     }
 
 
-app = command_app("Consumer groups for Python and Spark over Kafka's protocol.", cls=Commands)
+app = command_app("Consumer groups for Python and Spark over the Kafka protocol.", cls=Commands)
 
 
 def _print_version(asked: bool) -> None:
@@ -46,9 +46,9 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """Consumer groups for Python and Spark over Kafka's protocol."""
+    """Consumer groups for Python and Spark over the Kafka protocol."""
 
 
 def main() -> None:
-    """The entry point of the ``partage`` command."""
+    """Run the ``partage`` command."""
     app(prog_name="partage")

@@ -11,12 +11,19 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from partage.console.dispatch import command_app
-from partage.console.failure import Failure, misused
+from partage.console.common.dispatch import command_app
+from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.options import JsonOption
+from partage.console.common.output import (
+    ProgressBar,
+    ignore_closed_output,
+    json_help,
+    note,
+    print_json,
+    print_table,
+)
+from partage.console.common.signals import SigtermAsInterrupt
 from partage.console.lab_whatif import Answer, whatif
-from partage.console.options import Json
-from partage.console.show import Progress, json_help, note, print_json, print_table, while_read
-from partage.console.stopping import Interruptible
 from partage.lab.coverage import POSSIBLE, STATES, never_met
 from partage.lab.options import Scenario
 from partage.lab.running import Verdict, draw, live
@@ -77,7 +84,7 @@ def run(
     keep: Keep = None,
     changes: Set = None,
     spark: Annotated[bool, typer.Option("--spark", help="Spread the worlds over Spark.")] = False,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Live through worlds, each drawn from its seed, and judge them by the rules.
 
@@ -91,7 +98,7 @@ def run(
       partage lab run --seed-from 4711 --seeds 1 --keep 3,8 --set members=2
     """
     if (keep is not None or changes) and seeds != 1:
-        raise misused("--keep and --set are about one world: add --seeds 1 --seed-from SEED")
+        raise usage_error("--keep and --set are about one world: add --seeds 1 --seed-from SEED")
     wanted = range(seed_from, seed_from + seeds)
     scenario = _scenario(seed_from, keep, changes)
     if seeds == 1:
@@ -101,7 +108,7 @@ def run(
     else:
         found = verdicts(wanted, min(jobs, seeds))
     summary, stopped = _summed(found, seeds)
-    with while_read():
+    with ignore_closed_output():
         if json:
             print_json(_counted(summary))
         elif summary.worlds:
@@ -130,7 +137,7 @@ def story(
     """
     scenario = _scenario(seed, keep, changes)
     world, verdict = _lived(scenario)
-    with while_read():
+    with ignore_closed_output():
         _print_options(scenario)
         for line in tell(world.history.entries, everything=everything):
             print(line)
@@ -154,13 +161,13 @@ def shrink_seed(
     """
     given = _scenario(seed, keep, changes)
     try:
-        with Progress(f"world {seed} is made small"):
+        with ProgressBar(f"world {seed} is made small"):
             small = shrink(seed, note, given.kept, given.changes)
     except NothingToShrink as error:
-        raise Failure(str(error)) from None
+        raise CommandError(str(error)) from None
     world, verdict = _lived(small)
     steps = [f"{step.kind} at {step.at_ms / 1000:.3f}" for step in small.steps]
-    with while_read():
+    with ignore_closed_output():
         for line in tell(world.history.entries):
             print(line)
         print(_said(verdict))
@@ -172,7 +179,7 @@ app.command(epilog=json_help(Answer))(whatif)
 
 def _lived(scenario: Scenario) -> tuple[World, Verdict]:
     """A large world takes minutes, in which one sees on a terminal that something goes on."""
-    with Progress(f"living through world {scenario.seed}"):
+    with ProgressBar(f"living through world {scenario.seed}"):
         return live(scenario)
 
 
@@ -181,11 +188,13 @@ def _on_spark(seeds: range) -> Generator[Verdict]:
         from partage.lab.spreading import verdicts_on_spark
         from partage.spark import NoJava, prepare_java
     except ImportError as error:
-        raise Failure(f"--spark needs PySpark: pip install 'partage[spark]' ({error})") from None
+        raise CommandError(
+            f"--spark needs PySpark: pip install 'partage[spark]' ({error})"
+        ) from None
     try:
         prepare_java()
     except NoJava as error:
-        raise Failure(str(error)) from None
+        raise CommandError(str(error)) from None
     return verdicts_on_spark(seeds)
 
 
@@ -194,7 +203,7 @@ def _scenario(seed: int, keep: str | None, changes: list[str] | None) -> Scenari
         kept = None if keep is None else _steps(keep)
         return draw(seed, kept, dict(map(_change, changes or ())))
     except (KeyError, ValueError) as error:
-        raise misused(str(error.args[0])) from None
+        raise usage_error(str(error.args[0])) from None
 
 
 def _steps(text: str) -> tuple[int, ...]:
@@ -203,36 +212,42 @@ def _steps(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(word) for word in text.split(","))
     except ValueError:
-        raise misused(f"--keep takes numbers with commas between, or none, not {text!r}") from None
+        raise usage_error(
+            f"--keep takes numbers with commas between, or none, not {text!r}"
+        ) from None
 
 
 def _change(text: str) -> tuple[str, Any]:
     name, is_one, value = text.partition("=")
     if not is_one:
-        raise misused(f"--set takes OPTION=VALUE, not {text!r}")
+        raise usage_error(f"--set takes OPTION=VALUE, not {text!r}")
     return name, value
 
 
-def _summed(found: Generator[Verdict], worlds: int) -> tuple[Summary, Failure | None]:
+def _summed(found: Generator[Verdict], worlds: int) -> tuple[Summary, CommandError | None]:
     """Sum up, with a bar on stderr while that is a terminal; and why it ended early, if it did."""
     summary = Summary()
     try:
-        with Interruptible(), Progress("worlds", worlds) as drawn, contextlib.closing(found):
+        with (
+            SigtermAsInterrupt(),
+            ProgressBar("worlds", worlds) as drawn,
+            contextlib.closing(found),
+        ):
             for verdict in found:
                 summary.add(verdict)
                 broken = f", {len(summary.failures)} broke a rule" if summary.failures else ""
-                drawn.show(f"{summary.worlds:,} of {worlds:,}{broken}", summary.worlds)
+                drawn.update(f"{summary.worlds:,} of {worlds:,}{broken}", summary.worlds)
     except ProcessKilled as killed:
         return summary, _killed(killed.seeds)
     except KeyboardInterrupt:
-        return summary, Failure(f"stopped after {summary.worlds:,} of {worlds:,} worlds", 130)
+        return summary, CommandError(f"stopped after {summary.worlds:,} of {worlds:,} worlds", 130)
     return summary, None
 
 
-def _killed(seeds: Sequence[int]) -> Failure:
+def _killed(seeds: Sequence[int]) -> CommandError:
     """Those that have been under way the longest are the likeliest cause."""
     longest = sum(1 for at, seed in enumerate(seeds) if seed == seeds[0] + at)
-    return Failure(
+    return CommandError(
         f"a process that ran worlds was killed (out of memory?); under way were "
         f"{ranges('seeds', seeds)}: run them in one process, or find the large one so: "
         f"partage lab run --seed-from {seeds[0]} --seeds {longest} --jobs 1"

@@ -10,12 +10,17 @@ from typing import Final
 import msgspec
 from confluent_kafka.admin import OffsetSpec
 
-from partage.console.cluster import Cluster
-from partage.console.failure import Failure
-from partage.console.group_log import last_saved
-from partage.console.group_states import CONSUMER, GroupState, MemberState, described
-from partage.console.offsets import Place, offsets
-from partage.console.show import count, ranges
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import CommandError
+from partage.console.common.offsets import Place, list_offsets
+from partage.console.common.output import count, ranges
+from partage.console.groups.describe import (
+    CONSUMER,
+    GroupState,
+    MemberState,
+    describe_groups,
+)
+from partage.console.groups.offsets_topic import read_last_generation
 from partage.coordinator.records import GroupSaved
 from partage.lab.rehearsals.live_group import LiveGroup, LiveMember, LivePartition
 from partage.wire.consumer_protocol import decode_assignment
@@ -42,7 +47,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     remarks: list[str]
 
 
-def look(cluster: Cluster, name: str, sample_s: float) -> Sight:
+def look(cluster: ClusterClient, name: str, sample_s: float) -> Sight:
     """Read a group, and for ``sample_s`` seconds how fast its topics grow.
 
     Raises:
@@ -53,10 +58,10 @@ def look(cluster: Cluster, name: str, sample_s: float) -> Sight:
     there = cluster.metadata().topics
     counts = {topic: len(there[topic].partitions) for topic in sorted(wanted) if topic in there}
     places = [(topic, index) for topic, number in counts.items() for index in range(number)]
-    begin_s, begin = time.monotonic(), offsets(cluster, places, OffsetSpec.latest())
-    saved = _record_of(state, last_saved(cluster, name))
+    begin_s, begin = time.monotonic(), list_offsets(cluster, places, OffsetSpec.latest())
+    saved = _record_of(state, read_last_generation(cluster, name))
     time.sleep(max(0.0, sample_s - (time.monotonic() - begin_s)))
-    seen_s, ends = time.monotonic() - begin_s, offsets(cluster, places, OffsetSpec.latest())
+    seen_s, ends = time.monotonic() - begin_s, list_offsets(cluster, places, OffsetSpec.latest())
     before, state = state, _unchanged(state, _stable(cluster, name))
     earlier = _committed(before)
     committed = _committed(state)
@@ -100,28 +105,28 @@ def look(cluster: Cluster, name: str, sample_s: float) -> Sight:
     )
 
 
-def _stable(cluster: Cluster, name: str) -> GroupState:
-    (found,) = described(cluster, [name])
+def _stable(cluster: ClusterClient, name: str) -> GroupState:
+    (found,) = describe_groups(cluster, [name])
     if found.type == "Consumer":
-        raise Failure(
+        raise CommandError(
             f"group {name} is assigned by its coordinator (KIP-848); what if is for groups whose "
             "members assign"
         )
     if found.protocol_type not in (CONSUMER, None):
-        raise Failure(
+        raise CommandError(
             f"group {name} is of type {found.protocol_type}; what if is for groups of consumers"
         )
     if found.state in ("PreparingRebalance", "CompletingRebalance"):
-        raise Failure(
+        raise CommandError(
             f"group {name} is rebalancing ({found.state}): try again when it is Stable, which "
             f"partage groups members {name} --watch shows"
         )
     if not found.members:
-        raise Failure(
+        raise CommandError(
             f"group {name} has no members ({found.state}): start its consumers, then try again"
         )
     if found.state != "Stable":
-        raise Failure(f"group {name} is {found.state}: try again when it is Stable")
+        raise CommandError(f"group {name} is {found.state}: try again when it is Stable")
     return found
 
 
@@ -131,8 +136,8 @@ def _topics(member: MemberState, group: str) -> list[str]:
         return member.subscription
     who = f"member {member.member_id} of group {group} (client {member.client_id}, {member.host})"
     if member.metadata_bytes is None:
-        raise Failure(f"what {who} subscribes to is not to be had of the broker: try again")
-    raise Failure(
+        raise CommandError(f"what {who} subscribes to is not to be had of the broker: try again")
+    raise CommandError(
         f"what {who} says of itself is no consumer's subscription, so that any rebalance would "
         "fail: end that member, or give it a group of its own"
     )
@@ -140,7 +145,7 @@ def _topics(member: MemberState, group: str) -> list[str]:
 
 def _unchanged(before: GroupState, after: GroupState) -> GroupState:
     if _owned(before) != _owned(after):
-        raise Failure(f"group {after.group} rebalanced while it was looked at: try again")
+        raise CommandError(f"group {after.group} rebalanced while it was looked at: try again")
     return after
 
 
@@ -227,7 +232,7 @@ def _remarks(
     owners = Counter(place for member in state.members for place in _places(member))
     twice = sorted(place for place, number in owners.items() if number > 1)
     if twice:
-        raise Failure(
+        raise CommandError(
             f"group {group.name} gives partitions to several members each ({_listed(twice)}), so "
             "that what would move cannot be told"
         )

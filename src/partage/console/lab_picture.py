@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from partage.console.failure import Failure, misused
+from partage.console.common.errors import CommandError, usage_error
 from partage.lab.rehearsals.whatif import Outcome
 
 _INK: Final = "#22262b"
@@ -35,17 +35,21 @@ def check_drawing(path: Path) -> None:
         Failure: matplotlib is not there, or this is no place or name for a picture.
     """
     if find_spec("matplotlib") is None:
-        raise Failure("--picture needs matplotlib: pip install 'partage[demo]'")
+        raise CommandError("--picture needs matplotlib: pip install 'partage[demo]'")
     from matplotlib.backend_bases import FigureCanvasBase
 
     if path.is_dir():
-        raise misused(f"--picture {path} is a directory: name a file, such as {path / 'lags.png'}")
+        raise usage_error(
+            f"--picture {path} is a directory: name a file, such as {path / 'lags.png'}"
+        )
     if not path.parent.is_dir():
-        raise misused(f"--picture {path}: there is no directory {path.parent}")
+        raise usage_error(f"--picture {path}: there is no directory {path.parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise misused(f"--picture {path} may not be written")
+        raise usage_error(f"--picture {path} may not be written")
     if path.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
-        raise misused(f"--picture {path}: end its name in .png or .svg, which says what it becomes")
+        raise usage_error(
+            f"--picture {path}: end its name in .png or .svg, which says what it becomes"
+        )
 
 
 def draw(path: Path, title: str, basis: str, outcomes: Sequence[Outcome]) -> None:
@@ -93,7 +97,7 @@ def draw(path: Path, title: str, basis: str, outcomes: Sequence[Outcome]) -> Non
         try:
             figure.savefig(path)
         except (OSError, ValueError) as error:
-            raise Failure(f"{path} cannot be drawn: {error}") from None
+            raise CommandError(f"{path} cannot be drawn: {error}") from None
 
 
 def _column(lags: Any, still: Any, here: Sequence[Outcome], all_of_them: Sequence[Outcome]) -> None:

@@ -14,12 +14,19 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from partage.console.cluster import Cluster
-from partage.console.failure import Failure, misused
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.options import JsonOption, with_cluster
+from partage.console.common.output import (
+    ProgressBar,
+    count,
+    ignore_closed_output,
+    note,
+    print_json,
+    print_table,
+)
 from partage.console.lab_live import HEARTBEAT_INTERVAL_MS, SPEED_LEAST, look
 from partage.console.lab_picture import TITLES, check_drawing, draw
-from partage.console.options import Json, with_cluster
-from partage.console.show import Progress, count, note, print_json, print_table, while_read
 from partage.lab.rehearsals.live_group import LiveGroup
 from partage.lab.rehearsals.rehearsal import ASSIGNORS
 from partage.lab.rehearsals.trials import try_all
@@ -66,7 +73,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 @with_cluster()
 def whatif(
-    cluster: Cluster,
+    cluster: ClusterClient,
     group: Annotated[str, typer.Option("--group", "-g", "-G", metavar="GROUP", help="The group.")],
     assignor: Annotated[
         list[str] | None,
@@ -147,7 +154,7 @@ def whatif(
         Path | None,
         typer.Option("--picture", metavar="FILE", help="Draw lags and standstills, as PNG or SVG."),
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
 ) -> None:
     """Try things on a live group, in a simulated world instead of the real one.
 
@@ -166,8 +173,10 @@ def whatif(
         check_drawing(picture)
     for name in assignor or []:
         if name not in ASSIGNORS:
-            raise misused(f"there is no assignor {name!r} here; there are {', '.join(ASSIGNORS)}")
-    with Progress(f"reading group {group}", hidden=json):
+            raise usage_error(
+                f"there is no assignor {name!r} here; there are {', '.join(ASSIGNORS)}"
+            )
+    with ProgressBar(f"reading group {group}", hidden=json):
         sight = look(cluster, group, sample_s)
     names = list(dict.fromkeys(assignor or _default(sight.group)))
     live = _timed(_loaded(sight.group, rate, speed), max_poll_interval_ms)
@@ -204,7 +213,7 @@ def whatif(
         outcomes=_tried(trials, jobs, hidden=json),
     )
     basis = _basis(answer, is_rate_said=rate is not None)
-    with while_read():
+    with ignore_closed_output():
         if json:
             print_json(answer)
         else:
@@ -219,7 +228,7 @@ def whatif(
 
 def _default(live: LiveGroup) -> list[str]:
     if live.assignor not in ASSIGNORS:
-        raise Failure(
+        raise CommandError(
             f"group {live.name} is assigned by {live.assignor or 'nothing'}, which is not known "
             f"here: say with --assignor what to try instead ({', '.join(ASSIGNORS)})"
         )
@@ -258,18 +267,18 @@ def _with_session(live: LiveGroup, timeout_ms: int) -> LiveGroup:
 
 def _tried(trials: list[Trial], jobs: int, *, hidden: bool) -> list[Outcome]:
     done = [0.0] * len(trials)
-    with Progress("what if", len(trials), hidden=hidden) as progress:
+    with ProgressBar("what if", len(trials), hidden=hidden) as progress:
 
         def told(number: int, share: float) -> None:
             done[number] = share
             trial = trials[number]
             said = f"{TITLES[trial.event]}, {trial.assignor}"
-            progress.show(said, sum(done), len(trials))
+            progress.update(said, sum(done), len(trials))
 
         try:
             return try_all(trials, jobs, told)
         except BrokenProcessPool:
-            raise Failure(
+            raise CommandError(
                 "a process that tried something was killed (out of memory?): try with --jobs 1"
             ) from None
 

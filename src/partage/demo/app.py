@@ -17,16 +17,23 @@ from typing import Annotated, Final
 import typer
 
 from partage.client import LATEST, ClientError, Cluster, list_offsets
-from partage.demo.applications import Applications, ApplicationTrouble
+from partage.demo.applications import ApplicationError, Applications
+from partage.demo.archive_results import Entries, archived_rows, rows_by_partition
+from partage.demo.delay_chart import draw
 from partage.demo.delays import read_figures
 from partage.demo.figures import Figures, differences, figures_from_csv
-from partage.demo.flights import COUNTS, FLIGHTS, PARTITIONS, WEATHER, NoFlights, records
-from partage.demo.loading import NotLoaded, Paced, create_topics, load
-from partage.demo.picture import draw
-from partage.demo.result import Entries, brought, rows_by_partition
-from partage.demo.telling import Telling
+from partage.demo.flights import (
+    COUNTS,
+    FLIGHTS,
+    PARTITIONS,
+    WEATHER,
+    FlightsNotInstalledError,
+    records,
+)
+from partage.demo.loader import LoadError, PacedRows, create_topics, load
+from partage.demo.progress_report import ProgressReport
 from partage.demo.timeline import Owners
-from partage.demo.timeline_picture import draw_timeline
+from partage.demo.timeline_chart import draw_timeline
 from partage.pipelines.archive.directory import ArchiveDirectory
 from partage.spark import NoJava, prepare_java
 from partage.testing import BrokerProcess
@@ -42,7 +49,7 @@ _RATE: Final = 1_500
 _THIRD: Final = COUNTS[FLIGHTS] // 3
 
 
-class Failed(Exception):  # noqa: N818 - named after what happened
+class DemoError(Exception):
     """Something came out other than it should; the message says what."""
 
 
@@ -62,7 +69,14 @@ def _command(
     """Flights shared by applications of Spark's, one of them killed; all of it checked."""
     try:
         Demo(output, keep).run()
-    except (Failed, NoFlights, NoJava, ApplicationTrouble, NotLoaded, ClientError) as error:
+    except (
+        DemoError,
+        FlightsNotInstalledError,
+        NoJava,
+        ApplicationError,
+        LoadError,
+        ClientError,
+    ) as error:
         sys.exit(f"\nThe demo failed: {error}")
     except KeyboardInterrupt:
         print("\nInterrupted; everything that was started is ended.", file=sys.stderr)
@@ -75,7 +89,7 @@ class Demo:
     def __init__(self, output: Path, keep: bool) -> None:
         self._output = output.resolve()
         self._keep = keep
-        self._tell = Telling()
+        self._tell = ProgressReport()
         self._joined = self._output / "flights-with-weather"
         self._table = self._output / "delays.parquet"
         self._entries = Entries(self._joined)
@@ -112,7 +126,7 @@ class Demo:
                 self._compare(figures, truth)
             with tell.step("The pictures"):
                 owners, delays = self._output / "owners.png", self._output / "delays.png"
-                ticks = brought(self._entries.look(), applications.since_began_s)
+                ticks = archived_rows(self._entries.refresh(), applications.since_began_s)
                 draw_timeline(applications.timeline, ticks, (FIRST, KILLED, THIRD), owners)
                 draw(figures, delays)
         self._end(owners, delays)
@@ -125,16 +139,16 @@ class Demo:
         with tell.step(f"Two applications start, {FIRST} and {KILLED}, each with a query"):
             for name in (FIRST, KILLED):
                 applications.start(name, self._joined, self._table)
-            owners = applications.settle(within_s=_START_S)
+            owners = applications.wait_until_stable(within_s=_START_S)
             tell.owners(owners)
             applications.wait(lambda: _rows(archive) > 0, _DRAIN_S, lambda: "joined any flight")
         with tell.step(f"A third one joins, {THIRD}; the others go on"):
             applications.start(THIRD, self._joined, self._table)
             owners = self._rebalanced(applications, owners)
-            applications.timeline.happened(f"{THIRD} joins", applications.since_began_s())
+            applications.timeline.add_event(f"{THIRD} joins", applications.since_began_s())
             flights.release()
             applications.wait(
-                lambda: any(entry.by == THIRD for entry in self._entries.look()),
+                lambda: any(entry.by == THIRD for entry in self._entries.refresh()),
                 _DRAIN_S,
                 lambda: f"heard of {THIRD}",
             )
@@ -152,7 +166,7 @@ class Demo:
             applications.stop_watching()
 
     def _rebalanced(self, applications: Applications, before: Owners) -> Owners:
-        after = applications.settle(within_s=_SETTLE_S)
+        after = applications.wait_until_stable(within_s=_SETTLE_S)
         self._tell.rebalance(before, after)
         return after
 
@@ -169,7 +183,7 @@ class Demo:
         try:
             return broker.start().bootstrap_servers
         except RuntimeError as error:
-            raise Failed(str(error)) from error
+            raise DemoError(str(error)) from error
 
     def _compute(self, applications: Applications) -> tuple[Figures, Figures]:
         """Spark's figures, and meanwhile those from the files."""
@@ -198,7 +212,7 @@ class Demo:
     def _compare(self, figures: Figures, truth: Figures) -> None:
         wrong = differences(figures, truth)
         if wrong:
-            raise Failed("Spark and the CSV files differ:\n  " + "\n  ".join(wrong))
+            raise DemoError("Spark and the CSV files differ:\n  " + "\n  ".join(wrong))
         _expect("flights with weather", figures.joined, 335_220)
         _expect("flights without weather", figures.without_weather, 1_556)
         _expect("flights without a departure delay", figures.without_delay, 8_255)
@@ -222,7 +236,7 @@ class _Flights:
 
     def __init__(self, servers: str) -> None:
         self.handed = 0
-        self._paced = Paced(records(FLIGHTS), _RATE, _THIRD)
+        self._paced = PacedRows(records(FLIGHTS), _RATE, _THIRD)
         self._loading = ThreadPoolExecutor(1)
         self._count = self._loading.submit(load, servers, FLIGHTS, self._paced, self._note)
 
@@ -242,7 +256,7 @@ class _Flights:
         self._paced.hurry()
 
     def acknowledged(self) -> int:
-        """How many the broker has, once it has all. Raises `NotLoaded`."""
+        """How many the broker has, once it has all. Raises `LoadError`."""
         return self._count.result()
 
     def _note(self, handed: int) -> None:
@@ -261,7 +275,7 @@ _LOOKING = threading.Lock()
 def _check_installed() -> None:
     missing = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
     if missing:
-        raise Failed(f"{', '.join(missing)} is not installed: make setup, or partage[demo]")
+        raise DemoError(f"{', '.join(missing)} is not installed: make setup, or partage[demo]")
 
 
 async def _ends(servers: str) -> dict[int, int]:
@@ -274,4 +288,4 @@ async def _ends(servers: str) -> dict[int, int]:
 
 def _expect(what: str, found: int, wanted: int) -> None:
     if found != wanted:
-        raise Failed(f"{what}: {found:,}, not {wanted:,}")
+        raise DemoError(f"{what}: {found:,}, not {wanted:,}")

@@ -18,14 +18,14 @@ from typing import Any, Final, Self
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from partage.demo.timeline import Owners, Timeline
+from partage.demo.timeline import Owners, OwnershipTimeline
 
 _LOOK_S: Final = 0.2
 _REQUEST_TIMEOUT_S: Final = 20
 _LEAVE_S: Final = 60
 
 
-class ApplicationTrouble(RuntimeError):  # noqa: N818 - named after what it is
+class ApplicationError(RuntimeError):
     """An application, or the group of them, did not do what it should have done, in time."""
 
 
@@ -75,11 +75,11 @@ class Application:
         self._close()
 
     def check(self) -> None:
-        """Raises `ApplicationTrouble` if it has failed."""
+        """Raises `ApplicationError` if it has failed."""
         failed = self.told.get("failed")
         if failed is not None or self._process.poll() is not None:
             why = failed["why"] if failed else f"it ended with code {self._process.returncode}"
-            raise ApplicationTrouble(f"{self.name}: {why}\nMore may be in {self.log_path}")
+            raise ApplicationError(f"{self.name}: {why}\nMore may be in {self.log_path}")
 
     def _close(self) -> None:
         self._process.wait()
@@ -104,7 +104,7 @@ class Applications:
     """
 
     def __init__(self, servers: str, group: str, partitions: int, directory: Path) -> None:
-        self.timeline = Timeline()
+        self.timeline = OwnershipTimeline()
         self._began = time.monotonic()
         self._began_at_ms = time.time_ns() // 1_000_000
         self._servers = servers
@@ -152,7 +152,7 @@ class Applications:
 
     def kill(self, name: str) -> None:
         """End one at once."""
-        self.timeline.happened(f"{name} is killed", self.since_began_s())
+        self.timeline.add_event(f"{name} is killed", self.since_began_s())
         self._running.pop(name).kill()
 
     def finish(self, name: str, *, within_s: float) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Applications:
             application.leave()
         self._running.clear()
 
-    def settle(self, *, within_s: float) -> Owners:
+    def wait_until_stable(self, *, within_s: float) -> Owners:
         """Wait until the group is stable with all of them and every partition owned once."""
 
         def is_settled() -> bool:
@@ -184,14 +184,14 @@ class Applications:
         """Wait until something is so.
 
         Raises:
-            ApplicationTrouble: an application failed, or it did not come to that in time.
+            ApplicationError: an application failed, or it did not come to that in time.
         """
         until = time.monotonic() + within_s
         while not is_so():
             for application in self._running.values():
                 application.check()
             if time.monotonic() > until:
-                raise ApplicationTrouble(f"after {within_s:g} s they have not {what()}")
+                raise ApplicationError(f"after {within_s:g} s they have not {what()}")
             time.sleep(_LOOK_S)
 
     def _watch(self) -> None:
@@ -199,7 +199,7 @@ class Applications:
             owners = self._look()
             if owners is not None:
                 self._owners = owners
-                self.timeline.look(self.since_began_s(), owners)
+                self.timeline.add_owners(self.since_began_s(), owners)
 
     def _look(self) -> Owners | None:
         """The owners as the coordinator has them; None while it rebalances, or cannot say."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from partage.demo.bands import VISIBILITY_EDGES, WIND_EDGES
 from partage.demo.figures import Cell, Figures
 from partage.demo.flights import WEATHER
+from partage.demo.weather_bands import VISIBILITY_EDGES, WIND_EDGES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -69,7 +69,7 @@ def mean_delays(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def _band(value: Column, edges: tuple[float, ...]) -> Column:
-    """As `partage.demo.bands.band`."""
+    """As `partage.demo.weather_bands.band`."""
     from pyspark.sql import functions as f
 
     found = f.when(value < edges[0], 0)

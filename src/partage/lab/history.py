@@ -204,7 +204,7 @@ class Trap(NamedTuple):
     springs: Callable[[Record], bool]
 
 
-class Violation(AssertionError):  # noqa: N818 - it names what it is
+class Violation(AssertionError):
     """What must not be; ``rule`` is the checker's name."""
 
     def __init__(self, rule: str, story: str) -> None:

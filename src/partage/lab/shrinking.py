@@ -49,7 +49,7 @@ _PLAIN: Final[dict[str, tuple[Any, ...]]] = {
 _OF_BROKERS: Final = ("shards", "zookeeper_delay_max_ms", "merges_every")
 
 
-class NothingToShrink(ValueError):  # noqa: N818 - it says what is so
+class NothingToShrink(ValueError):
     """The scenario breaks no rule."""
 
 

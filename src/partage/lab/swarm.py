@@ -25,7 +25,7 @@ _WORLDS_A_PROCESS: Final = 2_000
 _LOOKED_AFTER: Final = 5_000
 
 
-class ProcessKilled(RuntimeError):  # noqa: N818 - it says what happened
+class ProcessKilled(RuntimeError):
     """A process that ran worlds was killed; ``seeds`` are those that were under way, in order."""
 
     def __init__(self, seeds: Sequence[int]) -> None:

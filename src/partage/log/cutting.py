@@ -20,7 +20,7 @@ from partage.log.torn import Cut, cut_tail, set_aside
 _REASON = "cut by hand"
 
 
-class CannotCut(ValueError):  # noqa: N818 - reads better where it is raised
+class CannotCut(ValueError):
     """The file or the position is not one at which a log can be cut; the message says why."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class DamagedLog(Exception):  # noqa: N818 - named after what the log is
+class DamagedLog(Exception):
     """Acknowledged bytes are missing or changed; the message says where, and what can be done.
 
     ``path`` and ``position`` (bytes) are where it begins, ``fault`` is what is wrong there.
@@ -20,12 +20,12 @@ class DamagedLog(Exception):  # noqa: N818 - named after what the log is
         )
 
 
-class UnreadableBatch(Exception):  # noqa: N818 - as above
+class UnreadableBatch(Exception):
     """A batch that is as its producer sent it, checksum and all, and cannot be unpacked. Compressed
     batches are stored unseen: no fault of the disk's.
     """
 
 
-class DamagedFile(Exception):  # noqa: N818 - as above
+class DamagedFile(Exception):
     """A file that is no log, such as the list of topics, cannot be read; the message says why, and
     what can be done."""

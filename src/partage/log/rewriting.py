@@ -37,7 +37,7 @@ _SUFFIXES: Final = (LOG, INDEX, TIME_INDEX)
 _Read = Callable[[ClosedSegment], Iterator[BatchRead]]
 
 
-class GivenUp(Exception):  # noqa: N818 - it is no error: somebody asked for it
+class GivenUp(Exception):
     """A compaction that was not wanted any more; nothing has changed."""
 
 

@@ -16,89 +16,91 @@ from partage.member.timers import TIMERS
 _HEAD = """\
 # Members
 
-What a member of a group does about each answer of the coordinator, in which state it is then, and
-what it does of its own accord. This page is generated from the tables that it acts on
-(`python -m partage.member.page`); [groups](groups.md) is the coordinator's half. The behaviour is
-that of Apache Kafka's consumer with the classic protocol, except for what
-[the last section](#where-we-differ-from-apache-kafka) lists.
+The reactions of a group member to each response of the coordinator, by state, and its timers. This
+page is generated from the tables that the member acts on (`python -m partage.member.page`);
+[groups](groups.md) describes the coordinator. The behaviour is that of Apache Kafka's consumer with
+the classic protocol, except for the differences in
+[the last section](#where-we-differ-from-apache-kafka).
 """
 
 _INSIDE = """\
-From every state in which the member wants to be in the group ({inside}) three more arrows lead
-away: to Dormant if nobody polls in time, to Releasing if it is to leave, to Failed if an error is
-final. The picture leaves them out.
+Every state in which the member takes part in the group ({inside}) has three more transitions: to
+Stale if poll is not called in time, to PrepareLeaving if leave is requested, to Fatal at a fatal
+error. The diagram omits them.
 """
 
 _ANSWERS = """\
-An answer counts only if it is still waited for: not from an earlier generation, nor from a
-connection that is gone. Whatever the table does not name has the last row.
+A response counts only if the member still waits for it. A response from an earlier generation or
+from a closed connection is ignored. The last row holds for every error that the table does not name.
 """
 
 _OWNED = """\
 | when | eager | cooperative |
 | --- | --- | --- |
-| before joining | everything is revoked | what the subscription no longer covers is revoked |
-| while joining | nothing is owned | the rest is worked on |
-| with the assignment | all of it is assigned | what it lacks is revoked; what is new is assigned; \
-if anything was revoked the member joins again |
-| UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, a final error, or too slow to poll | everything is lost | \
-everything is lost |
-| leaving, while stable | everything is revoked | everything is revoked |
-| leaving, while the group rebalances | | everything is lost |
-| draining | everything is revoked | everything is revoked at the end of a rebalance of its own |
+| before joining | all partitions are revoked | partitions outside the subscription are revoked |
+| while joining | no partition is owned | the other partitions are still delivered |
+| with the assignment | all of it is assigned | partitions outside it are revoked; new ones are \
+assigned; if any was revoked the member rejoins |
+| UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, a fatal error, or poll not called in time | \
+all partitions are lost | all partitions are lost |
+| leaving, while stable | all partitions are revoked | all partitions are revoked |
+| leaving, while the group rebalances | | all partitions are lost |
+| draining | all partitions are revoked | all partitions are revoked at the end of one more rebalance |
 
-Revoked and lost are not called for an empty set; assigned is called at the end of every rebalance,
-with what is new. One callback runs at a time, and while it does what it is about is not delivered.
-Nobody waits for a call with nothing new: if the next is due before it was made, it is left out.
-A member that has not heard from the coordinator for a whole session delivers nothing until it has,
-for it may have been dropped.
+The callbacks `revoked` and `lost` are not called for an empty set. `assigned` is called at the end
+of every rebalance, with the new partitions. One callback runs at a time, and its partitions are not
+delivered meanwhile. No step waits for a callback without partitions: if the next callback is due
+first, the empty one is skipped. A member without a response from the coordinator for a whole session
+delivers no records until the next response, because it may have been removed.
 
-A partition is handed on only after its owner has joined again without it, so two members work on
-one only if the group has gone on without the first of them and it has not heard of it yet: it was
-dropped or, being static, kept its place but missed the join phase. What it commits is refused.
+A partition changes hands only after its owner has rejoined without it. So two members work on one
+partition only if the group continued without the first of them, and that member does not know it
+yet. Either it was removed, or it is static, kept its place and missed the join phase. The coordinator
+rejects its commits.
 """
 
 #: What we do otherwise than Apache Kafka 4's consumer, and why.
 DIFFERENCES: tuple[tuple[str, str], ...] = (
     (
-        "After a whole session without a sign from the coordinator nothing is delivered until "
-        "there is one.",
-        "Others may own it by then. Kafka's consumer goes on until it is told.",
+        "After a whole session without a response from the coordinator, the member delivers no "
+        "records until the next response.",
+        "Other members may own its partitions by then. Kafka's consumer continues until a response "
+        "tells it.",
     ),
     (
-        "A session counts from when the accepted heartbeat was sent.",
-        "That is the latest that the coordinator can count from. Kafka's client counts from the "
-        "answer, and so can outlive its session.",
+        "A session begins when the accepted heartbeat was sent.",
+        "The coordinator's session cannot have begun earlier. Kafka's client counts from the "
+        "response, and so can outlive its session.",
     ),
     (
-        "With a final error everything is lost, and the coordinator is told to go on without us.",
-        "Kafka's consumer raises the error and still holds what it owned, without heartbeats.",
+        "At a fatal error the member loses its partitions and leaves the group.",
+        "Kafka's consumer raises the error and keeps its partitions, without heartbeats.",
     ),
     (
-        "Too slow a member may leave while it joins.",
-        "In Kafka joining happens in poll, so nobody can be away.",
+        "The poll timer also runs while a member joins.",
+        "In Kafka joining happens in poll, so the timer cannot expire meanwhile.",
     ),
     (
-        "Revoked is not called for an empty set under the eager protocol either.",
-        "KIP-429 has it so for all; Kafka calls it before every rebalance.",
+        "The callback `revoked` is not called for an empty set under the eager protocol either.",
+        "KIP-429 specifies this for both protocols; Kafka calls it before every eager rebalance.",
     ),
     (
-        "A leader that cannot assign says so and syncs, and backs off.",
-        "In Kafka the group waits for it until its sync times out.",
+        "A leader whose assignor fails reports this in SyncGroup, and backs off.",
+        "In Kafka the group waits until the leader's SyncGroup times out.",
     ),
     (
-        "A rejoin that is asked for during a rebalance follows it.",
-        "In Kafka the end of the sync phase forgets it.",
+        "A rejoin requested during a rebalance follows that rebalance.",
+        "In Kafka the end of the sync phase drops the request.",
     ),
     (
-        "A member that is given nothing new is ready for the next rebalance at once.",
-        "In Kafka it must be in poll to join again, and whoever waits for what another has revoked "
-        "waits for all members to come back from their work.",
+        "A member without new partitions is ready for the next rebalance at once.",
+        "In Kafka it must be in poll to rejoin. So a member that waits for a revoked partition "
+        "waits until all members call poll.",
     ),
     (
-        "A request that parks is not followed by heartbeats.",
-        "They would wait behind it, and a parked member has no session. Kafka's client sends them "
-        "while its SyncGroup is parked.",
+        "No heartbeats are sent while a request is parked.",
+        "They would wait behind it, and a parked member has no session timeout. Kafka's client "
+        "sends them while its SyncGroup is parked.",
     ),
 )
 
@@ -109,12 +111,12 @@ def page() -> str:
         _HEAD,
         "## States\n",
         *_states(),
-        "## Answers\n",
+        "## Responses\n",
         _ANSWERS,
         _answers(),
         "## Timers\n",
         _timers(),
-        "## What is owned\n",
+        "## Ownership\n",
         _OWNED,
         "## Where we differ from Apache Kafka\n",
         _table(("here", "why, or what Kafka does"), DIFFERENCES),
@@ -152,7 +154,7 @@ def _answers() -> str:
     for request, reactions in REACTIONS.items():
         for error, reaction in reactions.items():
             rows[error.name][request] = reaction.value
-    rows["anything else"] = {request: reaction.value for request, reaction in OTHERWISE.items()}
+    rows["any other error"] = {request: reaction.value for request, reaction in OTHERWISE.items()}
     return _table(
         ("error", *REACTIONS),
         ((name, *(row.get(request, "") for request in REACTIONS)) for name, row in rows.items()),

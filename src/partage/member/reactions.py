@@ -25,17 +25,17 @@ class Request(StrEnum):
 class Reaction(Enum):
     """A reaction; its value says it in words."""
 
-    GO_ON = "goes on"
-    TAKE_ID = "takes the member id that it is given, and joins with it at once"
-    JOIN_AGAIN = "joins again at once"
-    JOIN_LATER = "joins again after a back-off"
-    FIND_AGAIN = "looks for the coordinator anew, after a back-off"
-    LOSE_GENERATION = "what it owns is lost; joins again under its id"
-    LOSE_MEMBERSHIP = "what it owns is lost; joins again without an id"
-    REBALANCE = "alive; joins again, if it does not already"
-    TRY_LATER = "tries again after a back-off"
-    FAIL = "what it owns is lost, and the error is final"
-    NOTHING = "nothing: it is the caller's to handle"
+    GO_ON = "continues"
+    TAKE_ID = "takes the given member id, and rejoins with it at once"
+    JOIN_AGAIN = "rejoins at once"
+    JOIN_LATER = "rejoins after a back-off"
+    FIND_AGAIN = "looks up the coordinator again, after a back-off"
+    LOSE_GENERATION = "loses its partitions; rejoins with its member id"
+    LOSE_MEMBERSHIP = "loses its partitions; rejoins without a member id"
+    REBALANCE = "extends its session; rejoins, unless it does already"
+    TRY_LATER = "retries after a back-off"
+    FAIL = "loses its partitions; the error is fatal"
+    NOTHING = "nothing: the caller handles it"
 
 
 _E = ErrorCode

@@ -13,39 +13,39 @@ class MemberState(StrEnum):
     as long as the member still belongs to its generation, Preparing.
     """
 
-    OUT = "Out"
-    DORMANT = "Dormant"
-    WAITING = "Waiting"
+    OUT = "Unsubscribed"
+    DORMANT = "Stale"
+    WAITING = "Unjoined"
     PREPARING = "Preparing"
     JOINING = "Joining"
     ASSIGNING = "Assigning"
     SYNCING = "Syncing"
-    ADOPTING = "Adopting"
+    ADOPTING = "Reconciling"
     STABLE = "Stable"
-    RELEASING = "Releasing"
+    RELEASING = "PrepareLeaving"
     LEAVING = "Leaving"
-    FAILED = "Failed"
+    FAILED = "Fatal"
 
 
 _S = MemberState
 
 #: What a member in each state is about.
 MEANINGS: dict[MemberState, str] = {
-    _S.OUT: "It is not in the group and does not want to be.",
-    _S.DORMANT: "It joins at the next poll: nobody has polled yet, or not in time.",
+    _S.OUT: "Not in the group, and not asked to join.",
+    _S.DORMANT: "Joins at the next poll: poll was not called yet, or not in time.",
     _S.WAITING: (
-        "It wants to join, or to join again, and waits until the coordinator is known and a "
-        "back-off is over."
+        "Wants to join or rejoin, and waits until the coordinator is known and the back-off "
+        "is over."
     ),
-    _S.PREPARING: "It gives up what it has to, and writes its metadata.",
-    _S.JOINING: "JoinGroup is on its way, or parked. What is still owned goes on.",
-    _S.ASSIGNING: "It leads, and the assignment is made.",
-    _S.SYNCING: "SyncGroup is on its way, or parked.",
-    _S.ADOPTING: "It has its assignment and takes it over.",
-    _S.STABLE: "It does its work and heartbeats.",
-    _S.RELEASING: "It is about to leave, and gives up what it owns.",
-    _S.LEAVING: "LeaveGroup is on its way.",
-    _S.FAILED: "An error that trying again does not heal; only a new start does.",
+    _S.PREPARING: "Gives up partitions where the protocol requires it, and encodes its metadata.",
+    _S.JOINING: "JoinGroup is sent or parked. The member keeps working on the partitions it owns.",
+    _S.ASSIGNING: "The member is the leader and computes the assignment.",
+    _S.SYNCING: "SyncGroup is sent or parked.",
+    _S.ADOPTING: "The member has its assignment and applies it.",
+    _S.STABLE: "The member works and sends heartbeats.",
+    _S.RELEASING: "The member is about to leave and gives up its partitions.",
+    _S.LEAVING: "LeaveGroup is sent.",
+    _S.FAILED: "An error that retries do not solve; only a new start leaves this state.",
 }
 
 #: The states in which the coordinator is needed, and poll has to be called.
@@ -81,31 +81,31 @@ ASKING = frozenset(
 
 #: Why a member takes each of the transitions.
 CAUSES: dict[tuple[MemberState, MemberState], str] = {
-    (_S.OUT, _S.DORMANT): "it is started, and has to be polled first",
-    (_S.OUT, _S.WAITING): "it is started",
-    (_S.FAILED, _S.DORMANT): "it is started again, and has to be polled first",
-    (_S.FAILED, _S.WAITING): "it is started again",
-    (_S.DORMANT, _S.WAITING): "somebody polls",
+    (_S.OUT, _S.DORMANT): "started, poll not called yet",
+    (_S.OUT, _S.WAITING): "started",
+    (_S.FAILED, _S.DORMANT): "started again, poll not called yet",
+    (_S.FAILED, _S.WAITING): "started again",
+    (_S.DORMANT, _S.WAITING): "poll is called",
     (_S.WAITING, _S.PREPARING): "the coordinator is known and no back-off runs",
-    (_S.PREPARING, _S.JOINING): "nothing is left to give up, the metadata is written",
-    (_S.PREPARING, _S.WAITING): "the generation is lost, or the coordinator",
-    (_S.JOINING, _S.ASSIGNING): "it leads",
-    (_S.JOINING, _S.SYNCING): "it follows, or leads and must not assign",
-    (_S.JOINING, _S.WAITING): "it is told to join again, or not told anything",
-    (_S.ASSIGNING, _S.SYNCING): "the assignment is made, or could not be",
-    (_S.ASSIGNING, _S.WAITING): "the generation is lost, or the coordinator",
-    (_S.SYNCING, _S.ADOPTING): "it is told its assignment",
-    (_S.SYNCING, _S.WAITING): "it is told to join again, or not told anything",
-    (_S.ADOPTING, _S.STABLE): "the assignment is taken over",
+    (_S.PREPARING, _S.JOINING): "partitions are given up, metadata is encoded",
+    (_S.PREPARING, _S.WAITING): "the generation or the coordinator is lost",
+    (_S.JOINING, _S.ASSIGNING): "the member is the leader",
+    (_S.JOINING, _S.SYNCING): "the member is a follower, or a leader that must not assign",
+    (_S.JOINING, _S.WAITING): "a rejoin is required, or there is no response",
+    (_S.ASSIGNING, _S.SYNCING): "the assignment is computed, or failed",
+    (_S.ASSIGNING, _S.WAITING): "the generation or the coordinator is lost",
+    (_S.SYNCING, _S.ADOPTING): "the assignment is received",
+    (_S.SYNCING, _S.WAITING): "a rejoin is required, or there is no response",
+    (_S.ADOPTING, _S.STABLE): "the assignment is applied",
     (_S.ADOPTING, _S.WAITING): "the generation is lost",
-    (_S.STABLE, _S.WAITING): "the group rebalances, the member has to, or the generation is lost",
-    (_S.RELEASING, _S.LEAVING): "nothing is owned any more, and the coordinator is to be told",
-    (_S.RELEASING, _S.OUT): "nothing is owned any more, and nobody need be told",
-    (_S.LEAVING, _S.OUT): "the coordinator answers, or it takes too long",
-    **{(state, _S.DORMANT): "nobody polled in time" for state in INSIDE},
-    **{(state, _S.FAILED): "an error that is final" for state in INSIDE},
+    (_S.STABLE, _S.WAITING): "the group or the member rebalances, or the generation is lost",
+    (_S.RELEASING, _S.LEAVING): "partitions are given up, LeaveGroup is sent",
+    (_S.RELEASING, _S.OUT): "partitions are given up, LeaveGroup is not needed",
+    (_S.LEAVING, _S.OUT): "LeaveGroup is answered, or times out",
+    **{(state, _S.DORMANT): "poll was not called in time" for state in INSIDE},
+    **{(state, _S.FAILED): "a fatal error" for state in INSIDE},
     **{
-        (state, _S.RELEASING): "it is to leave"
+        (state, _S.RELEASING): "leave is requested"
         for state in MemberState
         if state in INSIDE | {_S.DORMANT, _S.FAILED}
     },

@@ -31,50 +31,50 @@ class TimerFacts(msgspec.Struct, frozen=True, gc=False):
 TIMERS: tuple[TimerFacts, ...] = (
     TimerFacts(
         Timer.HEARTBEAT,
-        "the member is in a generation and no JoinGroup or SyncGroup of its is under way",
-        "a sixteenth of {heartbeat_interval_ms} after a rebalance, then twice as long each time, "
-        "up to all of it",
-        "a heartbeat is sent, unless the last one is not answered yet",
+        "the member is in a generation, and has no JoinGroup or SyncGroup in flight",
+        "a sixteenth of {heartbeat_interval_ms} after a rebalance, doubled after each heartbeat, "
+        "at most {heartbeat_interval_ms}",
+        "the member sends a heartbeat, unless the last one is unanswered",
     ),
     TimerFacts(
         Timer.SESSION,
-        "as the heartbeat timer; anew when a JoinGroup or SyncGroup is answered, and when a "
-        "heartbeat is, counted from when that was sent",
+        "as the heartbeat timer; again at each response to JoinGroup or SyncGroup, and to a "
+        "heartbeat, counted from the time when the heartbeat was sent",
         "{session_timeout_ms}",
-        "the coordinator may have dropped the member: nothing is delivered until it is heard "
-        "from, and it is looked for anew",
+        "the coordinator may have removed the member: the member delivers no records until the "
+        "coordinator responds, and looks up the coordinator again",
     ),
     TimerFacts(
         Timer.POLL,
-        "poll returns, in a member that has to be polled",
+        "poll returns, for a member that must be polled",
         "max_poll_interval_ms",
-        "what is owned is lost, LeaveGroup is sent (not by a static member), and the next poll "
-        "joins anew",
+        "the member loses its partitions, sends LeaveGroup (unless it is static), and rejoins at "
+        "the next poll",
     ),
     TimerFacts(
         Timer.RETRY,
-        "something failed that may heal",
-        "{retry_backoff_ms}, twice as long each time, up to {retry_backoff_max_ms}",
-        "it is tried again",
+        "a retriable operation failed",
+        "{retry_backoff_ms}, doubled each time, at most {retry_backoff_max_ms}",
+        "the member retries",
     ),
     TimerFacts(
         Timer.REQUEST,
         "JoinGroup or SyncGroup is sent",
         "the longer of rebalance and session timeout and {parked_lapse_ms}, at least "
         "{request_timeout_ms}",
-        "the coordinator is looked for anew, and the member joins again",
+        "the member looks up the coordinator again, and rejoins",
     ),
     TimerFacts(
         Timer.REQUEST,
         "LeaveGroup is sent",
         "{request_timeout_ms}",
-        "the member is out, whatever the coordinator heard",
+        "the leave is complete, even without a response",
     ),
     TimerFacts(
         Timer.METADATA,
-        "topics have changed, of what the member leads or what its pattern matches, and nothing "
-        "was gathered before; cancelled when it joins for another reason",
-        "metadata_rebalance_delay_ms; not at all if that is 0",
-        "the member joins again for all that has changed by then",
+        "topics changed for which the member is the leader, or which its pattern matches, and no "
+        "change was pending; cancelled when the member joins for another reason",
+        "metadata_rebalance_delay_ms; not armed if that is 0",
+        "the member rejoins once for all changes until then",
     ),
 )

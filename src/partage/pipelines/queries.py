@@ -15,7 +15,7 @@ _LOOK_S: Final = 0.2
 _OFFSET_LINE: Final = 2
 
 
-class QueryFailed(RuntimeError):  # noqa: N818 - named after what happened
+class QueryFailed(RuntimeError):
     """A streaming query ended by itself, with an error; the message is what it said."""
 
 

@@ -29,7 +29,7 @@ _LOCAL: Final = {
 }
 
 
-class NoSpark(RuntimeError):  # noqa: N818 - named after what it is
+class NoSpark(RuntimeError):
     """PySpark or what it needs is not installed, or does not start."""
 
 

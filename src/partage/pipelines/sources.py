@@ -15,7 +15,7 @@ from partage.spark.planning import end_offsets
 T = TypeVar("T")
 
 
-class BadSource(RuntimeError):  # noqa: N818 - named after what it is
+class BadSource(RuntimeError):
     """The source's options, its brokers or its topics are not what a pipeline needs."""
 
 

@@ -17,7 +17,7 @@ class Span(NamedTuple):
         return self.end - self.first
 
 
-class Overlap(ValueError):  # noqa: N818 - named after what it is
+class Overlap(ValueError):
     """Offsets that are in the set already."""
 
 

@@ -17,7 +17,7 @@ def left_ms(membership: Membership, margin_ms: int) -> int:
 
 async def lapse(membership: Membership, margin_ms: int) -> None:
     """Return once the membership is not sure any more."""
-    while (left := left_ms(membership, margin_ms)) > 0:  # noqa: ASYNC110 - time is what it waits for
+    while (left := left_ms(membership, margin_ms)) > 0:
         await asyncio.sleep(left / 1000)
 
 

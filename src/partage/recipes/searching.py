@@ -33,11 +33,11 @@ WHERE words MATCH ? ORDER BY rank, d."offset" LIMIT ?
 """
 
 
-class NothingToSearch(SearchIndexError):  # noqa: N818 - named after what is, as all of these
+class NothingToSearch(SearchIndexError):
     """A directory without indexes, or without any of the topics asked for."""
 
 
-class BadQuery(SearchIndexError, ValueError):  # noqa: N818
+class BadQuery(SearchIndexError, ValueError):
     """A query that FTS5 does not understand."""
 
 

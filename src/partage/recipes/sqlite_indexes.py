@@ -39,7 +39,7 @@ PRAGMA user_version = {FORMAT};
 """
 
 
-class NoFullTextSearch(SearchIndexError):  # noqa: N818 - named after what is, as all of these
+class NoFullTextSearch(SearchIndexError):
     """This Python's SQLite was built without FTS5."""
 
     def __init__(self) -> None:
@@ -50,14 +50,14 @@ class NoFullTextSearch(SearchIndexError):  # noqa: N818 - named after what is, a
         )
 
 
-class DirectoryInUse(SearchIndexError):  # noqa: N818
+class DirectoryInUse(SearchIndexError):
     """Another process keeps its indexes there."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(f"another process keeps indexes in {directory}: give each its own")
 
 
-class IndexFailed(SearchIndexError):  # noqa: N818
+class IndexFailed(SearchIndexError):
     """SQLite could not do with a file what was asked."""
 
     def __init__(self, path: Path, why: object) -> None:

@@ -45,10 +45,10 @@ class Task(ABC):
     def process(self, record: Record) -> Awaitable[None] | None:
         """Handle a record. What is raised ends `Processor.run`, and the record comes again."""
 
-    def flush(self) -> Awaitable[None] | None:  # noqa: B027 - many have nothing to do
+    def flush(self) -> Awaitable[None] | None:
         """Make durable what was done so far: its offsets are about to be committed."""
 
-    def close(self) -> Awaitable[None] | None:  # noqa: B027 - the same
+    def close(self) -> Awaitable[None] | None:
         """Let go; after a `flush`, unless the partitions are lost or the task has failed."""
 
 

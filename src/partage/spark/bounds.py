@@ -15,7 +15,7 @@ LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
 
 
-class BadOption(ValueError):  # noqa: N818 - named after what it is
+class BadOption(ValueError):
     """An option that is unknown, missing, of no meaning, or at odds with another one."""
 
 

@@ -34,7 +34,7 @@ exec {{java}} "$@"
 """
 
 
-class NoJava(RuntimeError):  # noqa: N818 - named after what it is
+class NoJava(RuntimeError):
     """There is no Java that Spark can run on; the message has what was tried, and why it failed."""
 
 

@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from partage.web.group_page import WINDOW, WINDOWS, Wanted, group_part
-from partage.web.guard import Application, Guard
+from partage.web.cluster_history import ClusterHistory
+from partage.web.group_page import WINDOW_DEFAULT, WINDOWS, GroupQuery, group_section
+from partage.web.guard import AsgiApplication, Guard
 from partage.web.markup import element
-from partage.web.pages import Surroundings, groups_part, live_part, page, search_form
-from partage.web.views import line_of, overview, parse_query
-from partage.web.watched import Watched
-from partage.web.watcher import Source, watch
+from partage.web.overview import build_overview, group_line, parse_query
+from partage.web.pages import PageContext, groups_section, live_section, page, search_form
+from partage.web.poller import SnapshotSource, poll_cluster
 
 _STATIC: Final = Path(__file__).parent / "static"
 _TYPES: Final = {"page.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -36,18 +36,18 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def application(
-    source: Source,
+    source: SnapshotSource,
     options: WebOptions,
     *,
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
-) -> Application:
+) -> AsgiApplication:
     """The pages of a cluster, which is watched from when the server starts until it ends."""
-    watched = Watched()
+    watched = ClusterHistory()
     pages = _Pages(watched, options, now_ms)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        watcher = asyncio.create_task(watch(source, watched, options.interval_ms / 1000))
+        watcher = asyncio.create_task(poll_cluster(source, watched, options.interval_ms / 1000))
         yield
         watcher.cancel()
         with suppress(asyncio.CancelledError):
@@ -67,7 +67,9 @@ def application(
 class _Pages:
     """The pages, each with what was seen last."""
 
-    def __init__(self, watched: Watched, options: WebOptions, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, watched: ClusterHistory, options: WebOptions, now_ms: Callable[[], int]
+    ) -> None:
         self._watched = watched
         self._options = options
         self._now_ms = now_ms
@@ -75,7 +77,7 @@ class _Pages:
     async def groups(self, request: Request) -> Response:
         around = self._around()
         query = parse_query(request.query_params)
-        live = groups_part(self._watched, overview(self._watched, query), around)
+        live = groups_section(self._watched, build_overview(self._watched, query), around)
         if _is_part(request):
             return HTMLResponse(live)
         return HTMLResponse(page("Groups", live, around, search_form(query)))
@@ -85,14 +87,12 @@ class _Pages:
         group = self._watched.group(name)
         if group is not None:
             window = request.query_params.get("window", "")
-            wanted = Wanted(name=name, window=window if window in WINDOWS else WINDOW)
-            live, status = group_part(self._watched, group, wanted, around), 200
+            wanted = GroupQuery(name=name, window=window if window in WINDOWS else WINDOW_DEFAULT)
+            live, status = group_section(self._watched, group, wanted, around), 200
         else:
-            words = (
-                f"There is no group {name!r}, or it is gone. The page shows it once it is there."
-            )
+            words = f"There is no group {name!r}. This page shows the group when it appears."
             said = element("p", words) if self._watched.at_ms else None
-            live = live_part(self._watched, around, said)
+            live = live_section(self._watched, around, said)
             status = 404 if self._watched.at_ms else 503
         if _is_part(request):
             return HTMLResponse(live, status)
@@ -100,7 +100,7 @@ class _Pages:
 
     async def api_groups(self, request: Request) -> Response:
         groups = sorted(self._watched.groups(), key=lambda group: group.group)
-        return self._json({"groups": [line_of(group) for group in groups]})
+        return self._json({"groups": [group_line(group) for group in groups]})
 
     async def api_group(self, request: Request) -> Response:
         group = self._watched.group(_id(request))
@@ -124,14 +124,14 @@ class _Pages:
         """What was seen last, or that nothing was; how old it is stands in a header."""
         seen_ms = self._watched.at_ms
         if seen_ms is None:
-            why = self._watched.failure or "nothing has been seen yet"
+            why = self._watched.failure or "no data yet: the cluster was not polled"
             return _json({"error": why}, 503)
         answer = _json(document, status)
         answer.headers["partage-age-ms"] = str(max(self._now_ms() - seen_ms, 0))
         return answer
 
-    def _around(self) -> Surroundings:
-        return Surroundings(
+    def _around(self) -> PageContext:
+        return PageContext(
             servers=self._options.servers,
             interval_ms=self._options.interval_ms,
             now_ms=self._now_ms(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from partage.web.wording import moment
+from partage.web.formats import to_datetime
 
 _STEPS_MS: Final = tuple(
     unit * number
@@ -26,7 +26,7 @@ def time_ticks(from_ms: int, to_ms: int, count_max: int) -> list[tuple[int, str]
     form = "%H:%M:%S" if step < 60_000 else "%H:%M" if step < 86_400_000 else "%d %b"
     first = -(-from_ms // step) * step
     ticks = range(first, to_ms + 1, step)[:count_max]
-    return [(at, moment(at).strftime(form)) for at in ticks]
+    return [(at, to_datetime(at).strftime(form)) for at in ticks]
 
 
 def round_up(value: int) -> int:
@@ -39,7 +39,7 @@ def round_up(value: int) -> int:
         size *= 10
 
 
-def short(value: int) -> str:
+def short_number(value: int) -> str:
     """``950``, ``1.5k``, ``20M``."""
     for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
         if value >= size:

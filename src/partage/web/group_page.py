@@ -8,29 +8,29 @@ from typing import Final
 import msgspec
 
 from partage.model.groups import GroupState, MemberState, ranges
-from partage.web.lag_pictures import lag_chart
-from partage.web.markup import Child, Markup, element, together
+from partage.web.cluster_history import ClusterHistory, GroupHistory
+from partage.web.formats import ABSENT, clock, count, duration, group_url, number
+from partage.web.lag_charts import lag_chart
+from partage.web.markup import Child, Markup, concatenate, element
 from partage.web.pages import (
-    Surroundings,
-    live_part,
-    name_of,
-    protocol_of,
-    since,
-    state_of,
+    PageContext,
+    live_section,
+    name_element,
+    protocol_text,
+    since_element,
+    state_element,
     table,
-    time_of,
+    time_element,
 )
-from partage.web.sampled import name_of as key_of
-from partage.web.timeline import Mark, Timeline
-from partage.web.timeline_picture import (
+from partage.web.polled_timeline import member_key as key_of
+from partage.web.timeline import Timeline, TimelineRebalance
+from partage.web.timeline_chart import (
     PARTITIONS_MAX,
-    codes_of,
-    colour_of,
-    places_of,
-    timeline_picture,
+    colour_class,
+    member_codes,
+    timeline_chart,
+    visible_partitions,
 )
-from partage.web.watched import Memory, Watched
-from partage.web.wording import ABSENT, clock, count, duration, group_url, number
 
 #: How far back a picture goes, by the word in its URL, in ms.
 WINDOWS: Final[Mapping[str, tuple[str, int]]] = {
@@ -39,25 +39,27 @@ WINDOWS: Final[Mapping[str, tuple[str, int]]] = {
     "6h": ("6 hours", 21_600_000),
     "24h": ("24 hours", 86_400_000),
 }
-WINDOW: Final = "1h"
+WINDOW_DEFAULT: Final = "1h"
 _LEAST_MS: Final = 60_000
-MARKS_MAX: Final = 50
+REBALANCES_MAX: Final = 50
 ROWS_MAX: Final = 500
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class GroupQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A group, and how far back its pictures go."""
 
     name: str
-    window: str = WINDOW
+    window: str = WINDOW_DEFAULT
 
 
-def group_part(watched: Watched, group: GroupState, wanted: Wanted, around: Surroundings) -> Markup:
+def group_section(
+    watched: ClusterHistory, group: GroupState, wanted: GroupQuery, around: PageContext
+) -> Markup:
     """The group as it was last, and what is remembered of it."""
-    memory = watched.memory(group.group)
+    memory = watched.history(group.group)
     at_ms = around.now_ms if watched.at_ms is None else watched.at_ms
     content: list[Child] = [
-        element("h1", name_of(group.group)),
+        element("h1", name_element(group.group)),
         _facts(group, memory, around),
     ]
     codes: dict[str, str] = {}
@@ -65,26 +67,28 @@ def group_part(watched: Watched, group: GroupState, wanted: Wanted, around: Surr
         timeline = memory.timeline()
         names = [key_of(member) for member in group.members]
         # By their first appearance, so that a member keeps its letter when another goes.
-        codes = codes_of([*(span.member for span in timeline.spans), *names])
+        codes = member_codes([*(span.member for span in timeline.spans), *names])
         content += _pictures(memory, timeline, codes, wanted, at_ms)
         content += _rebalances(timeline, codes)
     else:
         content.append(
-            element("p", "There are so many groups that of this one no history is kept.")
+            element("p", "No history is kept for this group: the cluster has too many groups.")
         )
     content += [_members(group, codes), _partitions(group, codes)]
-    return live_part(watched, around, content)
+    return live_section(watched, around, content)
 
 
-def _facts(group: GroupState, memory: Memory | None, around: Surroundings) -> Markup:
-    facts: list[tuple[str, Child]] = [("State", state_of(group.state))]
+def _facts(group: GroupState, memory: GroupHistory | None, around: PageContext) -> Markup:
+    facts: list[tuple[str, Child]] = [("State", state_element(group.state))]
     if memory is not None:
-        facts.append(("Since", since(memory.since_ms, memory.is_since_known, around.now_ms)))
-        if memory.told.generation is not None:
-            facts.append(("Generation", memory.told.generation))
+        facts.append(
+            ("Since", since_element(memory.since_ms, memory.is_since_known, around.now_ms))
+        )
+        if memory.events.generation is not None:
+            facts.append(("Generation", memory.events.generation))
     at = group.coordinator
     facts += [
-        ("Protocol", protocol_of(group)),
+        ("Protocol", protocol_text(group)),
         ("Type", group.type or ABSENT),
         ("Coordinator", ABSENT if at is None else f"{at.host}:{at.port} ({at.id})"),
         ("Members", number(len(group.members))),
@@ -98,20 +102,24 @@ def _facts(group: GroupState, memory: Memory | None, around: Surroundings) -> Ma
 
 
 def _pictures(
-    memory: Memory, timeline: Timeline, codes: Mapping[str, str], wanted: Wanted, at_ms: int
+    memory: GroupHistory,
+    timeline: Timeline,
+    codes: Mapping[str, str],
+    wanted: GroupQuery,
+    at_ms: int,
 ) -> list[Child]:
     asked_ms = at_ms - WINDOWS[wanted.window][1]
     points = memory.lags.since(asked_ms)
     begins = [timeline.since_ms] if timeline.since_ms else []
     begins += [points[0].at_ms] if points else []
     from_ms = min(max(asked_ms, min(begins, default=at_ms)), at_ms - _LEAST_MS)
-    places = len(places_of(timeline, from_ms))
+    places = len(visible_partitions(timeline, from_ms))
     source = (
-        "As its coordinator tells it in __group_events"
-        if timeline.is_told
-        else f"As this page has seen it since {clock(timeline.since_ms)} UTC, between two looks"
+        "Reported by the coordinator in __group_events"
+        if timeline.is_from_events
+        else f"Observed by polling since {clock(timeline.since_ms)} UTC"
     )
-    partly = "" if timeline.is_complete else "; what came before is not known, or parts are missing"
+    partly = "" if timeline.is_complete else "; the history is incomplete"
     limited = (
         f"; the first {PARTITIONS_MAX} of {places:,} partitions" if places > PARTITIONS_MAX else ""
     )
@@ -119,15 +127,15 @@ def _pictures(
         _windows(wanted),
         element("h2", "Lag"),
         _scrolling("Lag over time", lag_chart(points, from_ms, at_ms)),
-        element("h2", "Who had what"),
+        element("h2", "Partition owners"),
         element(
             "p",
-            f"{source}{partly}{limited}. Where a row is empty nobody had the partition.",
+            f"{source}{partly}{limited}. Where a row is empty, no member owned the partition.",
             class_="note",
         ),
-        _scrolling("Who had what", timeline_picture(timeline, codes, from_ms, at_ms))
-        if places or timeline.marks
-        else element("p", "Nobody had a partition yet."),
+        _scrolling("Partition owners", timeline_chart(timeline, codes, from_ms, at_ms))
+        if places or timeline.rebalances
+        else element("p", "No member has owned a partition yet."),
     ]
 
 
@@ -135,12 +143,12 @@ def _scrolling(label: str, picture: Markup) -> Markup:
     return element("div", picture, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
-def _windows(wanted: Wanted) -> Markup:
+def _windows(wanted: GroupQuery) -> Markup:
     return element(
         "nav",
         "The last ",
         [
-            together(
+            concatenate(
                 " · " if place else "",
                 element(
                     "a",
@@ -151,35 +159,37 @@ def _windows(wanted: Wanted) -> Markup:
             )
             for place, (window, (words, _)) in enumerate(WINDOWS.items())
         ],
-        aria_label="How far back",
+        aria_label="Time window",
         class_="windows",
     )
 
 
 def _rebalances(timeline: Timeline, codes: Mapping[str, str]) -> list[Child]:
-    if not timeline.marks:
-        return [element("p", "No rebalance was seen.")]
-    numbered = list(enumerate(timeline.marks, start=1))[-MARKS_MAX:]
+    if not timeline.rebalances:
+        return [element("p", "No rebalance was observed.")]
+    numbered = list(enumerate(timeline.rebalances, start=1))[-REBALANCES_MAX:]
     rows = [_rebalance(place, mark, timeline, codes) for place, mark in reversed(numbered)]
-    heads: list[Child] = ["Number", "Began", "Cause", "Member", "Took", "Outcome"]
+    heads: list[Child] = ["Number", "Started", "Cause", "Member", "Duration", "Outcome"]
     heads += ["Generation", "Moved", "Stood still"]
-    left_out = len(timeline.marks) - len(numbered)
-    more = f", the last {MARKS_MAX} of {len(timeline.marks):,}" if left_out else ""
+    left_out = len(timeline.rebalances) - len(numbered)
+    more = f", the last {REBALANCES_MAX} of {len(timeline.rebalances):,}" if left_out else ""
     return [table(f"Rebalances{more}", heads, rows, kinds="nswsnsnnn")]
 
 
-def _rebalance(place: int, mark: Mark, timeline: Timeline, codes: Mapping[str, str]) -> list[Child]:
-    reader = timeline.readers.get(mark.member or "")
+def _rebalance(
+    place: int, mark: TimelineRebalance, timeline: Timeline, codes: Mapping[str, str]
+) -> list[Child]:
+    reader = timeline.members.get(mark.member or "")
     who: Child = ABSENT
     if mark.member is not None:
         words = mark.member if reader is None else reader.client_id or mark.member
-        who = together(_key(codes.get(mark.member)), name_of(words))
+        who = concatenate(_key(codes.get(mark.member)), name_element(words))
     # A coordinator that was given no reason says once more who it was.
     has_more = mark.reason and not (mark.member and mark.member in mark.reason)
     cause = f"{mark.cause}: {mark.reason}" if has_more else mark.cause
     return [
         place,
-        time_of(mark.started_ms, clock(mark.started_ms)),
+        time_element(mark.started_ms, clock(mark.started_ms)),
         cause,
         who,
         duration(mark.took_ms),
@@ -194,14 +204,22 @@ def _key(code: str | None) -> Markup | None:
     """A member's letter, in its colour."""
     if code is None:
         return None
-    return together(element("span", code, class_=f"key {colour_of(code)}"), " ")
+    return concatenate(element("span", code, class_=f"key {colour_class(code)}"), " ")
 
 
 def _members(group: GroupState, codes: Mapping[str, str]) -> Markup:
     if not group.members:
         return element("p", "The group has no members.")
     shown = group.members[:ROWS_MAX]
-    heads: list[Child] = ["Client", "Member", "Instance", "Host", "Rack", "Partitions", "Which"]
+    heads: list[Child] = [
+        "Client",
+        "Member",
+        "Instance",
+        "Host",
+        "Rack",
+        "Partitions",
+        "Assignment",
+    ]
     return table(
         _caption("Members", len(shown), len(group.members)),
         heads,
@@ -212,11 +230,11 @@ def _members(group: GroupState, codes: Mapping[str, str]) -> Markup:
 
 def _member(member: MemberState, codes: Mapping[str, str]) -> list[Child]:
     return [
-        together(_key(codes.get(key_of(member))), name_of(member.client_id)),
-        name_of(member.member_id),
-        name_of(member.group_instance_id) if member.group_instance_id else ABSENT,
+        concatenate(_key(codes.get(key_of(member))), name_element(member.client_id)),
+        name_element(member.member_id),
+        name_element(member.group_instance_id) if member.group_instance_id else ABSENT,
         member.host,
-        name_of(member.rack) if member.rack else ABSENT,
+        name_element(member.rack) if member.rack else ABSENT,
         number(sum(len(of.partitions) for of in member.partitions)),
         " ".join(ranges(of.topic, of.partitions) for of in member.partitions) or ABSENT,
     ]
@@ -224,7 +242,7 @@ def _member(member: MemberState, codes: Mapping[str, str]) -> list[Child]:
 
 def _partitions(group: GroupState, codes: Mapping[str, str]) -> Markup:
     if not group.offsets:
-        return element("p", "The group has no partitions and has committed nothing.")
+        return element("p", "The group has no partitions and no committed offsets.")
     members = {member.member_id: member for member in group.members}
     # What is behind comes first where not all can be shown.
     places = group.offsets
@@ -235,7 +253,7 @@ def _partitions(group: GroupState, codes: Mapping[str, str]) -> Markup:
         owner = members.get(each.member_id or "")
         who: Child = ABSENT
         if owner is not None:
-            who = together(_key(codes.get(key_of(owner))), name_of(owner.client_id))
+            who = concatenate(_key(codes.get(key_of(owner))), name_element(owner.client_id))
         rows.append(
             [
                 f"{each.topic}-{each.partition}",

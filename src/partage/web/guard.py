@@ -15,7 +15,7 @@ from typing import Any, Final
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 POLICY: Final = "; ".join(
     (
@@ -67,7 +67,7 @@ class Guard:
     ``names`` are host names under which the page may be reached, in lower case.
     """
 
-    def __init__(self, application: Application, names: Collection[str] = ()) -> None:
+    def __init__(self, application: AsgiApplication, names: Collection[str] = ()) -> None:
         self._application = application
         self._names = frozenset(names)
 
@@ -84,11 +84,11 @@ class Guard:
 
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1 or not is_own_host(hosts[0], self._names):
-            words = "this is not a name of this page; start it with --host-name to add one"
+            words = "unknown host name; allow it with partage web --host-name"
             await _refuse(send_guarded, 421, words)
         elif scope["method"] not in _METHODS:
             await _refuse(
-                send_guarded, 405, "this page changes nothing: GET only", allow="GET, HEAD"
+                send_guarded, 405, "this page is read-only: use GET or HEAD", allow="GET, HEAD"
             )
         else:
             await self._application(scope, receive, send_guarded)

@@ -33,7 +33,7 @@ Child: TypeAlias = "str | int | Iterable[Child] | None"
 Attribute: TypeAlias = "str | int | float | bool | None"
 
 
-def seen(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """The text with what cannot be seen as backslash escapes, such as ``\\x1b`` and ``\\u202e``."""
     return _UNSEEN.sub(_spelled, text)
 
@@ -49,7 +49,7 @@ def element(tag: str, *children: Child, **attributes: Attribute) -> Markup:
     return Markup(f"{opened}{_text(children)}</{tag}>")
 
 
-def together(*children: Child) -> Markup:
+def concatenate(*children: Child) -> Markup:
     """Several, one after the other."""
     return Markup(_text(children))
 
@@ -58,7 +58,7 @@ def _text(child: Child) -> str:
     if isinstance(child, Markup):
         return child
     if isinstance(child, str):
-        return seen(child).translate(_ESCAPED)
+        return escape_invisible(child).translate(_ESCAPED)
     if child is None:
         return ""
     if isinstance(child, int):
@@ -74,7 +74,7 @@ def _attribute(name: str, value: Attribute) -> str:
         return f" {named}"
     if isinstance(value, float):
         value = f"{value:.1f}".removesuffix(".0")
-    return f' {named}="{seen(str(value)).translate(_ESCAPED)}"'
+    return f' {named}="{escape_invisible(str(value)).translate(_ESCAPED)}"'
 
 
 def _spelled(found: re.Match[str]) -> str:

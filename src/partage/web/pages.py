@@ -8,17 +8,17 @@ from typing import Final
 import msgspec
 
 from partage.model.groups import GroupState
-from partage.web.lag_pictures import sparkline
-from partage.web.markup import Child, Markup, element, together
-from partage.web.sampled import REBALANCING
-from partage.web.views import ORDERS, Overview, Query, Row
-from partage.web.watched import Watched
-from partage.web.wording import ABSENT, age, clock, count, group_url, iso, number, stamp
+from partage.web.cluster_history import ClusterHistory
+from partage.web.formats import ABSENT, age, clock, count, group_url, iso, number, timestamp
+from partage.web.lag_charts import sparkline
+from partage.web.markup import Child, Markup, concatenate, element
+from partage.web.overview import ORDERS, Overview, OverviewRow, Query
+from partage.web.polled_timeline import REBALANCING
 
 _TROUBLE: Final = frozenset({"Dead", "Unknown"})
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class PageContext(msgspec.Struct, frozen=True, kw_only=True):
     """What all pages show: which cluster it is, how often it is asked, and what time it is."""
 
     servers: str
@@ -26,7 +26,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
 
 
-def page(title: str, live: Markup, around: Surroundings, search: Markup | None = None) -> Markup:
+def page(title: str, live: Markup, around: PageContext, search: Markup | None = None) -> Markup:
     """A whole page; ``live`` is the part that the script fetches anew."""
     seconds = max(-(-around.interval_ms // 1000), 5)
     head = element(
@@ -55,15 +55,15 @@ def page(title: str, live: Markup, around: Surroundings, search: Markup | None =
         live,
         data_interval=around.interval_ms,
     )
-    return together(Markup("<!doctype html>"), element("html", head, body, lang="en"))
+    return concatenate(Markup("<!doctype html>"), element("html", head, body, lang="en"))
 
 
-def live_part(watched: Watched, around: Surroundings, *content: Child) -> Markup:
+def live_section(watched: ClusterHistory, around: PageContext, *content: Child) -> Markup:
     """What changes: how fresh it is, and the content."""
     return element("main", _freshness(watched, around), content, id="live", tabindex=-1)
 
 
-def _freshness(watched: Watched, around: Surroundings) -> Markup:
+def _freshness(watched: ClusterHistory, around: PageContext) -> Markup:
     failing, seen_ms = watched.failure, watched.at_ms
     parts: list[Child] = []
     if failing is not None:
@@ -71,34 +71,40 @@ def _freshness(watched: Watched, around: Surroundings) -> Markup:
         words = f"cannot reach {around.servers}: {failing}"
         parts.append(element("p", words, class_="alert", role="alert"))
         old = (
-            "nothing has been seen of it since this page was started"
+            "no data since this page was started"
             if seen_ms is None
-            else f"what you see is {age(around.now_ms - seen_ms)} old, of {stamp(seen_ms)}"
+            else f"the data is {age(around.now_ms - seen_ms)} old, from {timestamp(seen_ms)}"
         )
         parts.append(element("p", old, class_="old"))
     elif seen_ms is None:
-        parts.append(element("p", f"asking {around.servers} for the first time …", class_="fresh"))
+        parts.append(element("p", f"polling {around.servers} for the first time …", class_="fresh"))
     else:
-        every = f"asked every {around.interval_ms / 1000:g} s, answered in {watched.took_ms:,} ms"
+        every = f"polled every {around.interval_ms / 1000:g} s, last poll {watched.took_ms:,} ms"
         parts.append(
-            element("p", "as of ", time_of(seen_ms, stamp(seen_ms)), f"; {every}", class_="fresh")
+            element(
+                "p",
+                "as of ",
+                time_element(seen_ms, timestamp(seen_ms)),
+                f"; {every}",
+                class_="fresh",
+            )
         )
     if watched.remark:
         parts.append(element("p", watched.remark, class_="remark"))
-    return together(parts)
+    return concatenate(parts)
 
 
-def time_of(at_ms: int, words: str) -> Markup:
+def time_element(at_ms: int, words: str) -> Markup:
     """A time that programs can read, too."""
-    return element("time", words, datetime=iso(at_ms), title=stamp(at_ms))
+    return element("time", words, datetime=iso(at_ms), title=timestamp(at_ms))
 
 
-def name_of(text: str) -> Markup:
+def name_element(text: str) -> Markup:
     """An id from elsewhere; whichever way it is written, it does not turn what is around it."""
     return element("bdi", text or "(empty)")
 
 
-def state_of(state: str) -> Markup:
+def state_element(state: str) -> Markup:
     """A group's state, in a colour that says no more than the word."""
     kind = "stable" if state == "Stable" else "quiet"
     if state in REBALANCING:
@@ -174,11 +180,11 @@ def search_form(query: Query) -> Markup:
     )
 
 
-def groups_part(watched: Watched, shown: Overview, around: Surroundings) -> Markup:
+def groups_section(watched: ClusterHistory, shown: Overview, around: PageContext) -> Markup:
     """All groups, or those that are looked for."""
     if watched.at_ms is None:
-        return live_part(watched, around)
-    return live_part(watched, around, _summary(shown), _groups(shown, around), _pager(shown))
+        return live_section(watched, around)
+    return live_section(watched, around, _summary(shown), _groups(shown, around), _pager(shown))
 
 
 def _summary(shown: Overview) -> Markup:
@@ -187,20 +193,20 @@ def _summary(shown: Overview) -> Markup:
         query, {"state": "", "page": 1}, count(shown.total, "group"), not query.state
     )
     states = [
-        together(
+        concatenate(
             ", ",
             _link(query, {"state": state, "page": 1}, f"{many:,} {state}", query.state == state),
         )
         for state, many in shown.states.items()
     ]
     found = f"; {count(shown.found, 'group')} found" if query.text or query.state else ""
-    lag = f"; lag {number(shown.total_lag)} in all"
+    lag = f"; total lag {number(shown.total_lag)}"
     return element("p", everything, states, lag, found, class_="summary")
 
 
-def _groups(shown: Overview, around: Surroundings) -> Markup:
+def _groups(shown: Overview, around: PageContext) -> Markup:
     if not shown.rows:
-        return element("p", "No group is like that." if shown.total else "There are no groups.")
+        return element("p", "No group matches." if shown.total else "There are no groups.")
     heads: list[Child] = [
         _head(shown.query, "group", ""),
         _head(shown.query, "state", ""),
@@ -208,34 +214,34 @@ def _groups(shown: Overview, around: Surroundings) -> Markup:
         "Protocol",
         _head(shown.query, "members", "n"),
         _head(shown.query, "lag", "n"),
-        "Lag lately",
+        "Recent lag",
     ]
     rows = [_row(row, around.now_ms) for row in shown.rows]
     return table("Groups", heads, rows, kinds="wsswnns")
 
 
-def _row(row: Row, now_ms: int) -> list[Child]:
+def _row(row: OverviewRow, now_ms: int) -> list[Child]:
     group = row.group
     return [
-        element("a", name_of(group.group), href=group_url(group.group)),
-        state_of(group.state),
-        since(row.since_ms, row.is_since_known, now_ms),
-        protocol_of(group),
+        element("a", name_element(group.group), href=group_url(group.group)),
+        state_element(group.state),
+        since_element(row.since_ms, row.is_since_known, now_ms),
+        protocol_text(group),
         number(len(group.members)),
         number(group.total_lag),
         sparkline(row.spark),
     ]
 
 
-def since(since_ms: int | None, is_known: bool, now_ms: int) -> Child:
+def since_element(since_ms: int | None, is_known: bool, now_ms: int) -> Child:
     """Since when a group is in its state, or at least since when."""
     if since_ms is None:
         return ABSENT
     words = age(now_ms - since_ms)
-    return time_of(since_ms, words if is_known else f"over {words}")
+    return time_element(since_ms, words if is_known else f"over {words}")
 
 
-def protocol_of(group: GroupState) -> str:
+def protocol_text(group: GroupState) -> str:
     """The assignor, or for groups that are not of consumers their protocol type with it."""
     kind = "" if group.protocol_type in ("consumer", None) else f"{group.protocol_type}: "
     return f"{kind}{group.protocol or ABSENT}"
@@ -276,24 +282,24 @@ def _pager(shown: Overview) -> Markup | None:
     here = shown.query.page
     return element(
         "nav",
-        _link(shown.query, {"page": here - 1}, "earlier", False) if here > 1 else None,
+        _link(shown.query, {"page": here - 1}, "previous", False) if here > 1 else None,
         f" page {here:,} of {shown.pages:,} ",
-        _link(shown.query, {"page": here + 1}, "later", False) if here < shown.pages else None,
+        _link(shown.query, {"page": here + 1}, "next", False) if here < shown.pages else None,
         aria_label="Pages",
     )
 
 
-def problem(title: str, words: str, around: Surroundings) -> Markup:
+def problem(title: str, words: str, around: PageContext) -> Markup:
     """A page for what cannot be shown."""
     content = element("main", element("h1", title), element("p", words), id="live", tabindex=-1)
     return page(title, content, around)
 
 
 __all__ = [
-    "Surroundings",
+    "PageContext",
     "clock",
-    "groups_part",
-    "live_part",
+    "groups_section",
+    "live_section",
     "page",
     "problem",
     "search_form",

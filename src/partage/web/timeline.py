@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 
-class Reader(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineMember(msgspec.Struct, frozen=True, kw_only=True):
     """Who a member is; ``name`` is its instance id, or else its member id."""
 
     name: str
@@ -15,7 +15,7 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class OwnershipSpan(msgspec.Struct, frozen=True, kw_only=True):
     """A time in which a member had a partition; ``to_ms`` is None where it has it still."""
 
     topic: str
@@ -26,7 +26,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     generation: int | None = None
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineRebalance(msgspec.Struct, frozen=True, kw_only=True):
     """A rebalance; what is not known is None. ``stood_still_ms`` is of all partitions together."""
 
     started_ms: int
@@ -55,9 +55,9 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     seen itself is no more exact than the interval in which it looks.
     """
 
-    spans: list[Span]
-    marks: list[Mark]
-    readers: Mapping[str, Reader]
+    spans: list[OwnershipSpan]
+    rebalances: list[TimelineRebalance]
+    members: Mapping[str, TimelineMember]
     since_ms: int
-    is_told: bool
+    is_from_events: bool
     is_complete: bool = True

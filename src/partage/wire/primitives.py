@@ -5,7 +5,7 @@ from __future__ import annotations
 from partage.wire.types import Buffer
 
 
-class Malformed(ValueError):  # noqa: N818 - named after what the bytes are
+class Malformed(ValueError):
     """Bytes that do not follow the protocol; the message says where and why."""
 
 

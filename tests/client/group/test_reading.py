@@ -208,5 +208,5 @@ def test_a_partition_that_cannot_be_told_is_an_error_of_its_group():
 
 def test_a_broker_from_before_all_partitions_could_be_asked_for():
     said, asked = Peers(fetch_max=1).read(["a"])
-    assert said.endswith("speaks OffsetFetch v1, and we speak v2 and newer")
+    assert said.endswith("supports OffsetFetch v1; this client supports v2 and newer")
     assert asked == []

@@ -13,7 +13,7 @@ _PORT_MAX: Final = 65_535
 _PATH: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
 
 
-class BadState(ValueError):  # noqa: N818 - reads better where it is raised
+class BadState(ValueError):
     """``--state`` is not an address of a cluster's state."""
 
 

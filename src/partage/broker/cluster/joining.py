@@ -40,7 +40,7 @@ _GROUP_BYTES_MAX: Final = 16 * 1024 * 1024
 SHARDS_MAX: Final = 1_000
 
 
-class CannotJoin(Exception):  # noqa: N818 - named after what is wrong
+class CannotJoin(Exception):
     """The broker cannot be part of the cluster; the message says why, and what to do."""
 
 

@@ -65,7 +65,7 @@ _quiet = logging.getLogger(f"{__name__}.kazoo")
 _quiet.setLevel(logging.CRITICAL)  # what matters of it is said here, in words of ours
 
 
-class Unreachable(OSError):  # noqa: N818 - named after what the servers are
+class Unreachable(OSError):
     """No server of the ensemble answers."""
 
 

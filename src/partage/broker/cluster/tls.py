@@ -15,7 +15,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from partage.model.settings import BrokerSettings
 
 
-class BadTls(Exception):  # noqa: N818 - named after what is wrong
+class BadTls(Exception):
     """The settings ``zookeeper.ssl.*`` cannot be; the message says which, and why."""
 
 

@@ -12,7 +12,7 @@ class ConsumerError(ClientError):
     """The root of what only a consumer raises."""
 
 
-class UnknownOption(ConsumerError, TypeError):  # noqa: N818 - named after what happened
+class UnknownOption(ConsumerError, TypeError):
     """An option that a consumer does not have; ``nearest`` is one of a like name, if there is."""
 
     def __init__(self, name: str, nearest: str | None) -> None:
@@ -22,7 +22,7 @@ class UnknownOption(ConsumerError, TypeError):  # noqa: N818 - named after what 
         self.nearest = nearest
 
 
-class BadOption(ConsumerError, ValueError):  # noqa: N818
+class BadOption(ConsumerError, ValueError):
     """An option's value that it cannot have; the message says which it can."""
 
     def __init__(self, name: str, value: object, wanted: str) -> None:
@@ -30,7 +30,7 @@ class BadOption(ConsumerError, ValueError):  # noqa: N818
         self.name = name
 
 
-class NotAssigned(ConsumerError):  # noqa: N818
+class NotAssigned(ConsumerError):
     """A partition that this consumer does not own, or no longer."""
 
     def __init__(self, partitions: Iterable[TopicPartition], assigned: int) -> None:
@@ -42,21 +42,21 @@ class NotAssigned(ConsumerError):  # noqa: N818
         )
 
 
-class NothingAssigned(ConsumerError):  # noqa: N818
+class NothingAssigned(ConsumerError):
     """A consumer without any partition was asked for records."""
 
     def __init__(self) -> None:
         super().__init__("the consumer has no partitions to read: assign() some first")
 
 
-class ConsumerClosed(ConsumerError):  # noqa: N818
+class ConsumerClosed(ConsumerError):
     """The consumer was closed; a new one is needed."""
 
     def __init__(self) -> None:
         super().__init__("the consumer is closed; make a new one")
 
 
-class NoOffset(ConsumerError):  # noqa: N818
+class NoOffset(ConsumerError):
     """Nothing says where a partition is to be read from, and ``auto_offset_reset`` is "none"."""
 
     def __init__(self, partition: TopicPartition) -> None:
@@ -67,7 +67,7 @@ class NoOffset(ConsumerError):  # noqa: N818
         self.partition = partition
 
 
-class OffsetOutOfRange(ConsumerError):  # noqa: N818
+class OffsetOutOfRange(ConsumerError):
     """A position outside what its partition holds, and ``auto_offset_reset`` is "none"."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
@@ -80,7 +80,7 @@ class OffsetOutOfRange(ConsumerError):  # noqa: N818
         self.offset = offset
 
 
-class TopicRecreated(ConsumerError):  # noqa: N818
+class TopicRecreated(ConsumerError):
     """A topic was deleted and made anew, and ``auto_offset_reset`` is "none"."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
@@ -93,7 +93,7 @@ class TopicRecreated(ConsumerError):  # noqa: N818
         self.offset = offset
 
 
-class ReadTimedOut(ConsumerError, TimeoutError):  # noqa: N818
+class ReadTimedOut(ConsumerError, TimeoutError):
     """The end was not reached in time; positions are as they were before."""
 
     def __init__(self, timeout_ms: float, left: Iterable[TopicPartition]) -> None:
@@ -104,14 +104,14 @@ class ReadTimedOut(ConsumerError, TimeoutError):  # noqa: N818
         )
 
 
-class AlreadySubscribed(ConsumerError):  # noqa: N818
+class AlreadySubscribed(ConsumerError):
     """A consumer whose group says what it reads was told what to read."""
 
     def __init__(self) -> None:
         super().__init__("the group says what this consumer reads: unsubscribe() before assign()")
 
 
-class AlreadyAssigned(ConsumerError):  # noqa: N818
+class AlreadyAssigned(ConsumerError):
     """A consumer that was told what to read was to share topics in a group."""
 
     def __init__(self) -> None:

@@ -80,13 +80,13 @@ class Owner(ABC):
             Exception: what the poll is to raise, before it hands out anything.
         """
 
-    def returned(self) -> None:  # noqa: B027 - not all have something to do
+    def returned(self) -> None:
         """A poll hands back to the user, with or without records: what follows is their time."""
 
-    def touched(self) -> None:  # noqa: B027 - likewise
+    def touched(self) -> None:
         """A loop over records hands the next one to the user."""
 
-    async def close(self, timeout_ms: float) -> None:  # noqa: B027 - not all have something to do
+    async def close(self, timeout_ms: float) -> None:
         """The consumer closes: commit, leave. Nothing is handed out any more."""
 
 

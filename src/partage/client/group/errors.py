@@ -11,7 +11,7 @@ class GroupError(ClientError):
     """The root of what only members of groups raise."""
 
 
-class NotConnected(GroupError):  # noqa: N818 - as all of these
+class NotConnected(GroupError):
     """The connection to a group's coordinator is gone; it is looked for anew."""
 
     is_retriable = True
@@ -20,7 +20,7 @@ class NotConnected(GroupError):  # noqa: N818 - as all of these
         super().__init__(f"not connected to the coordinator of group {group_id!r}")
 
 
-class CommitFailed(GroupError):  # noqa: N818 - named after what happened, as all of these
+class CommitFailed(GroupError):
     """Offsets were not committed; the message says why, and what becomes of their records."""
 
     def __init__(self, why: str, code: int | None = None) -> None:
@@ -28,15 +28,15 @@ class CommitFailed(GroupError):  # noqa: N818 - named after what happened, as al
         self.code = code
 
 
-class TooSlow(GroupError):  # noqa: N818
+class TooSlow(GroupError):
     """Nobody polled for longer than ``max_poll_interval_ms``; others have the partitions now."""
 
 
-class AssignmentFailed(GroupError):  # noqa: N818
+class AssignmentFailed(GroupError):
     """The group's leader could not assign; nobody owns anything until it can."""
 
 
-class MemberFailed(GroupError):  # noqa: N818
+class MemberFailed(GroupError):
     """The member is out of its group for good; ``code`` is what the coordinator said."""
 
     def __init__(self, group_id: str, code: int, reason: str) -> None:
@@ -46,11 +46,11 @@ class MemberFailed(GroupError):  # noqa: N818
         self.code = code
 
 
-class NotSubscribed(GroupError):  # noqa: N818
+class NotSubscribed(GroupError):
     """Something that only a member of a group can do was asked of a consumer that is none."""
 
 
-class NoGroup(GroupError, ValueError):  # noqa: N818
+class NoGroup(GroupError, ValueError):
     """A consumer without ``group_id`` was asked to do what takes one."""
 
     def __init__(self, what: str) -> None:

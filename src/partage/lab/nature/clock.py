@@ -14,7 +14,7 @@ DAWN_MS: Final = 1_750_000_000_000
 _EVENTS_A_MS: Final = 20_000
 
 
-class TimeStandsStill(AssertionError):  # noqa: N818 - as the name says
+class TimeStandsStill(AssertionError):
     """So much happens at one moment that the next never comes."""
 
 

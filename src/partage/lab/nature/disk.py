@@ -33,7 +33,7 @@ REFUSALS: Final = {
 }
 
 
-class Crash(Exception):  # noqa: N818 - it is no error
+class Crash(Exception):
     """The power went out."""
 
 

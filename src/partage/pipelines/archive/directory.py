@@ -34,7 +34,7 @@ _STAGING: Final = "_staging"
 _LOCK: Final = "lock"
 
 
-class NotAnArchive(Exception):  # noqa: N818 - named after what it is
+class NotAnArchive(Exception):
     """A directory that holds something else, or cannot be used; the message says what."""
 
 

@@ -88,7 +88,7 @@ class ArchiveReport(msgspec.Struct, frozen=True):
     partitions: list[PartitionReport]
 
 
-class BadManifest(Exception):  # noqa: N818 - named after what it is
+class BadManifest(Exception):
     """Entries that do not follow from one another, or that this version cannot read."""
 
 

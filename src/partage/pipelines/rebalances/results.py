@@ -25,7 +25,7 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-class AlreadyThere(ValueError):  # noqa: N818 - named after what is wrong
+class AlreadyThere(ValueError):
     """The output has tables already, and may not be overwritten."""
 
 

@@ -101,7 +101,7 @@ def _check_headers(found: DataType) -> None:
         )
 
 
-class NullTopic(ValueError):  # noqa: N818 - named after what it is
+class NullTopic(ValueError):
     """A row whose topic is null."""
 
 

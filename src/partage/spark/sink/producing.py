@@ -25,7 +25,7 @@ _NOT_YET: Final = frozenset(
 )
 
 
-class NotWritten(RuntimeError):  # noqa: N818 - named after what it is
+class NotWritten(RuntimeError):
     """Records that the brokers did not take, or did not acknowledge; the message says why."""
 
 

@@ -67,7 +67,7 @@ class Holding(ABC):
         """What `give_up` gives up."""
         return ()
 
-    def give_up(self) -> None:  # noqa: B027 - not all have something to give up
+    def give_up(self) -> None:
         """No batch is under way: give up what others wait for."""
 
     @property
@@ -94,7 +94,7 @@ class Holding(ABC):
         """Whether nothing is on its way to the query, or away from it, as far as it knows."""
         return True
 
-    async def stop(self, *, leaves: bool) -> None:  # noqa: B027 - likewise
+    async def stop(self, *, leaves: bool) -> None:
         """Hold nothing any more, and if it ``leaves``, let the group know."""
 
 

@@ -51,16 +51,16 @@ class CommitListener(StreamingQueryListener):
         self._busy: dict[str, Future[None]] = {}
         self._next: dict[str, StreamOffset] = {}
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's names
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing is to be done."""
 
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+    def onQueryIdle(self, event: Any) -> None:
         """Nothing is to be done."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Nothing is to be done."""
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """A batch is written; does not wait for its commit."""
         for number, source in enumerate(event.progress.sources):
             end = _ours(source.endOffset)

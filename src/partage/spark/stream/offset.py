@@ -21,7 +21,7 @@ from partage.spark.planning import OffsetRange
 _VERSION: Final = 1
 
 
-class BadCheckpoint(ValueError):  # noqa: N818 - named after what it is
+class BadCheckpoint(ValueError):
     """A checkpoint whose offsets are not of this query's cluster, group or topics."""
 
 

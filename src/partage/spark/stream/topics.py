@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _GONE_FOR_S: Final = 5.0
 
 
-class TopicGone(ClientError):  # noqa: N818 - named after what happened
+class TopicGone(ClientError):
     """A topic that a query reads was deleted, or made anew, while there was more to read."""
 
 

@@ -70,7 +70,7 @@
     } catch {
       if (!lost.hidden) return;
       const now = new Date().toISOString().slice(11, 19);
-      lost.textContent = `cannot reach this page's own server since ${now} UTC; what you see is older`;
+      lost.textContent = `lost connection to the server of this page at ${now} UTC; the data is older`;
       lost.hidden = false;
     }
   }
@@ -79,7 +79,7 @@
   pause.addEventListener("click", () => {
     isPaused = !isPaused;
     pause.setAttribute("aria-pressed", String(isPaused));
-    pause.textContent = isPaused ? "Go on" : "Pause";
+    pause.textContent = isPaused ? "Resume" : "Pause";
     look();
   });
   document.addEventListener("visibilitychange", look);

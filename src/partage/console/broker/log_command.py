@@ -1,0 +1,55 @@
+"""``partage log``: repair the log files of a stopped broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from partage.broker.data_directory import DirectoryHeld, DirectoryLock
+from partage.broker.disk import RealDisk
+from partage.console.common.dispatch import command_app
+from partage.console.common.errors import CommandError
+from partage.log.cutting import CannotCut, cut_log
+from partage.log.damage import DamagedFile
+
+app = command_app("Repair the log files of a stopped broker.")
+
+
+@app.callback()
+def root() -> None:
+    """Repair the log files of a stopped broker."""
+
+
+@app.command()
+def cut(
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="Segment file, relative to the data directory.")
+    ],
+    at: Annotated[
+        int,
+        typer.Option("--at", metavar="POSITION", help="Byte position at which the log will end."),
+    ],
+    data_dir: Annotated[Path, typer.Option(help="The broker's data directory.")] = Path(
+        "partage-data"
+    ),
+) -> None:
+    """Truncate a damaged log at a position. The removed part is kept beside it.
+
+    The broker names the file and the position in its error message.
+    """
+    if not data_dir.is_dir():
+        raise CommandError(f"no such data directory: {data_dir}; set --data-dir")
+    try:
+        lock = DirectoryLock(data_dir)
+    except (DirectoryHeld, OSError) as error:
+        raise CommandError(str(error)) from None
+    try:
+        cuts = cut_log(RealDisk(data_dir), path, at)
+    except (CannotCut, DamagedFile, OSError) as error:
+        raise CommandError(str(error)) from None
+    finally:
+        lock.release()
+    for done in cuts:
+        print(done)

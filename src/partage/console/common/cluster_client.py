@@ -1,0 +1,257 @@
+"""Access to a Kafka cluster through librdkafka, and readable messages for its errors."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ClusterMetadata
+
+from partage.console.common.errors import CommandError, usage_error
+
+T = TypeVar("T")
+C = TypeVar("C", AdminClient, Consumer, Producer)
+
+_UNREACHED: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+    }
+)
+#: The user may name assignors that librdkafka does not have. The admin client needs none of them.
+_STRATEGY: Final = "partition.assignment.strategy"
+_REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+_CAUSE: Final = re.compile(
+    r"(?:.*?: )?(?:Connect to \S+ failed: |Failed to resolve '[^']*': )?(.*)"
+)
+_ASIDE: Final = re.compile(r" \(after \d+ms in state .*$")
+#: Prefix of librdkafka's errors for a broker with an id. A bootstrap address has no id.
+_BROKER: Final = re.compile(r"(?:\w+://)?(\S+:\d+)/(\d+): ")
+
+
+class ClusterClient:
+    """Clients for one Kafka cluster, with the user's properties and a timeout for its responses.
+
+    Each method raises `CommandError` if the cluster is unreachable or refuses the request.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, properties: Mapping[str, str], timeout_ms: int, verbose: bool
+    ) -> None:
+        self.bootstrap_servers = properties.get("bootstrap.servers", bootstrap_servers)
+        self.timeout_ms = timeout_ms
+        self.verbose = verbose
+        self._properties = {"bootstrap.servers": bootstrap_servers, **properties}
+        self._log = _librdkafka_log(verbose)
+        self._has_answered = False
+        self.recent_errors: deque[KafkaError] = deque(maxlen=100)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, KafkaException):
+            raise self.command_error(error) from error
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """librdkafka properties from the user, including ``bootstrap.servers``."""
+        return self._properties
+
+    @property
+    def timeout_s(self) -> float:
+        """Timeout for a response, in seconds."""
+        return self.timeout_ms / 1000
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """Admin client, created at first use."""
+        return self._client(AdminClient, {}, {_STRATEGY: "range"})
+
+    def reset_connections(self) -> None:
+        """Drop the admin client and the recent errors; the next request opens new connections."""
+        self.__dict__.pop("admin", None)
+        self.recent_errors.clear()
+
+    def producer(self, defaults: Mapping[str, Any], required: Mapping[str, Any]) -> Producer:
+        """Return a producer. The user's properties override ``defaults``; ``required`` overrides
+        both.
+        """
+        return self._client(Producer, defaults, required)
+
+    def consumer(self, defaults: Mapping[str, Any], required: Mapping[str, Any]) -> Consumer:
+        """Return a consumer. The user's properties override ``defaults``; ``required`` overrides
+        both.
+        """
+        return self._client(Consumer, defaults, required)
+
+    def _client(self, kind: type[C], defaults: Mapping[str, Any], required: Mapping[str, Any]) -> C:
+        settings = {
+            "client.id": "partage",
+            # librdkafka waits half of this between two connections. Every command needs two: one to
+            # the bootstrap address, one to the broker.
+            "reconnect.backoff.ms": 20,
+            **defaults,
+            **self._properties,
+            **required,
+            "error_cb": self.recent_errors.append,
+        }
+        try:
+            return kind(settings, logger=self._log)
+        except KafkaException as error:
+            raise usage_error(_kafka_error(error).str()) from error
+        except (TypeError, ValueError) as error:
+            raise usage_error(str(error)) from error
+
+    def metadata(self) -> ClusterMetadata:
+        """Return the brokers and topics of the cluster. Does not create topics."""
+        self._has_answered = False
+        try:
+            found = self.admin.list_topics(timeout=self.timeout_s)
+        except KafkaException as error:
+            self.admin.poll(0)
+            raise self.command_error(error) from error
+        self._has_answered = True
+        return found
+
+    def require_topics(self, topics: Iterable[str]) -> ClusterMetadata:
+        """Return the cluster's metadata.
+
+        Raises:
+            CommandError: One of the topics does not exist.
+        """
+        metadata = self.metadata()
+        missing = [topic for topic in topics if topic not in metadata.topics]
+        if missing:
+            raise CommandError(f"no such topic: {', '.join(missing)}")
+        return metadata
+
+    def result(self, future: Future[T]) -> T:
+        """Return the result of a request, waiting for the response.
+
+        Raises:
+            CommandError: There was no response, or the broker refused the request.
+        """
+        try:
+            # librdkafka applies the request timeout itself; the extra second is for the delivery of
+            # its result.
+            return future.result(self.timeout_s + 1)
+        except FutureTimeout:
+            raise self._unanswered() from None
+        except KafkaException as error:
+            raise self.command_error(error) from error
+
+    def refusal_of(self, future: Future[Any], doubt: str = "") -> KafkaError | None:
+        """Wait for a request that changes something. Return the broker's error, or None on success.
+
+        Args:
+            future: Result of the request.
+            doubt: Advice for a request without a response, which may have taken effect.
+
+        Raises:
+            CommandError: There was no response, or the cluster rejected the connection.
+        """
+        try:
+            future.result(self.timeout_s + 1)
+        except FutureTimeout:
+            raise self._unanswered(doubt) from None
+        except KafkaException as error:
+            refusal = _kafka_error(error)
+            if refusal.code() in _UNREACHED:
+                raise self._unanswered(doubt) from error
+            if refusal.code() in _REFUSED:
+                raise self.command_error(error) from error
+            return refusal
+        return None
+
+    def command_error(self, error: KafkaException | KafkaError) -> CommandError:
+        """Return the error of a command for an error of librdkafka."""
+        refusal = error if isinstance(error, KafkaError) else _kafka_error(error)
+        if refusal.code() in _REFUSED:
+            return self.unreachable_error()
+        if refusal.code() in _UNREACHED:
+            return self._unanswered()
+        return CommandError(error_text(refusal))
+
+    def _unanswered(self, doubt: str = "") -> CommandError:
+        """Return the error for a missing response; it names the brokers that do not respond."""
+        if "admin" in self.__dict__:  # Without it, no request was sent.
+            self.admin.poll(0)
+        if not self._has_answered or any(each.code() in _REFUSED for each in self.recent_errors):
+            return self.unreachable_error()
+        silent = {}
+        for error in self.recent_errors:
+            if error.code() in _UNREACHED and (broker := _BROKER.match(error.str())):
+                silent[broker[2]] = f"broker {broker[2]} at {broker[1]} ({_cause(error)})"
+        doubt = doubt or "try again"
+        if silent:
+            return CommandError(
+                f"no response from {', '.join(silent.values())}; start it, or {doubt}"
+            )
+        return CommandError(
+            f"{self.bootstrap_servers} is reachable, but the request timed out after "
+            f"{self.timeout_ms} ms: another broker or ZooKeeper may be down; {doubt}"
+        )
+
+    def unreachable_error(self) -> CommandError:
+        """Return the error for an unreachable cluster, with the last cause that librdkafka
+        reported.
+        """
+        for error in self.recent_errors:
+            if error.code() in _REFUSED:
+                return CommandError(
+                    f"{self.bootstrap_servers} rejected the connection: {_cause(error)}; "
+                    "check --command-config and -X"
+                )
+        causes = [_cause(error) for error in self.recent_errors if error.code() in _UNREACHED]
+        causes = [cause for cause in causes if "brokers are down" not in cause]
+        because = f" ({causes[-1]})" if causes else ""
+        return CommandError(
+            f"no Kafka broker answered at {self.bootstrap_servers} within {self.timeout_ms} ms"
+            f"{because}; check --bootstrap-server, or start one with: partage broker"
+        )
+
+
+def error_text(error: KafkaError) -> str:
+    """Return the text of an error of a broker or of librdkafka, for use inside a sentence."""
+    text = re.sub(r"\b(?:Broker|Local): ", "", error.str() or error.name())
+    first = text.partition(" ")[0]
+    return text[:1].lower() + text[1:] if first[1:].islower() else text
+
+
+def _kafka_error(error: KafkaException) -> KafkaError:
+    inner = error.args[0]
+    assert isinstance(inner, KafkaError)  # A KafkaException always holds a KafkaError.
+    return inner
+
+
+def _cause(error: KafkaError) -> str:
+    text = _ASIDE.sub("", error.str())
+    matched = _CAUSE.fullmatch(text)
+    return matched.group(1) if matched else text
+
+
+def _librdkafka_log(verbose: bool) -> logging.Logger:
+    log = logging.getLogger("partage.librdkafka")
+    log.propagate = False
+    log.handlers = [logging.StreamHandler(sys.stderr) if verbose else logging.NullHandler()]
+    log.setLevel(logging.DEBUG)
+    return log

@@ -1,0 +1,62 @@
+"""Lookup of first, last and timestamp-based offsets of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import wait
+from time import monotonic, sleep
+from typing import Final, TypeAlias
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from partage.console.common.cluster_client import ClusterClient
+
+Place: TypeAlias = tuple[str, int]
+"""A topic and a partition of it."""
+
+
+#: Maximum wait for a leader: a new topic has no leaders at first, nor has the topic of a failed
+#: broker.
+ELECTION_WAIT_S: Final = 5.0
+_PAUSE_S: Final = 0.1
+#: Offset of a timestamp that is later than all records. librdkafka uses smaller numbers for itself,
+#: such as -1001 for a partition whose broker is down.
+NO_RECORD: Final = -1
+
+
+def list_offsets(
+    cluster: ClusterClient, places: Iterable[Place], spec: OffsetSpec, *, patience_s: float = 0.0
+) -> dict[Place, int]:
+    """Return the offset that ``spec`` asks for, by partition. Partitions without a result are
+    omitted.
+
+    Args:
+        cluster: Cluster to ask.
+        places: Partitions.
+        spec: Earliest, latest, or a timestamp. A timestamp after the last record gives `NO_RECORD`.
+        patience_s: Seconds to retry partitions without a leader, at most the command's timeout.
+    """
+    give_up = monotonic() + min(patience_s, cluster.timeout_s)
+    asked, found = list(places), dict[Place, int]()
+    while asked:
+        found |= _offsets(cluster, asked, spec)
+        asked = [place for place in asked if place not in found]
+        if monotonic() >= give_up:
+            break
+        if asked:
+            sleep(_PAUSE_S)
+    return found
+
+
+def _offsets(cluster: ClusterClient, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
+    asked = {TopicPartition(topic, partition): spec for topic, partition in places}
+    answers = cluster.admin.list_offsets(asked, request_timeout=cluster.timeout_s)
+    # librdkafka looks up the leaders first; each of the two steps may take the whole timeout.
+    wait(answers.values(), 2 * cluster.timeout_s)
+    found = {
+        (place.topic, place.partition): answer.result().offset
+        for place, answer in answers.items()
+        if cluster.refusal_of(answer) is None
+    }
+    return {place: offset for place, offset in found.items() if offset >= NO_RECORD}

@@ -1,0 +1,73 @@
+"""Repeated output of a command (``--watch``) until Ctrl-C."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Annotated, Final
+
+import typer
+
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import CommandError
+
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Refresh the output until Ctrl-C.")
+]
+WatchIntervalOption = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", min=0.05, help="Refresh interval of --watch.")
+]
+WATCH_INTERVAL_S: Final = 2.0
+
+
+def watch(cluster: ClusterClient, show: Callable[[], None], every_s: float) -> None:
+    """Call ``show`` every ``every_s`` seconds; on a terminal, redraw its output in place.
+
+    An error of the first call ends the command. Later errors are shown, and the next call tries
+    again.
+    """
+    text = _shown(show)
+    try:
+        if sys.stdout.isatty():
+            _live(cluster, text, show, every_s)
+        else:
+            while True:
+                print(text, end="\n\n", flush=True)
+                time.sleep(every_s)
+                text = _again(cluster, show)
+    except KeyboardInterrupt:
+        return
+
+
+def _live(cluster: ClusterClient, text: str, show: Callable[[], None], every_s: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    def drawn(text: str) -> Text:
+        return Text(text, no_wrap=True, overflow="ellipsis")
+
+    with Live(drawn(text), console=Console(highlight=False), auto_refresh=False) as live:
+        while True:
+            live.refresh()
+            time.sleep(every_s)
+            live.update(drawn(_again(cluster, show)))
+
+
+def _again(cluster: ClusterClient, show: Callable[[], None]) -> str:
+    # librdkafka keeps asking a coordinator after it has moved; new connections look it up again.
+    cluster.reset_connections()
+    try:
+        return _shown(show)
+    except CommandError as failure:
+        return f"error: {failure.message}"
+
+
+def _shown(show: Callable[[], None]) -> str:
+    """Return the output of ``show`` (stdout and stderr), in lines of any length."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
+        show()
+    return out.getvalue().rstrip("\n")

@@ -1,0 +1,338 @@
+"""``partage groups``: the application, and its commands list, describe and delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from confluent_kafka import KafkaError
+
+from partage.console.common.cluster_client import ClusterClient, error_text
+from partage.console.common.dispatch import command_app
+from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.options import JsonOption, with_cluster
+from partage.console.common.output import count, json_help, note, print_json, print_table, ranges
+from partage.console.common.watch import WATCH_INTERVAL_S, WatchIntervalOption, WatchOption, watch
+from partage.console.groups.describe import (
+    CONSUMER,
+    UNKNOWN,
+    GroupLine,
+    GroupState,
+    MemberState,
+    describe_groups,
+    fetch_group_list,
+)
+from partage.console.groups.explain import Explanation, explain
+from partage.console.groups.members import GroupMembersList, members
+from partage.console.groups.reset_offsets import OffsetResetReport, reset_offsets
+
+app = command_app("List, describe, reset and delete groups.")
+app.command("reset-offsets", epilog=json_help(OffsetResetReport))(with_cluster()(reset_offsets))
+app.command("members", epilog=json_help(GroupMembersList))(with_cluster()(members))
+app.command("explain", epilog=json_help(Explanation))(with_cluster()(explain))
+
+STATES: Final = (
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Assigning",
+    "Reconciling",
+    UNKNOWN,
+)
+
+
+class GroupList(msgspec.Struct, frozen=True):
+    """``partage groups list --json``."""
+
+    groups: list[GroupLine]
+
+
+class GroupStates(msgspec.Struct, frozen=True):
+    """``partage groups describe --json``, whatever else was asked to be shown."""
+
+    groups: list[GroupState]
+
+
+class GroupDeletionFailure(msgspec.Struct, frozen=True):
+    """A group that was not deleted, and why."""
+
+    group: str
+    error: str
+
+
+class GroupDeletionReport(msgspec.Struct, frozen=True):
+    """``partage groups delete --json``."""
+
+    deleted: list[str]
+    failed: list[GroupDeletionFailure]
+
+
+@app.command("list", epilog=json_help(GroupList))
+@with_cluster()
+def list_groups(
+    cluster: ClusterClient,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help=f"Only groups in these states (comma-separated): {', '.join(STATES)}.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List groups of every protocol type with their states.
+
+    If a broker does not respond, the other groups are listed and the exit code is 1.
+
+    \b
+    Examples:
+      partage groups list
+      partage groups list --state stable,empty --json
+    """
+    wanted = _states(state or [])
+    found, failure = fetch_group_list(cluster)
+    if failure is not None and not found:
+        raise failure
+    lines = [each for each in found if not wanted or each.state in wanted]
+    if json:
+        print_json(GroupList(lines))
+    else:
+        print_table(
+            ["GROUP", "PROTOCOL-TYPE", "TYPE", "STATE", "#MEMBERS"],
+            [
+                (each.group, each.protocol_type, each.type, each.state, each.members)
+                for each in lines
+            ],
+        )
+    if failure is not None:
+        raise CommandError(f"the list may be incomplete: {failure.message}")
+
+
+@app.command("describe", epilog=json_help(GroupStates))
+@with_cluster()
+def describe(
+    cluster: ClusterClient,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", "-g", "-G", metavar="GROUP", help="Group; repeatable."),
+    ] = None,
+    all_groups: Annotated[bool, typer.Option("--all-groups", help="All groups.")] = False,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Show offsets and lag. This is the default.")
+    ] = False,
+    members: Annotated[
+        bool, typer.Option("--members", help="Show members and their partitions.")
+    ] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="Show state, coordinator and protocol.")
+    ] = False,
+    watched: WatchOption = False,
+    every: WatchIntervalOption = WATCH_INTERVAL_S,
+    json: JsonOption = False,
+) -> None:
+    """Show offsets and lag, members, or state of groups. --json prints all of it.
+
+    \b
+    Examples:
+      partage groups describe --group readers
+      partage groups describe --group readers --members --verbose
+      partage groups describe --all-groups --state
+      partage groups describe --group readers --json
+    """
+    if all_groups == bool(group):
+        raise usage_error("describe requires either --group or --all-groups")
+    if offsets + members + state > 1:
+        raise usage_error("--offsets, --members and --state cannot be combined")
+    if watched and json:
+        raise usage_error("--watch and --json cannot be combined")
+
+    def found() -> list[GroupState]:
+        return describe_groups(cluster, None if all_groups else list(dict.fromkeys(group or [])))
+
+    def show() -> None:
+        if state:
+            _print_states(found())
+        elif members:
+            _print_members(found(), cluster.verbose)
+        else:
+            for place, each in enumerate(found()):
+                if place:
+                    print()
+                _print_offsets(each, cluster.verbose)
+
+    if json:
+        print_json(GroupStates(found()))
+    elif watched:
+        watch(cluster, show, every)
+    else:
+        show()
+
+
+@app.command("delete", epilog=json_help(GroupDeletionReport))
+@with_cluster()
+def delete(
+    cluster: ClusterClient,
+    group: Annotated[
+        list[str],
+        typer.Option("--group", "-g", "-G", metavar="GROUP", help="Group; repeatable."),
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Delete groups without members, and their committed offsets.
+
+    \b
+    Examples:
+      partage groups delete --group readers
+    """
+    cluster.metadata()
+    answers = cluster.admin.delete_consumer_groups(
+        list(dict.fromkeys(group)), request_timeout=cluster.timeout_s
+    )
+    deleted, failed = [], []
+    for name, answer in answers.items():
+        refusal = cluster.refusal_of(
+            answer, "check with partage groups list whether it was deleted"
+        )
+        if refusal is None:
+            deleted.append(name)
+        else:
+            failed.append(GroupDeletionFailure(name, _why_not_deleted(refusal)))
+    if json:
+        print_json(GroupDeletionReport(deleted, failed))
+    else:
+        for name in deleted:
+            print(f"deleted group {name}")
+    if failed:
+        raise CommandError(
+            "; ".join(f"group {each.group} was not deleted: {each.error}" for each in failed)
+        )
+
+
+def _why_not_deleted(refusal: KafkaError) -> str:
+    if refusal.code() == KafkaError.NON_EMPTY_GROUP:
+        return "it has members; stop them first"
+    if refusal.code() == KafkaError.GROUP_ID_NOT_FOUND:
+        return "no such group"
+    return error_text(refusal)
+
+
+def _states(given: list[str]) -> set[str]:
+    known = {name.lower(): name for name in STATES}
+    asked = [word.strip() for text in given for word in text.split(",") if word.strip()]
+    unknown = [word for word in asked if word.lower() not in known]
+    if unknown:
+        raise usage_error(f"unknown state: {', '.join(unknown)}; known states: {', '.join(STATES)}")
+    return {known[word.lower()] for word in asked}
+
+
+def _print_states(groups: Sequence[GroupState]) -> None:
+    print_table(
+        [
+            "GROUP",
+            "COORDINATOR (ID)",
+            "PROTOCOL-TYPE",
+            "TYPE",
+            "PROTOCOL",
+            "STATE",
+            "#MEMBERS",
+            "LAG",
+        ],
+        [
+            (
+                each.group,
+                each.coordinator
+                and f"{each.coordinator.host}:{each.coordinator.port} ({each.coordinator.id})",
+                each.protocol_type,
+                each.type,
+                each.protocol,
+                each.state,
+                len(each.members),
+                each.total_lag,
+            )
+            for each in groups
+        ],
+    )
+
+
+def _print_members(groups: Sequence[GroupState], verbose: bool) -> None:
+    columns = ["GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+    columns.append("ASSIGNMENT")
+    if verbose:
+        columns += ["SUBSCRIPTION", "METADATA-BYTES", "ASSIGNMENT-BYTES"]
+    rows: list[list[object]] = []
+    for group in groups:
+        if not group.members:
+            note(f"group {group.group} has no members")
+        for member in group.members:
+            row = [group.group, *_identity(member), _assigned_count(member)]
+            row.append(
+                " ".join(ranges(each.topic, each.partitions) for each in member.partitions) or None
+            )
+            if verbose:
+                subscribed = None if member.subscription is None else ",".join(member.subscription)
+                row += [subscribed, member.metadata_bytes, member.assignment_bytes]
+            rows.append(row)
+    print_table(columns, rows)
+
+
+def _identity(member: MemberState) -> list[object]:
+    return [member.member_id, member.group_instance_id, member.host, member.client_id]
+
+
+def _assigned_count(member: MemberState) -> int:
+    return sum(len(each.partitions) for each in member.partitions)
+
+
+def _print_offsets(group: GroupState, verbose: bool) -> None:
+    if not group.members:
+        note(f"group {group.group} has no members")
+    if group.members and group.protocol_type != CONSUMER:
+        _print_raw_members(group)
+    owners = {member.member_id: member for member in group.members}
+    columns = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+    columns += ["CONSUMER-ID", "HOST", "CLIENT-ID"]
+    if verbose:
+        columns += ["INSTANCE-ID", "LEADER-EPOCH", "METADATA"]
+    rows: list[list[object]] = []
+    for each in group.offsets:
+        owner = owners.get(each.member_id or "")
+        row: list[object] = [group.group, each.topic, each.partition]
+        row += [each.current_offset, each.log_end_offset, each.lag]
+        row += [owner.member_id, owner.host, owner.client_id] if owner else [None, None, None]
+        if verbose:
+            instance_id = owner.group_instance_id if owner else None
+            row += [instance_id, each.leader_epoch, each.metadata or None]
+        rows.append(row)
+    if rows:
+        print_table(columns, rows)
+    endless = sum(each.log_end_offset is None for each in group.offsets)
+    without = f" excluding {count(endless, 'partition')} with unknown end" if endless else ""
+    print(
+        f"group {group.group}: {group.state}, {count(len(group.members), 'member')}, "
+        f"{count(len(rows), 'partition')}, total lag {group.total_lag:,}{without}"
+    )
+
+
+def _print_raw_members(group: GroupState) -> None:
+    """Members whose metadata only they themselves understand."""
+    print_table(
+        ["GROUP", "MEMBER-ID", "HOST", "CLIENT-ID", "METADATA-BYTES", "ASSIGNMENT-BYTES"],
+        [
+            (
+                group.group,
+                each.member_id,
+                each.host,
+                each.client_id,
+                each.metadata_bytes,
+                each.assignment_bytes,
+            )
+            for each in group.members
+        ],
+    )
+    kind = group.protocol_type or "unknown"
+    print(f"group {group.group}: protocol type {kind}, protocol {group.protocol or 'none yet'}")

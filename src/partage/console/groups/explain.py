@@ -1,0 +1,286 @@
+"""``partage groups explain``: why each partition went where it went.
+
+The input is what the coordinator has kept of the last rebalance: each member's subscription, with
+what it owned then, and each one's assignment. The same assignor is run on it again here. Who led
+stands in the group's record in ``__consumer_offsets`` (`group_log`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from partage.assignors import (
+    Assignment,
+    Assignor,
+    ConsistentHashing,
+    CooperativeSticky,
+    CoPartitioned,
+    LagBased,
+    Member,
+    RackAware,
+    Range,
+    Reason,
+    Redundant,
+    RoundRobin,
+    Sticky,
+    Topic,
+    Weighted,
+    reasons,
+)
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import CommandError
+from partage.console.common.options import JsonOption
+from partage.console.common.output import print_json, print_table, ranges
+from partage.console.groups.describe import CONSUMER, GroupState, describe_groups
+from partage.console.groups.offsets_topic import read_last_generation
+from partage.console.groups.raw_groups import RawGroup, RawMember, raw_groups
+from partage.coordinator.records import GroupSaved
+from partage.wire.consumer_protocol import decode_assignment, decode_subscription
+from partage.wire.primitives import Malformed
+
+#: Those that explain themselves without options that only their members know.
+_KNOWN: Final[Mapping[str, type[Assignor]]] = {
+    each.name: each
+    for each in (
+        ConsistentHashing,
+        CoPartitioned,
+        CooperativeSticky,
+        LagBased,
+        RackAware,
+        Range,
+        Redundant,
+        RoundRobin,
+        Sticky,
+        Weighted,
+    )
+}
+#: Of them, those whose result depends on nothing but what is asked for here.
+_REPEATABLE: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+
+
+class InputOwnedPartitions(msgspec.Struct, frozen=True):
+    """Partitions of a topic that a member said it owned when it joined."""
+
+    topic: str
+    partitions: list[int]
+
+
+class MemberInput(msgspec.Struct, frozen=True):
+    """What the leader knew of a member; ``generation`` is null where the member did not say."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    subscription: list[str]
+    owned: list[InputOwnedPartitions]
+    generation: int | None
+    rack: str | None
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """``partage groups explain --json``.
+
+    ``leader`` is the member id of who led, in that ``generation``; both are null where the topic
+    that says so cannot be read, or says nothing of the group as it is now. ``repeated`` says
+    whether the assignor gives the same result once more; null where that cannot be told from here.
+    """
+
+    group: str
+    generation: int | None
+    leader: str | None
+    assignor: str
+    known: bool
+    repeated: bool | None
+    members: list[MemberInput]
+    partitions: list[Reason]
+
+
+def explain(
+    cluster: ClusterClient,
+    group: Annotated[
+        str, typer.Option("--group", "-g", "-G", metavar="GROUP", help="Group to explain.")
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Explain the last assignment of a group: leader, members, and a reason per partition.
+
+    The leader is read from __consumer_offsets. In an eager group, no partition has an old owner.
+
+    \b
+    Examples:
+      partage groups explain --group readers
+      partage groups explain --group readers --json
+    """
+    (state,) = describe_groups(cluster, [group])
+    raw = raw_groups(cluster, [group]).get(group)
+    told = _explained(cluster, state, raw)
+    if json:
+        print_json(told)
+    else:
+        _print(told)
+
+
+def _explained(cluster: ClusterClient, state: GroupState, raw: RawGroup | None) -> Explanation:
+    name = state.group
+    if state.protocol_type != CONSUMER:
+        raise CommandError(
+            f"cannot explain group {name}: its protocol type is {state.protocol_type}, "
+            f"not {CONSUMER}"
+        )
+    if state.type != "Classic" or raw is None:
+        raise CommandError(
+            f"cannot explain group {name}: its coordinator assigns (KIP-848) and gives no reasons"
+        )
+    if state.state != "Stable" or not raw.members:
+        raise CommandError(
+            f"cannot explain group {name}: it is {state.state}; try again when it is Stable"
+        )
+    instances = {each.member_id: each.group_instance_id for each in state.members}
+    try:
+        members = [_member(each, instances.get(each.member_id)) for each in raw.members]
+        assignment = {each.member_id: _assigned(each) for each in raw.members}
+    except Malformed as error:
+        raise CommandError(
+            f"cannot explain group {name}: undecodable metadata of a member: {error}"
+        ) from error
+    there = cluster.metadata().topics
+    topics = {
+        topic: Topic(name=topic, partition_count=len(there[topic].partitions))
+        for topic in sorted({topic for member in members for topic in member.topics})
+        if topic in there
+    }
+    kind = _KNOWN.get(
+        raw.protocol.partition("-v")[0] if raw.protocol not in _KNOWN else raw.protocol
+    )
+    assignor = kind() if kind is not None else None
+    understood = members if assignor is None else assignor.understand(members)
+    saved = _saved_as(read_last_generation(cluster, name), raw)
+    return Explanation(
+        group=name,
+        generation=None if saved is None else saved.generation,
+        leader=None if saved is None else saved.leader,
+        assignor=raw.protocol,
+        known=assignor is not None,
+        repeated=_is_repeated(assignor, members, topics, assignment),
+        members=[
+            _input(member, each.client_id)
+            for member, each in zip(understood, raw.members, strict=True)
+        ],
+        partitions=reasons(members, topics, assignment)
+        if assignor is None
+        else assignor.explain(members, topics, assignment),
+    )
+
+
+def _saved_as(saved: GroupSaved | None, raw: RawGroup) -> GroupSaved | None:
+    """The record, if it is of the generation that was described."""
+    if saved is None:
+        return None
+    stored = {each.member_id: each.assignment for each in saved.members}
+    described = {each.member_id: each.assignment for each in raw.members}
+    return saved if stored == described else None
+
+
+def _member(raw: RawMember, instance_id: str | None) -> Member:
+    said = decode_subscription(raw.metadata)
+    return Member(
+        member_id=raw.member_id,
+        instance_id=instance_id,
+        topics=tuple(said.topics),
+        owned={each.topic: tuple(each.partitions) for each in said.owned_partitions},
+        generation=said.generation_id,
+        rack=said.rack_id,
+        user_data=bytes(said.user_data or b""),
+    )
+
+
+def _assigned(raw: RawMember) -> dict[str, tuple[int, ...]]:
+    if not raw.assignment:
+        return {}
+    assigned = decode_assignment(raw.assignment).assigned_partitions
+    return {each.topic: tuple(each.partitions) for each in assigned}
+
+
+def _is_repeated(
+    assignor: Assignor | None,
+    members: Sequence[Member],
+    topics: Mapping[str, Topic],
+    assignment: Assignment,
+) -> bool | None:
+    """Racks of replicas are not to be had here, so what goes by racks is not run again."""
+    if assignor is None or assignor.name not in _REPEATABLE or any(each.rack for each in members):
+        return None
+    again = assignor.assign(members, topics)
+    return _flat(again) == _flat(assignment)
+
+
+def _flat(assignment: Assignment) -> set[tuple[str, str, int]]:
+    return {
+        (member_id, topic, partition)
+        for member_id, share in assignment.items()
+        for topic, partitions in share.items()
+        for partition in partitions
+    }
+
+
+def _input(member: Member, client_id: str) -> MemberInput:
+    return MemberInput(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=client_id,
+        subscription=sorted(member.topics),
+        owned=[
+            InputOwnedPartitions(topic, sorted(numbers))
+            for topic, numbers in sorted(member.owned.items())
+            if numbers
+        ],
+        generation=member.generation if member.generation >= 0 else None,
+        rack=member.rack,
+    )
+
+
+def _print(told: Explanation) -> None:
+    print_table(
+        ["MEMBER-ID", "CLIENT-ID", "SUBSCRIPTION", "OWNED", "SINCE-GENERATION", "RACK"],
+        [
+            (
+                each.member_id,
+                each.client_id,
+                ",".join(each.subscription),
+                " ".join(ranges(owned.topic, owned.partitions) for owned in each.owned) or None,
+                each.generation,
+                each.rack,
+            )
+            for each in told.members
+        ],
+    )
+    print()
+    print_table(
+        ["TOPIC", "PARTITION", "HAD", "HAS", "WHY"],
+        [
+            (
+                each.topic,
+                each.partition,
+                ",".join(each.owner_ids) or None,
+                ",".join(each.member_ids) or None,
+                each.why,
+            )
+            for each in told.partitions
+        ],
+    )
+    led = "leader unknown"
+    if told.leader is not None:
+        client_id = next(m.client_id for m in told.members if m.member_id == told.leader)
+        led = f"generation {told.generation}, leader {told.leader} ({client_id})"
+    print(f"group {told.group}: {led}; assignor {told.assignor}, {_REPEATED[told.repeated]}")
+
+
+_REPEATED: Final = {
+    True: "same result when run again",
+    False: "different result when run again now",
+    None: "not run again",
+}

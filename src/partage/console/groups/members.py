@@ -1,0 +1,106 @@
+"""``partage groups members``: who is in a group, from where, and who reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import usage_error
+from partage.console.common.options import JsonOption
+from partage.console.common.output import note, print_json, print_table, ranges
+from partage.console.common.watch import WATCH_INTERVAL_S, WatchIntervalOption, WatchOption, watch
+from partage.console.groups.describe import GroupState, MemberState, describe_groups
+
+
+class GroupMembers(msgspec.Struct, frozen=True):
+    """One group; ``assignor`` is the protocol that its members agreed on, null for none."""
+
+    group: str
+    state: str
+    protocol_type: str | None
+    assignor: str | None
+    members: list[MemberState]
+
+
+class GroupMembersList(msgspec.Struct, frozen=True):
+    """``partage groups members --json``."""
+
+    groups: list[GroupMembers]
+
+
+def members(
+    cluster: ClusterClient,
+    name: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[GROUP]...", help="Groups to show.", show_default=False),
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group", "-g", "-G", metavar="GROUP", help="Same as the argument; repeatable."
+        ),
+    ] = None,
+    watched: WatchOption = False,
+    every: WatchIntervalOption = WATCH_INTERVAL_S,
+    json: JsonOption = False,
+) -> None:
+    """Show the members of groups: client, host, assignor, partitions.
+
+    \b
+    Examples:
+      partage groups members readers
+      partage groups members readers --json
+    """
+    names = list(dict.fromkeys([*(name or []), *(group or [])]))
+    if not names:
+        raise usage_error("no group given; name one as an argument or with --group")
+    if watched and json:
+        raise usage_error("--watch and --json cannot be combined")
+    if json:
+        print_json(GroupMembersList([_members(each) for each in describe_groups(cluster, names)]))
+    elif watched:
+        watch(cluster, lambda: _print(describe_groups(cluster, names)), every)
+    else:
+        _print(describe_groups(cluster, names))
+
+
+def _members(group: GroupState) -> GroupMembers:
+    assignor = group.protocol
+    return GroupMembers(group.group, group.state, group.protocol_type, assignor, group.members)
+
+
+def _print(groups: Sequence[GroupState]) -> None:
+    for group in groups:
+        if not group.members:
+            note(f"group {group.group} has no members")
+    print_table(
+        [
+            "GROUP",
+            "CONSUMER-ID",
+            "INSTANCE-ID",
+            "CLIENT-ID",
+            "HOST",
+            "ASSIGNOR",
+            "#PARTITIONS",
+            "ASSIGNMENT",
+        ],
+        [
+            (
+                group.group,
+                each.member_id,
+                each.group_instance_id,
+                each.client_id,
+                each.host,
+                group.protocol,
+                sum(len(owned.partitions) for owned in each.partitions),
+                " ".join(ranges(owned.topic, owned.partitions) for owned in each.partitions)
+                or None,
+            )
+            for group in groups
+            for each in group.members
+        ],
+    )

@@ -1,0 +1,114 @@
+"""What ``partage groups reset-offsets`` is told in words: partitions, times, spans, files."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.offsets import Place
+
+_DATETIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?")
+_DURATION: Final = re.compile(
+    r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
+)
+_OFFSET_MAX: Final = 2**63 - 1
+
+
+def parse_topics(given: list[str]) -> dict[str, set[int] | None]:
+    """``flights`` or ``flights:0,1``, by topic; None for all partitions of it.
+
+    Raises:
+        Failure: a text that is neither.
+    """
+    wanted: dict[str, set[int] | None] = {}
+    for text in given:
+        topic, colon, numbers = text.partition(":")
+        listed = numbers.split(",")
+        if not topic or (colon and not all(re.fullmatch(r"[0-9]{1,9}", each) for each in listed)):
+            raise usage_error(f"invalid --topic {text!r}; use TOPIC or TOPIC:0,1,2")
+        before = wanted.get(topic, set())
+        if not colon or before is None:
+            wanted[topic] = None
+        else:
+            wanted[topic] = before | {int(each) for each in listed}
+    return wanted
+
+
+def parse_datetime(text: str, option: str = "--to-datetime") -> int:
+    """Ms since the epoch; UTC where no zone is given, as in Kafka's tool. ``option`` is its name.
+
+    Raises:
+        Failure: it is no date and time.
+    """
+    try:
+        if not _DATETIME.fullmatch(text):
+            raise ValueError
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise usage_error(
+            f"invalid {option} {text!r}; use YYYY-MM-DDTHH:MM:SS.sss, with Z or +HH:MM if it "
+            "is not UTC"
+        ) from None
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def parse_duration(text: str) -> int:
+    """Ms of an ISO 8601 duration.
+
+    Raises:
+        Failure: it is none.
+    """
+    matched = _DURATION.fullmatch(text)
+    if matched is None or not any(matched.groups()):
+        raise usage_error(
+            f"invalid --by-duration {text!r}; use PnDTnHnMnS, for example P1D or PT2H30M"
+        )
+    days, hours, minutes, seconds = (float(each or 0) for each in matched.groups())
+    return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+def read_offsets_file(path: Path, groups: list[str]) -> dict[str, dict[Place, int]]:
+    """The offsets of a file that ``--export`` wrote, by group.
+
+    Lines are TOPIC,PARTITION,OFFSET for one group, GROUP,TOPIC,PARTITION,OFFSET for several; of
+    groups that were not asked for they are left out.
+
+    Raises:
+        Failure: the file cannot be read; a line is not like that.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise CommandError(f"cannot read --from-file {path}: {error}") from error
+    found: dict[str, dict[Place, int]] = {group: {} for group in groups}
+    for number, cells in enumerate(lines, 1):
+        row = [cell.strip() for cell in cells]
+        if not any(row):
+            continue
+        if len(row) == 3 and len(groups) == 1:
+            row = [groups[0], *row]
+        if len(row) != 4 or not all(re.fullmatch(r"[0-9]{1,19}", each) for each in row[2:]):
+            wanted = (
+                "TOPIC,PARTITION,OFFSET" if len(groups) == 1 else "GROUP,TOPIC,PARTITION,OFFSET"
+            )
+            raise CommandError(f"line {number} of {path} must be {wanted}, not {','.join(cells)!r}")
+        if row[0] in found:
+            found[row[0]][row[1], int(row[2])] = min(int(row[3]), _OFFSET_MAX)
+    if not any(found.values()):
+        raise CommandError(f"{path} has no offsets for {', '.join(groups)}")
+    return found
+
+
+def to_csv(plans: Mapping[str, Mapping[Place, int]]) -> list[str]:
+    """The lines that `read_offsets` reads."""
+    return [
+        ",".join([*([group] if len(plans) > 1 else []), topic, str(partition), str(offset)])
+        for group, plan in plans.items()
+        for (topic, partition), offset in plan.items()
+    ]

@@ -1,0 +1,275 @@
+"""``partage groups reset-offsets``: where a group that is at rest goes on reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from partage.console.common.cluster_client import ClusterClient, error_text
+from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.offsets import ELECTION_WAIT_S, Place, list_offsets
+from partage.console.common.options import JsonOption
+from partage.console.common.output import count, note, print_json, print_table
+from partage.console.groups.committed import committed_offsets
+from partage.console.groups.describe import UNKNOWN, fetch_group_state
+from partage.console.groups.reset_arguments import parse_topics, to_csv
+from partage.console.groups.reset_scenarios import (
+    ResetContext,
+    ResetScenario,
+    parse_scenario,
+    plan_offsets,
+)
+
+#: Nobody owns partitions then, so nobody commits over what is reset.
+_AT_REST: Final = ("Empty", "Dead")
+
+OffsetPlans = Mapping[str, Mapping[Place, int]]
+
+
+class OffsetReset(msgspec.Struct, frozen=True):
+    """One partition: what is committed, null for nothing, and what is to be."""
+
+    topic: str
+    partition: int
+    current_offset: int | None
+    new_offset: int
+
+
+class GroupReset(msgspec.Struct, frozen=True):
+    """The partitions of one group."""
+
+    group: str
+    offsets: list[OffsetReset]
+
+
+class OffsetResetReport(msgspec.Struct, frozen=True):
+    """``partage groups reset-offsets --json``; what was not ``executed`` was a dry run."""
+
+    executed: bool
+    groups: list[GroupReset]
+
+
+def reset_offsets(
+    cluster: ClusterClient,
+    group: Annotated[
+        list[str],
+        typer.Option("--group", "-g", "-G", metavar="GROUP", help="Group; repeatable."),
+    ],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="Topic, or some of its partitions; repeatable.",
+        ),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All topics with committed offsets of the group.")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_current: Annotated[
+        bool,
+        typer.Option(
+            "--to-current", help="To the committed offset, or to the end if there is none."
+        ),
+    ] = False,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="To this offset.")
+    ] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option(
+            "--shift-by", metavar="N", help="By N from the committed offset; negative: back."
+        ),
+    ] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime",
+            metavar="TIME",
+            help="To the first record at or after YYYY-MM-DDTHH:MM:SS.sss (UTC if without a zone).",
+        ),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option(
+            "--by-duration",
+            metavar="PnDTnHnMnS",
+            help="To the first record that is not older than this.",
+        ),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option("--from-file", metavar="FILE", help="To the offsets in a file from --export."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the new offsets. This is the default.")
+    ] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Commit the new offsets.")] = False,
+    export: Annotated[
+        bool, typer.Option("--export", help="Print CSV for --from-file instead of a table.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Reset the committed offsets of groups without members. Default: a dry run.
+
+    An offset that is out of range becomes the beginning or the end of the partition.
+
+    \b
+    Examples:
+      partage groups reset-offsets --group readers --all-topics --to-earliest
+      partage groups reset-offsets --group readers --all-topics --by-duration PT2H --json
+      partage groups reset-offsets --group readers --topic flights:0 --shift-by -1 --execute
+      partage groups reset-offsets --group readers --all-topics --to-current --export
+    """
+    groups = list(dict.fromkeys(group))
+    if dry_run and execute:
+        raise usage_error("--dry-run and --execute cannot be combined")
+    if export and json:
+        raise usage_error("--export and --json cannot be combined")
+    if all_topics and topic:
+        raise usage_error("--topic and --all-topics cannot be combined")
+    wanted = parse_topics(topic or [])
+    asked = parse_scenario(
+        {
+            "--to-earliest": to_earliest,
+            "--to-latest": to_latest,
+            "--to-current": to_current,
+            "--to-offset": to_offset,
+            "--shift-by": shift_by,
+            "--to-datetime": to_datetime,
+            "--by-duration": by_duration,
+            "--from-file": from_file,
+        },
+        groups,
+    )
+    if asked.offsets_from_file is None and not (all_topics or topic):
+        raise usage_error("reset-offsets requires --topic or --all-topics")
+    _check_at_rest(cluster, groups)
+    committed = {
+        name: {place: each.offset for place, each in of_group.items()}
+        for name, of_group in committed_offsets(cluster, groups).items()
+    }
+    plans = {
+        name: _planned(cluster, asked, name, wanted, all_topics, committed[name]) for name in groups
+    }
+    if execute:
+        _commit(cluster, plans)
+    _show(plans, committed, executed=execute, export=export, json=json)
+
+
+def _check_at_rest(cluster: ClusterClient, groups: list[str]) -> None:
+    """A group that is not there is at rest: its offsets may be set before it first starts."""
+    for name in groups:
+        state = fetch_group_state(cluster, name)
+        if state == UNKNOWN:
+            raise CommandError(f"the state of group {name} is unknown now; try again")
+        if state is not None and state not in _AT_REST:
+            raise CommandError(
+                f"cannot reset group {name}: it is {state} and has members, which keep their "
+                "positions; stop them first"
+            )
+
+
+def _planned(
+    cluster: ClusterClient,
+    asked: ResetScenario,
+    group: str,
+    wanted: Mapping[str, set[int] | None],
+    all_topics: bool,
+    committed: Mapping[Place, int],
+) -> dict[Place, int]:
+    places = _places(cluster, wanted)
+    if asked.offsets_from_file is not None:
+        listed = asked.offsets_from_file[group].keys()
+        places = listed & places if wanted else set(listed)
+    elif all_topics:
+        places = set(committed)
+        if not places:
+            raise CommandError(f"group {group} has no committed offsets; name topics with --topic")
+    firsts = list_offsets(
+        cluster, sorted(places), OffsetSpec.earliest(), patience_s=ELECTION_WAIT_S
+    )
+    # Who has no leader by now is not waited for a second time.
+    ends = list_offsets(cluster, sorted(firsts), OffsetSpec.latest(), patience_s=ELECTION_WAIT_S)
+    for topic, partition in sorted(places - (firsts.keys() & ends.keys())):
+        raise CommandError(f"partition {partition} of {topic} does not exist or has no leader")
+    held = {place: offset for place, offset in committed.items() if place in places}
+    return plan_offsets(asked, ResetContext(cluster, group, firsts, ends, held))
+
+
+def _places(cluster: ClusterClient, wanted: Mapping[str, set[int] | None]) -> set[Place]:
+    topics = cluster.require_topics(wanted).topics
+    found = set[Place]()
+    for topic, numbers in wanted.items():
+        there = set(topics[topic].partitions)
+        missing = sorted((numbers or set()) - there)
+        if missing:
+            raise CommandError(f"topic {topic} has no partition {', '.join(map(str, missing))}")
+        found |= {(topic, number) for number in (there if numbers is None else numbers)}
+    return found
+
+
+def _commit(cluster: ClusterClient, plans: OffsetPlans) -> None:
+    for group, plan in plans.items():
+        partitions = [TopicPartition(*place, offset) for place, offset in plan.items()]
+        if not partitions:
+            continue
+        answers = cluster.admin.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, partitions)], request_timeout=cluster.timeout_s
+        )
+        doubt = f"check with partage groups describe --group {group} whether it was reset"
+        refusal = cluster.refusal_of(answers[group], doubt)
+        if refusal is not None:
+            raise CommandError(f"the offsets of group {group} were not reset: {_why(refusal)}")
+        for each in answers[group].result().topic_partitions or []:
+            if each.error is not None:
+                raise CommandError(
+                    f"the offset of {each.topic}-{each.partition} was not reset: {_why(each.error)}"
+                )
+
+
+def _why(refusal: KafkaError) -> str:
+    if refusal.code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
+        return "a member joined in the meantime; stop it first"
+    return error_text(refusal)
+
+
+def _show(
+    plans: OffsetPlans, committed: OffsetPlans, *, executed: bool, export: bool, json: bool
+) -> None:
+    groups = [
+        GroupReset(
+            group,
+            [
+                OffsetReset(*place, committed[group].get(place), offset)
+                for place, offset in plan.items()
+            ],
+        )
+        for group, plan in plans.items()
+    ]
+    if json:
+        print_json(OffsetResetReport(executed, groups))
+        return
+    if export:
+        for line in to_csv(plans):
+            print(line)
+    else:
+        print_table(
+            ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"],
+            [
+                (group.group, each.topic, each.partition, each.current_offset, each.new_offset)
+                for group in groups
+                for each in group.offsets
+            ],
+        )
+    total = count(sum(map(len, plans.values())), "offset")
+    note(f"reset {total}" if executed else f"dry run: --execute would reset {total}")

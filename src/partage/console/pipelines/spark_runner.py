@@ -1,0 +1,76 @@
+"""What the commands share whose query brings rows into a directory: running it, and telling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from partage.console.common.errors import CommandError
+from partage.console.common.options import parse_pairs
+from partage.console.common.output import ProgressBar, count, format_bytes, print_json, print_table
+from partage.console.common.signals import StopRequest
+from partage.pipelines.archive.directory import NotAnArchive
+from partage.pipelines.archive.manifest import ArchiveReport, BadManifest
+from partage.pipelines.queries import QueryFailed
+from partage.pipelines.session import NoSpark, spark_session
+from partage.pipelines.sources import BadSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def convert_errors(output: Path) -> Iterator[None]:
+    """What a pipeline fails with ends its command. Raises `Failure`."""
+    try:
+        yield
+    except (NotAnArchive, BadManifest, NoSpark, QueryFailed, BadSource) as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(f"cannot use directory {output}: {error.strerror or error}") from None
+
+
+def run_with_progress(
+    run: Callable[[SparkSession, Callable[[], bool], Callable[[int, int], None]], ArchiveReport],
+    name: str,
+    done: str,
+    master: str,
+    conf: list[str] | None,
+) -> ArchiveReport:
+    """Start Spark and run, until it is told to stop; ``run`` is given what says so, and a progress.
+
+    Raises as `spark_session` and what is run.
+    """
+    settings = parse_pairs(conf or [], "--conf")
+    with (
+        StopRequest() as stop,
+        spark_session(name, master, settings) as spark,
+        ProgressBar(done) as shown,
+    ):
+        return run(spark, lambda: bool(stop), lambda rows, _: shown.update(count(rows, "row")))
+
+
+def print_report(report: ArchiveReport, json: bool) -> None:
+    """Print what a directory holds."""
+    if json:
+        print_json(report)
+        return
+    rows = [
+        (
+            each.topic,
+            each.partition,
+            each.rows,
+            " ".join(f"{first}-{end}" for first, end in each.spans),
+        )
+        for each in report.partitions
+    ]
+    if rows:
+        print_table(["TOPIC", "PARTITION", "ROWS", "OFFSETS"], rows)
+    batches = count(report.batches, "batch", "batches")
+    print(
+        f"{report.directory}: {count(report.rows, 'row')} in {count(report.files, 'file')} of "
+        f"{format_bytes(report.bytes)}, from {batches}; "
+        f"{count(report.refused, 'duplicate')} left out"
+    )

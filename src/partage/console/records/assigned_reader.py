@@ -1,0 +1,102 @@
+"""Reading partitions without a group, by librdkafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import BinaryIO, Final
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from partage.console.common.cluster_client import ClusterClient, error_text
+from partage.console.common.errors import CommandError
+from partage.console.common.offsets import Place
+from partage.console.common.signals import StopRequest
+from partage.console.records.consume_loop import POLL_TIMEOUT_S, ConsumeLoop
+from partage.console.records.record_formatter import RecordFormatter
+from partage.console.records.start_positions import ReadRange
+
+_NO_GROUP: Final = "partage-consume"
+"""librdkafka wants a group's name even where none is joined and nothing committed."""
+
+_PASSING: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+    }
+)
+
+
+class AssignedReader(ConsumeLoop):
+    """Reads each partition from its start.
+
+    Its end is where it ended when it was asked: whoever writes on does not keep us.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        spans: Mapping[Place, ReadRange],
+        show: RecordFormatter,
+        out: BinaryIO,
+        *,
+        isolation_level: str,
+        fetch_wait_ms: int | None,
+    ) -> None:
+        super().__init__(cluster, out)
+        self._show = show
+        self._ends = {place: span.end for place, span in spans.items()}
+        self._at_end = {place for place, span in spans.items() if span.start >= span.end}
+        self._consumer: Consumer = cluster.consumer(
+            {
+                "group.id": _NO_GROUP,
+                "enable.auto.commit": False,
+                "isolation.level": isolation_level,
+                **({} if fetch_wait_ms is None else {"fetch.wait.max.ms": fetch_wait_ms}),
+            },
+            {"enable.partition.eof": True, "enable.auto.offset.store": False},
+        )
+        self._consumer.assign([TopicPartition(*place, span.start) for place, span in spans.items()])
+
+    def poll(self, records_max: int) -> int:
+        first = self._consumer.poll(POLL_TIMEOUT_S)
+        if first is None:
+            return 0
+        more = records_max - 1
+        return self._take([first, *(self._consumer.consume(more, 0) if more else [])])
+
+    def _take(self, messages: list[Message]) -> int:
+        shown: list[bytes] = []
+        try:
+            for message in messages:
+                place = (message.topic() or "", message.partition() or 0)
+                error = message.error()
+                if error is None:
+                    shown.append(self._show(message))
+                    if (message.offset() or 0) + 1 >= self._ends[place]:
+                        self._at_end.add(place)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    self._at_end.add(place)
+                elif not error.retriable() and error.code() not in _PASSING:
+                    raise CommandError(error_text(error))
+        finally:
+            self.write(b"".join(shown))
+        self.records += len(shown)
+        self.bytes += sum(
+            len(each.value() or b"") + len(each.key() or b"")
+            for each in messages
+            if each.error() is None
+        )
+        return len(shown)
+
+    def is_at_end(self) -> bool:
+        return self._ends.keys() <= self._at_end
+
+    def check_connection(self, stop: StopRequest) -> None:
+        down = KafkaError._ALL_BROKERS_DOWN
+        if any(each.code() == down for each in self.cluster.recent_errors):
+            self.wait_for_cluster(lambda s: self._consumer.list_topics(timeout=s), stop)
+
+    def close(self) -> None:
+        self._consumer.close()

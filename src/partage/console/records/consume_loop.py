@@ -1,0 +1,111 @@
+"""Reading records until there is a reason to stop."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import BinaryIO, Final, NamedTuple
+
+from confluent_kafka import KafkaException
+
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.output import discard_stdout, note
+from partage.console.common.signals import StopRequest
+
+POLL_TIMEOUT_S: Final = 0.1
+BATCH_RECORDS_MAX: Final = 500
+
+
+class ReadLimits(NamedTuple):
+    """When reading ends by itself; None for never."""
+
+    messages_max: int | None = None
+    idle_ms: int | None = None
+    at_end: bool = False
+
+
+class OutputClosedError(Exception):
+    """Nobody reads our output any more."""
+
+
+class ConsumeLoop(ABC):
+    """Takes records from a consumer and prints them; alone or in a group."""
+
+    def __init__(self, cluster: ClusterClient, out: BinaryIO) -> None:
+        self.records = 0
+        self.bytes = 0
+        self.cluster = cluster
+        self._out = out
+
+    def run(self, limits: ReadLimits, stop: StopRequest) -> str | None:
+        """Read until a limit or a request to stop; the reason, where it is worth telling.
+
+        Raises:
+            Failure: what no waiting mends.
+        """
+        last_record = time.monotonic()
+        while not stop:
+            left = None if limits.messages_max is None else limits.messages_max - self.records
+            if left is not None and left <= 0:
+                return None
+            try:
+                taken = self.poll(
+                    BATCH_RECORDS_MAX if left is None else min(BATCH_RECORDS_MAX, left)
+                )
+            except OutputClosedError:
+                return "output closed by its reader"
+            now = time.monotonic()
+            if taken:
+                last_record = now
+            elif limits.idle_ms is not None and now - last_record >= limits.idle_ms / 1000:
+                return f"no record for {limits.idle_ms} ms"
+            if limits.at_end and self.is_at_end():
+                return None
+            self.check_connection(stop)
+        return "stopped"
+
+    @abstractmethod
+    def poll(self, records_max: int) -> int:
+        """Print what has come, the first of it waited for; how many records that were."""
+
+    @abstractmethod
+    def is_at_end(self) -> bool:
+        """Whether every partition that is read has come to its end."""
+
+    @abstractmethod
+    def check_connection(self, stop: StopRequest) -> None:
+        """Wait for the cluster to come back if it is away, but not for ever."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it."""
+
+    def write(self, text: bytes) -> None:
+        """Put it out at once. Raises `OutputClosedError`."""
+        if not text:
+            return
+        try:
+            self._out.write(text)
+            self._out.flush()
+        except BrokenPipeError:
+            discard_stdout()
+            raise OutputClosedError from None
+
+    def wait_for_cluster(self, look: Callable[[float], object], stop: StopRequest) -> None:
+        """Look, for so many seconds at a time, until somebody answers. Raises `Failure`."""
+        deadline = time.monotonic() + self.cluster.timeout_s
+        told = False
+        while not stop:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self.cluster.unreachable_error()
+            try:
+                look(min(left, 0.5))
+            except KafkaException:
+                if not told:
+                    note(f"lost connection to {self.cluster.bootstrap_servers}; reconnecting")
+                    told = True
+            else:
+                self.cluster.recent_errors.clear()
+                return

@@ -1,0 +1,221 @@
+"""Reading in a group, by Partage's own consumer."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Collection
+from typing import BinaryIO, Final, NamedTuple
+
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+)
+
+from partage.client.consumer import (
+    AssignmentFailed,
+    CommitFailed,
+    OffsetAndMetadata,
+    RebalanceListener,
+    Record,
+    TooSlow,
+)
+from partage.client.errors import (
+    BrokersUnreachable,
+    CannotConnect,
+    ClientError,
+    ConnectionLost,
+    NoLeader,
+    RequestTimedOut,
+)
+from partage.client.topics import TopicPartition
+from partage.console.common.client_options import GroupReaderOptions as Options
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import CommandError
+from partage.console.common.output import note
+from partage.console.common.signals import StopRequest
+from partage.console.records.consume_loop import POLL_TIMEOUT_S, ConsumeLoop
+from partage.console.records.record_formatter import RecordFormatter
+from partage.sync import Consumer
+
+_PATIENCE_S: Final = 5.0
+_LOOK_EVERY_S: Final = 2.0
+_TROUBLES_MAX: Final = 5
+_PASSING: Final = (BrokersUnreachable, CannotConnect, ConnectionLost, NoLeader, RequestTimedOut)
+
+
+class MessageAdapter(NamedTuple):
+    """A record of ours, as what prints takes it from librdkafka."""
+
+    record: Record
+
+    def topic(self) -> str:
+        return self.record.topic
+
+    def partition(self) -> int:
+        return self.record.partition
+
+    def offset(self) -> int:
+        return self.record.offset
+
+    def key(self) -> bytes | None:
+        return self.record.key
+
+    def value(self) -> bytes | None:
+        return self.record.value
+
+    def timestamp(self) -> tuple[int, int]:
+        if self.record.timestamp < 0:
+            return TIMESTAMP_NOT_AVAILABLE, -1
+        kinds = (TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME)
+        return kinds[self.record.timestamp_type], self.record.timestamp
+
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        return list(self.record.headers)
+
+
+class GroupReader(ConsumeLoop, RebalanceListener):
+    """Shares topics with the others of a group.
+
+    What is committed is what was written out, so that a record which nobody saw is read again.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        options: Options,
+        topics: list[str],
+        show: RecordFormatter,
+        out: BinaryIO,
+    ) -> None:
+        ConsumeLoop.__init__(self, cluster, out)
+        _show_log(cluster.verbose)
+        self._show = show
+        self._commit_every_s = options.commit_every_s
+        self._consumer: Consumer = options.consumer()
+        self._is_assigned = False
+        self._written: dict[TopicPartition, int] = {}  # and not committed yet
+        self._committed_at = self._looked_at = time.monotonic()
+        self._joining_since = self._assigned_at = time.monotonic()
+        self._is_idle = False
+        self._told_of_waiting = False
+        self._troubles = 0  # since the last record
+        self._consumer.subscribe(topics, self)
+
+    # What the group gives and takes.
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._is_assigned = True
+        self._assigned_at = time.monotonic()
+        if self.cluster.verbose:
+            note(f"assigned {_listed(partitions)}")
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._commit()
+        self._gone(partitions)
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """The next owner commits for them."""
+        for partition in partitions:
+            self._written.pop(partition, None)
+        self._gone(partitions)
+
+    def _gone(self, partitions: Collection[TopicPartition]) -> None:
+        self._is_assigned = bool(self._consumer.assignment() - set(partitions))
+        self._joining_since = time.monotonic()
+        if self.cluster.verbose:
+            note(f"released {_listed(partitions)}")
+
+    # Reading.
+
+    def poll(self, records_max: int) -> int:
+        records = self._polled(records_max)
+        self._is_idle = not records
+        if records:
+            self._troubles = 0
+            self.write(b"".join([self._show(MessageAdapter(record)) for record in records]))
+        for record in records:
+            self._written[TopicPartition(record.topic, record.partition)] = record.offset + 1
+            self.bytes += len(record.value or b"") + len(record.key or b"")
+        self.records += len(records)
+        now = time.monotonic()
+        if self._commit_every_s is not None and now - self._committed_at >= self._commit_every_s:
+            self._committed_at = now
+            self._commit()
+        return len(records)
+
+    def _polled(self, records_max: int) -> list[Record]:
+        try:
+            return list(self._consumer.poll(POLL_TIMEOUT_S * 1000, max_records=records_max))
+        except (AssignmentFailed, TooSlow) as error:  # it is tried again
+            note(f"{type(error).__name__}: {error}")
+        except _PASSING as error:
+            self._troubles += 1
+            self._looked_at = 0.0
+            if self._troubles > _TROUBLES_MAX:  # and librdkafka finds the cluster in order
+                raise CommandError(str(error)) from error
+        except ClientError as error:
+            raise CommandError(str(error)) from error
+        return []
+
+    def _commit(self) -> None:
+        """Commit what was written; what cannot be, others read again."""
+        if self._commit_every_s is None or not self._written:
+            return
+        owned = self._consumer.assignment()
+        offsets: dict[TopicPartition | tuple[str, int], int | OffsetAndMetadata] = {
+            p: offset for p, offset in self._written.items() if p in owned
+        }
+        try:
+            self._consumer.commit(offsets)
+        except (CommitFailed, ClientError) as error:
+            if self.cluster.verbose:
+                note(f"commit failed: {error}")
+        else:
+            self._written.clear()
+
+    def is_at_end(self) -> bool:
+        if not self._is_assigned or not self._is_idle:
+            return False
+        positions, owned = self._consumer.positions(), self._consumer.assignment()
+        if not owned and time.monotonic() - self._assigned_at < _PATIENCE_S:
+            return False  # what is to be ours may have to be revoked by others first
+        try:
+            ends = self._consumer.end_offsets(owned)
+        except ClientError:
+            return False
+        return all(positions.get(partition, -1) >= end for partition, end in ends.items())
+
+    def check_connection(self, stop: StopRequest) -> None:
+        now = time.monotonic()
+        is_late = not self._is_assigned and now - self._joining_since > _PATIENCE_S
+        if is_late and not self._told_of_waiting:
+            # A group that rebalances for long may wait for a member; say that it is not us.
+            self._told_of_waiting = True
+            note("waiting for the group to assign partitions; Ctrl-C stops")
+        if self._is_idle and now - self._looked_at > _LOOK_EVERY_S:
+            self.wait_for_cluster(lambda s: self.cluster.admin.list_topics(timeout=s), stop)
+            self._looked_at = time.monotonic()
+
+    def close(self) -> None:
+        """Commit what was written, and leave; a group that is out of reach finds out by itself."""
+        try:
+            self._commit()
+        finally:
+            with contextlib.suppress(ClientError):
+                self._consumer.close(self.cluster.timeout_ms)
+
+
+def _show_log(is_wanted: bool) -> None:
+    """What our client logs, on stderr or not at all."""
+    log = logging.getLogger("partage.client")
+    log.propagate = False
+    log.handlers = [logging.StreamHandler(sys.stderr) if is_wanted else logging.NullHandler()]
+    log.setLevel(logging.INFO)
+
+
+def _listed(partitions: Collection[TopicPartition]) -> str:
+    return ", ".join(f"{each.topic}-{each.partition}" for each in sorted(partitions)) or "nothing"

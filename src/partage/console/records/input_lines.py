@@ -1,0 +1,56 @@
+"""Lines of a file, a pipe or a terminal, without ever being stuck waiting for one."""
+
+from __future__ import annotations
+
+import io
+import select
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+_IDLE_S: Final = 0.1
+_CHUNK_BYTES: Final = 1 << 16
+
+
+def read_lines(stream: BinaryIO) -> Iterator[bytes | None]:
+    r"""Lines without their ends (``\n``, ``\r\n``), and None whenever there is none to be had yet.
+
+    A last line need not end.
+    """
+    return _whole(_chunks(stream))
+
+
+def _chunks(stream: BinaryIO) -> Iterator[bytes | None]:
+    """What can be read, as it comes; None for each tenth of a second without anything."""
+    try:
+        number = stream.fileno()
+    except (io.UnsupportedOperation, AttributeError):
+        number = None
+    while True:
+        if number is not None and not select.select([number], [], [], _IDLE_S)[0]:
+            yield None
+            continue
+        chunk = _read_some(stream)
+        if not chunk:
+            return
+        yield chunk
+
+
+def _read_some(stream: BinaryIO) -> bytes:
+    # Straight from the file: a buffer in between would hold lines that select knows nothing of.
+    raw = getattr(stream, "raw", stream)
+    return bytes(raw.read(_CHUNK_BYTES) or b"")
+
+
+def _whole(chunks: Iterator[bytes | None]) -> Iterator[bytes | None]:
+    pieces: list[bytes] = []
+    for chunk in chunks:
+        if chunk is None:
+            yield None
+            continue
+        first, *rest = chunk.split(b"\n")
+        pieces.append(first)
+        for piece in rest:
+            yield b"".join(pieces).removesuffix(b"\r")
+            pieces = [piece]
+    if last := b"".join(pieces):
+        yield last.removesuffix(b"\r")

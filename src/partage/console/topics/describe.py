@@ -1,0 +1,132 @@
+"""Topics as the cluster has them: which there are, and what they are made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+import msgspec
+from confluent_kafka import TopicCollection, TopicPartitionInfo
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType, TopicDescription
+
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.offsets import list_offsets
+
+
+class PartitionDetails(msgspec.Struct, frozen=True):
+    """A partition: brokers by id, -1 for no leader; offsets are null where nobody leads."""
+
+    partition: int
+    leader: int
+    replicas: list[int]
+    isr: list[int]
+    earliest_offset: int | None
+    latest_offset: int | None
+
+
+class TopicDetails(msgspec.Struct, frozen=True):
+    """A topic: ``configs`` has what differs from the defaults."""
+
+    topic: str
+    topic_id: str
+    internal: bool
+    replication_factor: int
+    configs: dict[str, str]
+    partitions: list[PartitionDetails]
+
+
+def describe_topics(cluster: ClusterClient) -> list[TopicDescription]:
+    """All topics of the cluster, by name."""
+    names = sorted(cluster.metadata().topics)
+    if not names:
+        return []
+    answers = cluster.admin.describe_topics(
+        TopicCollection(names), request_timeout=cluster.timeout_s
+    )
+    return [cluster.result(answer) for answer in answers.values()]
+
+
+def match_topics(names: Collection[str], patterns: Iterable[str], required: bool) -> list[str]:
+    """The names that are one of the patterns or, where none is, that match one in full.
+
+    An exact name goes first, so that ``a.b`` does not also stand for ``axb``.
+
+    Raises:
+        Failure: a pattern is no regular expression; or none matches and one is ``required``.
+    """
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        matched = [pattern] if pattern in names else _matched(names, pattern)
+        if not matched and required:
+            raise CommandError(f"no such topic: {pattern}")
+        found |= dict.fromkeys(matched)
+    return list(found)
+
+
+def _matched(names: Collection[str], pattern: str) -> list[str]:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise usage_error(
+            f"--topic {pattern!r} is not a valid regular expression: {error}"
+        ) from error
+    return [name for name in names if compiled.fullmatch(name)]
+
+
+def topic_details(cluster: ClusterClient, topics: list[TopicDescription]) -> list[TopicDetails]:
+    """The topics with their settings and their partitions' offsets."""
+    led = [
+        (topic.name, each.id) for topic in topics for each in topic.partitions if _leader(each) >= 0
+    ]
+    earliest = list_offsets(cluster, led, OffsetSpec.earliest())
+    latest = list_offsets(cluster, earliest, OffsetSpec.latest())
+    configs = _configs(cluster, [topic.name for topic in topics])
+    return [
+        TopicDetails(
+            topic=topic.name,
+            topic_id=str(topic.topic_id),
+            internal=topic.is_internal,
+            replication_factor=replication_factor(topic),
+            configs=configs[topic.name],
+            partitions=[
+                PartitionDetails(
+                    partition=each.id,
+                    leader=_leader(each),
+                    replicas=[node.id for node in each.replicas],
+                    isr=[node.id for node in each.isr],
+                    earliest_offset=earliest.get((topic.name, each.id)),
+                    latest_offset=latest.get((topic.name, each.id)),
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def replication_factor(topic: TopicDescription) -> int:
+    """How many replicas a topic's partitions have."""
+    return max((len(each.replicas) for each in topic.partitions), default=0)
+
+
+def _leader(partition: TopicPartitionInfo) -> int:
+    # None where nobody leads, whatever its annotation says.
+    return int(getattr(partition.leader, "id", -1))
+
+
+def _configs(cluster: ClusterClient, names: list[str]) -> dict[str, dict[str, str]]:
+    if not names:
+        return {}
+    answers = cluster.admin.describe_configs(
+        [ConfigResource(ResourceType.TOPIC, name) for name in names],
+        request_timeout=cluster.timeout_s,
+    )
+    return {
+        resource.name: {
+            entry.name: entry.value or ""
+            for entry in sorted(cluster.result(answer).values(), key=lambda each: each.name)
+            if not entry.is_default and not entry.is_sensitive
+        }
+        for resource, answer in answers.items()
+    }

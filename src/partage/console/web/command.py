@@ -1,0 +1,80 @@
+"""``partage web``: groups, their lag and a timeline of their rebalances, in a browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from partage.console.common.addresses import AddressParseError, parse_address
+from partage.console.common.cluster_client import ClusterClient
+from partage.console.common.dispatch import command_app
+from partage.console.common.errors import CommandError, usage_error
+from partage.console.common.options import with_cluster
+from partage.console.common.output import note
+
+app = command_app()
+
+
+@app.command("web")
+@with_cluster()
+def web(
+    cluster: ClusterClient,
+    listen: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free port."),
+    ] = "127.0.0.1:8080",
+    interval_ms: Annotated[
+        int,
+        typer.Option("--interval-ms", metavar="MS", min=250, help="Polling interval."),
+    ] = 2_000,
+    host_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host-name",
+            metavar="NAME",
+            help="Host name that browsers may use for the page, besides localhost and IP "
+            "addresses; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Serve a web page with groups, members, lag and rebalances, until Ctrl-C.
+
+    The address is printed when the server is ready. The page is read-only and has no login: every
+    client that can connect sees all groups.
+
+    \b
+    Examples:
+      partage web
+      partage web --bootstrap-server kafka-1:9092 --listen 127.0.0.1:9000
+    """
+    try:
+        from partage.web.app import WebOptions, application
+        from partage.web.server import BindError, bind_socket, is_loopback, serve, url_of
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "partage":
+            raise
+        raise CommandError(f"partage web needs {missing}: pip install 'partage[web]'") from None
+    from partage.console.web.snapshot_source import ClusterSnapshotSource
+
+    try:
+        made = bind_socket(*parse_address(listen))
+    except AddressParseError as error:
+        raise usage_error(f"--listen: {error}") from error
+    except BindError as error:
+        raise CommandError(
+            f"cannot listen on {listen}: {error}; choose another address with --listen"
+        ) from None
+    if not is_loopback(made):
+        note(
+            f"warning: {listen} is reachable from other machines, and the page has no login: "
+            "every client that can connect sees all groups"
+        )
+    options = WebOptions(
+        servers=cluster.bootstrap_servers,
+        interval_ms=interval_ms,
+        host_names=[name.lower() for name in host_name or []],
+    )
+    pages = application(ClusterSnapshotSource(cluster), options)
+    serve(pages, made, lambda: print(url_of(made), flush=True))

@@ -1,0 +1,121 @@
+"""What the demo says while it runs and at its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from partage.demo.timeline import Owners, stayed
+
+_WIDTH: Final = 96
+_EVERY_S: Final = 0.25
+_Look: TypeAlias = Callable[[], tuple[int, ...]]
+
+
+class ProgressReport:
+    """Prints steps as they are done, and remembers how long they took."""
+
+    def __init__(self) -> None:
+        self.console = Console(width=None if Console().is_terminal else _WIDTH, highlight=False)
+        self._began = time.monotonic()
+        self._steps: list[tuple[str, float]] = []
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """A step of the story; its time is printed when it is done."""
+        self.console.print(f"[bold]{what}[/bold]")
+        began = time.monotonic()
+        yield
+        took = time.monotonic() - began
+        self._steps.append((what, took))
+        self.console.print(f"  [dim]{took:.1f} s[/dim]")
+
+    def say(self, text: str) -> None:
+        """A line that belongs to the step."""
+        self.console.print(f"  {text}")
+
+    @contextmanager
+    def bars(self, names: tuple[str, ...], total: int) -> Iterator[Callable[[_Look | None], None]]:
+        """A progress bar for each name, at the bottom; call it with what tells how much is done.
+
+        What is given is asked several times a second, in a thread; None ends the bars.
+        """
+        columns = (
+            TextColumn("  {task.description}"),
+            BarColumn(bar_width=36),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        progress = Progress(*columns, console=self.console)
+        tasks = [progress.add_task(name, total=total) for name in names]
+        is_over = threading.Event()
+        asking: list[threading.Thread] = []
+        looks: list[_Look] = []
+
+        def ask(look: _Look) -> None:
+            while not is_over.wait(_EVERY_S):
+                update(look)
+
+        def update(look: _Look) -> None:
+            for task, done in zip(tasks, look(), strict=True):
+                progress.update(task, completed=done)
+
+        def watch(look: _Look | None) -> None:
+            if look is None:
+                end()
+                return
+            looks.append(look)
+            asking.append(threading.Thread(target=ask, args=(look,), daemon=True))
+            asking[0].start()
+
+        def end() -> None:
+            is_over.set()
+            for thread in asking:
+                thread.join()
+            asking.clear()
+            if looks:
+                update(looks.pop())  # how it ended
+            progress.stop()
+
+        progress.start()
+        try:
+            yield watch
+        finally:
+            end()
+
+    def owners(self, owners: Owners) -> None:
+        """Who owns what."""
+        table = Table("application", "partitions of flights", box=None, padding=(0, 3, 0, 2))
+        for member, partitions in sorted(owners.items()):
+            table.add_row(member, "  ".join(map(str, partitions)))
+        self.console.print(table)
+
+    def rebalance(self, before: Owners, after: Owners) -> None:
+        """Who owned what before, and who owns it now; what moved is marked."""
+        table = Table("application", "before", "after", box=None, padding=(0, 3, 0, 2))
+        for name in sorted({*before, *after}):
+            held = before.get(name, ())
+            shown = "  ".join(map(str, held))
+            if name not in after:
+                table.add_row(f"[red]{name}[/red]", shown, "[red]killed[/red]")
+                continue
+            now = (str(p) if p in held else f"[green]+{p}[/green]" for p in after[name])
+            table.add_row(name, shown, "  ".join(now))
+        self.console.print(table)
+        self.say(f"{stayed(before, after)} partitions stayed where they were")
+
+    def times(self) -> None:
+        """All steps with their times, and the whole."""
+        table = Table("step", "seconds", box=None, padding=(0, 3, 0, 2))
+        table.columns[1].justify = "right"
+        for what, took in self._steps:
+            table.add_row(what, f"{took:.1f}")
+        table.add_row("[bold]in all[/bold]", f"[bold]{time.monotonic() - self._began:.1f}[/bold]")
+        self.console.print(table)

@@ -1,0 +1,125 @@
+"""What a group's coordinator has told of it in ``__group_events``, as far as there is room."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from partage.coordinator.outcome import Happening
+from partage.pipelines.rebalances.history import History
+from partage.pipelines.rebalances.reported import event_of
+from partage.store.group_events import LAG, GroupEvent, in_order
+from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, TimelineRebalance
+
+EVENTS_MAX: Final = 1_000
+BYTES_MAX: Final = 1024 * 1024
+
+#: Which state a group is in after an event.
+_STATES: Final = {
+    Happening.REBALANCE_STARTED: "PreparingRebalance",
+    Happening.GENERATION_STARTED: "CompletingRebalance",
+    Happening.ASSIGNED: "Stable",
+    Happening.EMPTIED: "Empty",
+}
+
+
+class EventTimeline:
+    """One group. `take` its events as they come; of several brokers they may come out of order."""
+
+    def __init__(self) -> None:
+        self._values: deque[bytes] = deque()
+        self._made: Timeline | None = None
+        self._first_ms: int | None = None
+        self._lag = 0
+        self._state: tuple[str, int] | None = None
+        #: The generation that was told last.
+        self.generation: int | None = None
+        self.bytes = 0
+
+    def add(self, event: GroupEvent, value: bytes) -> int | None:
+        """The next event, and the record that it stands in. The lag in all, if it tells that."""
+        if event.event == LAG:
+            if event.part == 1:
+                self._lag = 0
+            self._lag += sum(sum(of.values()) for of in (event.lag or {}).values())
+            return self._lag if event.part == event.parts else None
+        state = _STATES.get(event.event)  # type: ignore[call-overload] # a StrEnum is its text
+        if state is not None:
+            self._state = state, event.at_ms
+        if event.generation >= 0:
+            self.generation = event.generation
+        self._values.append(value)
+        self.bytes += len(value)
+        while len(self._values) > EVENTS_MAX or self.bytes > BYTES_MAX:
+            self._drop()
+        self._made = None
+        return None
+
+    def state_since_ms(self, state: str) -> int | None:
+        """When the group came into this state, if that is the last that was told of it."""
+        return self._state[1] if self._state is not None and self._state[0] == state else None
+
+    def drop_older_half(self) -> None:
+        """Drop the older half."""
+        for _ in range((len(self._values) + 1) // 2):
+            self._drop()
+        self._made = None
+
+    def timeline(self) -> Timeline | None:
+        """What follows from the events; None where they tell of no rebalance and no owner."""
+        if self._made is None:
+            self._made = self._analysed()
+        made = self._made
+        return made if made.spans or made.rebalances else None
+
+    def _drop(self) -> None:
+        self.bytes -= len(self._values.popleft())
+
+    def _analysed(self) -> Timeline:
+        history = History("")
+        values = list(self._values)
+        for place in in_order(values):
+            history.take(event_of(values[place]))
+        return Timeline(
+            spans=[
+                OwnershipSpan(
+                    topic=row.topic,
+                    partition=row.partition,
+                    member=row.member,
+                    from_ms=row.from_at,
+                    to_ms=row.to_at,
+                    generation=row.generation,
+                )
+                for row in sorted(history.ownership, key=lambda row: row.from_at)
+            ],
+            rebalances=[
+                TimelineRebalance(
+                    started_ms=row.started_at,
+                    ended_ms=row.ended_at,
+                    cause=_cause(row.cause, is_follow_up=row.is_follow_up),
+                    member=row.member,
+                    reason=row.reason,
+                    outcome=row.outcome,
+                    generation=row.generation,
+                    joined=row.joined,
+                    left=row.left,
+                    expired=row.expired,
+                    moved=row.moved,
+                    stood_still_ms=row.stood_still_ms,
+                )
+                for row in history.rebalances
+            ],
+            members={
+                row.member: TimelineMember(
+                    name=row.member, client_id=row.client_id, host=row.client_host
+                )
+                for row in history.members
+            },
+            since_ms=history.group.first_at,
+            is_from_events=True,
+            is_complete=history.group.is_complete,
+        )
+
+
+def _cause(cause: str, *, is_follow_up: bool) -> str:
+    return f"{cause} (follow-up rebalance: assigns revoked partitions)" if is_follow_up else cause

@@ -1,0 +1,245 @@
+"""Who read which partition over time, with the rebalances between: a row for each partition.
+
+A member is a letter on its bars, and a colour; colours come again after eight members, letters
+do not. Where a row is empty, no member owned the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Final
+
+from partage.web.axes import time_ticks
+from partage.web.formats import clock, count, duration
+from partage.web.markup import Markup, concatenate, element
+from partage.web.timeline import OwnershipSpan, Timeline, TimelineRebalance
+
+PARTITIONS_MAX: Final = 64
+#: Beyond these the browser has too much to draw; the latest are drawn.
+BARS_MAX: Final = 3_000
+COLOURS: Final = 8
+WIDTH: Final = 960
+_LEFT, _RIGHT, _TOP, _BOTTOM = 150, 12, 26, 24
+_INNER = WIDTH - _LEFT - _RIGHT
+_ROW, _LANE, _GAP = 18, 11, 3
+_LETTER, _LABEL_MAX = 6.6, 22  # about as wide as a letter is, and what the left side has room for
+
+Place = tuple[str, int]
+
+
+def member_codes(names: Sequence[str]) -> dict[str, str]:
+    """A, B, ..., Z, AA, AB, ... for members, in their order."""
+    codes = {}
+    for index, name in enumerate(dict.fromkeys(names)):
+        code, rest = "", index + 1
+        while rest:
+            rest, letter = divmod(rest - 1, 26)
+            code = chr(ord("A") + letter) + code
+        codes[name] = code
+    return codes
+
+
+def colour_class(code: str) -> str:
+    """The class of a member's colour."""
+    number = 0
+    for letter in code:
+        number = number * 26 + ord(letter) - ord("A") + 1
+    return f"m{(number - 1) % COLOURS}"
+
+
+def visible_partitions(timeline: Timeline, from_ms: int) -> list[Place]:
+    """The partitions that somebody had after a time, in order."""
+    return sorted(
+        {
+            (span.topic, span.partition)
+            for span in timeline.spans
+            if span.to_ms is None or span.to_ms >= from_ms
+        }
+    )
+
+
+def timeline_chart(
+    timeline: Timeline, codes: Mapping[str, str], from_ms: int, to_ms: int
+) -> Markup:
+    """The picture between two times in ms since the epoch, of the first partitions."""
+    places = visible_partitions(timeline, from_ms)[:PARTITIONS_MAX]
+    bars: dict[Place, list[OwnershipSpan]] = {place: [] for place in places}
+    for span in _latest(timeline.spans, bars, from_ms, to_ms):
+        bars[span.topic, span.partition].append(span)
+    scale = _Scale(from_ms, max(to_ms, from_ms + 1))
+    y, beds, rows = _TOP, [], []
+    for place, spans in bars.items():
+        bed, row, height = _row(place, spans, codes, timeline, scale, y)
+        beds.append(bed)
+        rows.append(row)
+        y += height
+    numbered = [
+        (number, mark)
+        for number, mark in enumerate(timeline.rebalances, start=1)
+        if _ends(mark, to_ms) >= from_ms
+    ]
+    said = (
+        f"{count(len(places), 'partition')} and {count(len(numbered), 'rebalance')} from "
+        f"{clock(from_ms)} to {clock(to_ms)} UTC; see the tables below"
+    )
+    return element(
+        "svg",
+        element("title", said),
+        beds,
+        _axis(scale, y),
+        [_band(mark, scale, y) for _, mark in numbered],
+        rows,
+        _begins(numbered, scale, y),
+        class_="chart timeline",
+        viewBox=f"0 0 {WIDTH} {y + _BOTTOM}",
+        role="img",
+        aria_label=said,
+    )
+
+
+class _Scale:
+    """From times to places on the x axis."""
+
+    def __init__(self, from_ms: int, to_ms: int) -> None:
+        self.from_ms, self.to_ms = from_ms, to_ms
+
+    def x(self, at_ms: int) -> float:
+        at_ms = min(max(at_ms, self.from_ms), self.to_ms)
+        share = (at_ms - self.from_ms) / (self.to_ms - self.from_ms)
+        return _LEFT + _INNER * share
+
+
+def _row(
+    place: Place,
+    spans: Sequence[OwnershipSpan],
+    codes: Mapping[str, str],
+    timeline: Timeline,
+    scale: _Scale,
+    y: int,
+) -> tuple[Markup, Markup, int]:
+    """The bed and the bars of a partition, several readers at once under each other, and how high
+    it is."""
+    free_from: list[int] = []  # by lane
+    drawn = []
+    for span in spans:
+        lane = next((n for n, end in enumerate(free_from) if end <= span.from_ms), len(free_from))
+        free_from[lane : lane + 1] = [scale.to_ms + 1 if span.to_ms is None else span.to_ms]
+        drawn.append((lane, span))
+    is_single = len(free_from) < 2
+    bar = _ROW - _GAP if is_single else _LANE
+    height = _ROW if is_single else _LANE * len(free_from) + _GAP
+    label = _shortened(f"{place[0]}-{place[1]}")
+    bed = element("rect", x=_LEFT, y=y, width=_INNER, height=height - _GAP, class_="bed")
+    row = concatenate(
+        element("text", label, x=_LEFT - 8, y=y + height / 2 + 3, class_="label end"),
+        [
+            _bar(span, codes.get(span.member, "?"), timeline, scale, y + _LANE * lane, bar)
+            for lane, span in drawn
+        ],
+    )
+    return bed, row, height
+
+
+def _bar(
+    span: OwnershipSpan, code: str, timeline: Timeline, scale: _Scale, y: float, height: float
+) -> Markup:
+    left = scale.x(span.from_ms)
+    width = max(scale.x(scale.to_ms if span.to_ms is None else span.to_ms) - left, 1.0)
+    reader = timeline.members.get(span.member)
+    who = span.member if reader is None else f"{reader.client_id} ({span.member})"
+    until = "now" if span.to_ms is None else clock(span.to_ms)
+    generation = "" if span.generation is None else f", generation {span.generation}"
+    said = (
+        f"{code}: {who} owned {span.topic}-{span.partition} from {clock(span.from_ms)} to {until}"
+    )
+    label = _label(code, "" if reader is None else reader.client_id, width)
+    return element(
+        "g",
+        element("title", f"{said}{generation}"),
+        element("rect", x=left, y=y, width=width, height=height, class_="bar"),
+        element("text", label, x=left + 4, y=y + height - 3.5) if label else None,
+        class_=colour_class(code) if code != "?" else "m0",
+    )
+
+
+def _label(code: str, client_id: str, width: float) -> str:
+    """As much as there is room for."""
+    full = f"{code} {client_id}".strip()
+    for text in (full, code):
+        if len(text) * _LETTER + 8 <= width:
+            return text
+    return ""
+
+
+def _band(mark: TimelineRebalance, scale: _Scale, bottom: int) -> Markup:
+    """How long a rebalance took; behind the bars, so that it shows where nobody had a partition."""
+    left = scale.x(mark.started_ms)
+    width = max(scale.x(_ends(mark, scale.to_ms)) - left, 0.5)
+    return element("rect", x=left, y=_TOP, width=width, height=bottom - _TOP, class_="band")
+
+
+def _begins(
+    numbered: Sequence[tuple[int, TimelineRebalance]], scale: _Scale, bottom: int
+) -> Markup:
+    """Where rebalances began, with their numbers and, where there is room, their causes."""
+    drawn, labelled_to = [], 0.0
+    lefts = [scale.x(mark.started_ms) for _, mark in numbered]
+    for place, (number, mark) in enumerate(numbered):
+        left, label = lefts[place], None
+        said = f"rebalance {number} at {clock(mark.started_ms)}: {mark.cause}"
+        took = "under way" if mark.took_ms is None else f"took {duration(mark.took_ms)}"
+        if left >= labelled_to:
+            # A mark so near that there is no room for its own number does not take away from this.
+            least = left + _LETTER * (len(str(number)) + 1)
+            right = next((x for x in lefts[place + 1 :] if x >= least), WIDTH)
+            label = f"{number} {mark.cause}"
+            if len(label) * _LETTER + 4 > right - left:
+                label = str(number)
+            labelled_to = left + _LETTER * len(label) + 4
+        drawn.append(
+            element(
+                "g",
+                element("title", f"{said}, {took}"),
+                element("line", x1=left, x2=left, y1=_TOP - 6, y2=bottom),
+                element("text", label, x=left, y=_TOP - 9) if label else None,
+                class_="rebalance",
+            )
+        )
+    return concatenate(drawn)
+
+
+def _axis(scale: _Scale, bottom: int) -> Markup:
+    return concatenate(
+        [
+            concatenate(
+                element("line", x1=x, x2=x, y1=_TOP, y2=bottom + 4, class_="grid"),
+                element("text", label, x=x, y=bottom + 17, class_="label middle"),
+            )
+            for at, label in time_ticks(scale.from_ms, scale.to_ms, 8)
+            for x in [scale.x(at)]
+        ]
+    )
+
+
+def _latest(
+    spans: Sequence[OwnershipSpan], places: Container[Place], from_ms: int, to_ms: int
+) -> list[OwnershipSpan]:
+    """The spans of these places in these times; of very many those that ended last."""
+    within = [
+        span
+        for span in spans
+        if (span.topic, span.partition) in places
+        and span.from_ms <= to_ms
+        and (span.to_ms is None or span.to_ms >= from_ms)
+    ]
+    within.sort(key=lambda span: to_ms if span.to_ms is None else span.to_ms)
+    return sorted(within[-BARS_MAX:], key=lambda span: span.from_ms)
+
+
+def _ends(mark: TimelineRebalance, to_ms: int) -> int:
+    return to_ms if mark.ended_ms is None else mark.ended_ms
+
+
+def _shortened(label: str) -> str:
+    """With its end, which has the partition's number."""
+    return label if len(label) <= _LABEL_MAX else f"…{label[-_LABEL_MAX + 1 :]}"

@@ -141,9 +141,13 @@ class TestVersions:
             return answer
 
         async def main(connection, broker):
-            with pytest.raises(UnsupportedApi, match="Fetch v0 to v3; this client supports v4 to v17"):
+            with pytest.raises(
+                UnsupportedApi, match="Fetch v0 to v3; this client supports v4 to v17"
+            ):
                 connection.version_of(FETCH)
-            with pytest.raises(UnsupportedApi, match="Heartbeat in no version; this client supports v0"):
+            with pytest.raises(
+                UnsupportedApi, match="Heartbeat in no version; this client supports v0"
+            ):
                 await connection.send(HEARTBEAT, beat())
 
         run(main, script)

@@ -163,7 +163,7 @@ def test_what_a_listener_raises_is_logged(servers, caplog):
     ("assign", "story"),
     [
         (lambda meeting: 1 / 0, "ZeroDivisionError"),
-        (lambda meeting: {"nobody": 1}, "no such members"),
+        (lambda meeting: {"nobody": 1}, "unknown members"),
         (lambda meeting: [1], "no states by member id"),
         (lambda meeting: {meeting.leader: object()}, "not JSON serializable"),
     ],
@@ -258,7 +258,7 @@ def test_metadata_of_another_make_is_named(servers):
         async with member(servers, 1) as one:
             await one.standing()
             async with member(servers, b"\xff", assign=lambda meeting: {}) as other:
-                with pytest.raises(AssignmentFailed, match=r"the metadata of .* is no JSON"):
+                with pytest.raises(AssignmentFailed, match=r"the metadata of .* is not valid JSON"):
                     await standing_of(one, has(2))
                 with pytest.raises(AssignmentFailed, match=other.member_id):
                     await other.standing()

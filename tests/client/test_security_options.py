@@ -37,8 +37,14 @@ def old_context():
         (PASSWORDS, "sasl_mechanism has no effect with .*; set SASL_SSL or SASL_PLAINTEXT"),
         ({"security_protocol": "SSL", **PASSWORDS}, "no effect with security_protocol=SSL"),
         ({**SASL, "security_protocol": "SASL_PLAINTEXT", "ssl_cafile": "x"}, "ssl_cafile has no"),
-        ({"security_protocol": "SASL_SSL"}, "sasl_mechanism is missing; it must be one of PLAIN, SCRAM"),
-        ({**SASL, "sasl_mechanism": "GSSAPI"}, "sasl_mechanism is 'GSSAPI'; it must be one of PLAIN"),
+        (
+            {"security_protocol": "SASL_SSL"},
+            "sasl_mechanism is missing; it must be one of PLAIN, SCRAM",
+        ),
+        (
+            {**SASL, "sasl_mechanism": "GSSAPI"},
+            "sasl_mechanism is 'GSSAPI'; it must be one of PLAIN",
+        ),
         ({**SASL, "sasl_password": None}, "sasl_mechanism=PLAIN needs sasl_password"),
         ({**SASL, "sasl_username": ""}, "sasl_mechanism=PLAIN needs sasl_username"),
         ({**SASL, "sasl_username": "alice\0bob"}, "sasl_username contains a NUL character"),
@@ -62,7 +68,10 @@ def old_context():
         ({**OAUTH, **CLIENT, URL: "file:///etc/passwd"}, "must begin with https://"),
         ({**OAUTH, **CLIENT, URL: "ftp://a/", ALLOWED: ("ftp://a/",)}, "must begin with https://"),
         ({**OAUTH, **CLIENT, URL: "https://a/", ALLOWED: ("https://b/",)}, "is not among"),
-        ({"sasl_user": "x"}, "sasl_user is not an option of TLS or SASL; did you mean sasl_username?"),
+        (
+            {"sasl_user": "x"},
+            "sasl_user is not an option of TLS or SASL; did you mean sasl_username?",
+        ),
         ({"sasl_plain_password": "s3cret", **SASL}, "are the same option; give one"),
     ],
 )

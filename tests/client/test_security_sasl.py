@@ -251,7 +251,11 @@ class TestWhoAsks:
 
         given = options("PLAIN")
         given = ClientOptions(security=given.security, connect_timeout_ms=200)
-        why = "authentication did not complete within 200 ms" if answer is SILENCE else "the broker closed it"
+        why = (
+            "authentication did not complete within 200 ms"
+            if answer is SILENCE
+            else "the broker closed it"
+        )
         with pytest.raises(Exception, match=why):
             topics(given, script)
 

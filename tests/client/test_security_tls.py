@@ -72,7 +72,9 @@ def test_tls_1_2_is_the_least(run, authority, server):
         old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
     with (
         AlertingPort(old) as port,
-        pytest.raises(TlsRefused, match=r"TLS negotiation failed .*; this client supports TLS 1\.2 and 1\.3"),
+        pytest.raises(
+            TlsRefused, match=r"TLS negotiation failed .*; this client supports TLS 1\.2 and 1\.3"
+        ),
     ):
         run(Connection.open(port.address, options(authority)))
 

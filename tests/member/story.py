@@ -37,7 +37,7 @@ from partage.member.states import MemberState
 from partage.member.timers import Timer
 from partage.member.turn import Turn
 from partage.model.errors import ErrorCode
-from partage.runtime.timers import Timers
+from partage.runtime.timers import TimerQueue
 
 Edge = tuple[MemberState, MemberState]
 
@@ -64,7 +64,7 @@ class Story:
         self.now_ms = 0
         self.lines: list[str] = []
         self.edges: set[Edge] = set()
-        self.timers: Timers[Timer] = Timers()
+        self.timers: TimerQueue[Timer] = TimerQueue()
         self.serials: dict[type[outcome.Action], int] = {}
         self.deliverable: frozenset[Partition] = frozenset()
         self.unreadable: Callable[[int], events.Event] | None = None
@@ -80,7 +80,7 @@ class Story:
 
     def new(self, said: list[str]) -> Ownership:
         self.is_healthy = "healthy" in said
-        self.timers = Timers()
+        self.timers = TimerQueue()
         rebalance_protocol = RebalanceProtocol.COOPERATIVE
         if "eager" in said:
             rebalance_protocol = RebalanceProtocol.EAGER
@@ -325,7 +325,7 @@ class Story:
         self.now_ms += int(said[0])
 
     def fire(self) -> None:
-        for key in self.timers.due(self.now_ms):
+        for key in self.timers.pop_due(self.now_ms):
             if not (self.is_healthy and key is Timer.HEARTBEAT):
                 self.lines.append(f"{self.now_ms} ms: {key} timer")
             self.hear(events.TimerFired(at_ms=self.now_ms, key=key))

@@ -11,7 +11,7 @@ from partage.member.settings import MemberSettings
 from partage.member.states import MemberState
 from partage.member.timers import Timer
 from partage.model.errors import ErrorCode
-from partage.runtime.timers import Timers
+from partage.runtime.timers import TimerQueue
 
 PROTOCOLS = (events.Protocol("election", b"me"),)
 
@@ -23,7 +23,7 @@ class Group:
         self.member = Membership(
             MemberSettings(group_id="g", protocol_type="election", **settings)  # type: ignore[arg-type]
         )
-        self.timers: Timers[Timer] = Timers()
+        self.timers: TimerQueue[Timer] = TimerQueue()
         self.actions: list[outcome.Action] = []
         self.hear(events.Start(at_ms=0))
 

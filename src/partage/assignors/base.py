@@ -106,9 +106,13 @@ class Assignor(ABC):
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if not cls.versions or not all(0 <= version <= VERSION_MAX for version in cls.versions):
-            raise ValueError(f"{cls.__name__}.versions must be 0 to {VERSION_MAX}, not {cls.versions}")
+            raise ValueError(
+                f"{cls.__name__}.versions must be 0 to {VERSION_MAX}, not {cls.versions}"
+            )
         if list(cls.versions) != sorted(set(cls.versions), reverse=True):
-            raise ValueError(f"{cls.__name__}.versions must be distinct and in descending order, not {cls.versions}")
+            raise ValueError(
+                f"{cls.__name__}.versions must be distinct and in descending order, not {cls.versions}"
+            )
         cls.version = cls.versions[0]
 
     @property
@@ -144,9 +148,7 @@ class Assignor(ABC):
         """What this member tells the leader, beside what it subscribes to and owns."""
         return None
 
-    def on_assignment(
-        self, assignment: Mapping[str, Sequence[int]], generation: int
-    ) -> None:
+    def on_assignment(self, assignment: Mapping[str, Sequence[int]], generation: int) -> None:
         """Told on every member what it got in which generation, before its listener hears of it."""
 
     def understand(self, members: Sequence[Member]) -> Sequence[Member]:

@@ -50,7 +50,9 @@ def check_assignment(
             got = given[name, partition]
             is_held = cooperative and partition in held.get(name, {})
             if got > wanted or (got < wanted and not is_held):
-                raise BadAssignment(f"{name}-{partition} is assigned to {got} members, not {wanted}")
+                raise BadAssignment(
+                    f"{name}-{partition} is assigned to {got} members, not {wanted}"
+                )
     if cooperative and replicas == 1:
         _check_moves(members, assignment, held)
 

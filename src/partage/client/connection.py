@@ -104,10 +104,14 @@ class Connection(asyncio.BufferedProtocol):
             is_closed = isinstance(error, ConnectionLost) and not connection._versions
             if is_closed and await _is_tls_expected(address, credentials):
                 raise tls_expected(address) from None
-            raise CannotConnect(address, f"it is not a Kafka broker, or failed to answer ({error})") from None
+            raise CannotConnect(
+                address, f"it is not a Kafka broker, or failed to answer ({error})"
+            ) from None
         except TimeoutError:
             connection.close()
-            raise CannotConnect(address, f"authentication did not complete within {timeout_ms} ms") from None
+            raise CannotConnect(
+                address, f"authentication did not complete within {timeout_ms} ms"
+            ) from None
         except BaseException:
             connection.close()
             raise

@@ -107,7 +107,9 @@ class LoopThread:
             return
         self._thread.join(timeout_s)
         if is_first and self._thread.is_alive():
-            log.warning("thread %s did not stop within %g s and was abandoned", self._thread.name, timeout_s)
+            log.warning(
+                "thread %s did not stop within %g s and was abandoned", self._thread.name, timeout_s
+            )
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -130,7 +132,10 @@ async def _end_all() -> None:
             if not task.cancelled():
                 task.exception()  # what nobody asked for is not complained of
         if pending:
-            log.warning("tasks did not end after cancellation: %s", ", ".join(sorted(str(t.get_coro()) for t in pending)))
+            log.warning(
+                "tasks did not end after cancellation: %s",
+                ", ".join(sorted(str(t.get_coro()) for t in pending)),
+            )
             break
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(max(0.1, give_up - loop.time())):

@@ -92,7 +92,9 @@ class Membership:
         **options: Any,
     ) -> None:
         if assign is None and isinstance(metadata, bytes):
-            raise TypeError("metadata of type bytes needs an assign function that returns bytes for each member")
+            raise TypeError(
+                "metadata of type bytes needs an assign function that returns bytes for each member"
+            )
         of_member, client = _options(options)
         self.settings = MemberSettings(
             group_id=group_id,

@@ -1,7 +1,7 @@
-"""What can happen to a member.
+"""The events of a member.
 
-An event that answers something carries its ``serial``; one that comes too late is ignored by it.
-The bridge makes the coordinator's answers from wire messages, whatever their version.
+A response to an action carries the action's ``serial``; the member ignores a late one. The bridge
+creates the coordinator's responses from wire messages of any version.
 """
 
 from __future__ import annotations
@@ -11,50 +11,52 @@ import msgspec
 from partage.member.timers import Timer
 from partage.model.errors import ErrorCode
 
-#: A topic and the number of a partition; in groups for other things, anything so named.
+#: A topic and a partition number. Groups with another purpose may use any pair of that form.
 Partition = tuple[str, int]
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Something that happened at ``at_ms``, on a clock in ms that only goes on."""
+    """An event at ``at_ms``, on a monotonic clock in ms."""
 
     at_ms: int
 
 
 class TimerFired(Event, frozen=True, gc=False, kw_only=True):
-    """The deadline of a timer has come."""
+    """A timer reached its deadline."""
 
     key: Timer
 
 
-# What the user wants.
+# Requests of the user
 
 
 class Start(Event, frozen=True, gc=False, kw_only=True):
-    """Be in the group from now on."""
+    """Join the group and stay in it."""
 
 
 class Polled(Event, frozen=True, gc=False, kw_only=True):
-    """``poll`` is called, or returns; while somebody waits in it the member is not too slow.
+    """The user called ``poll`` (``is_in_poll``), or ``poll`` returned.
 
-    It goes in before anything is delivered: a process that stood still may have lost all.
+    The poll timer does not run while the user waits in ``poll``. Send this event before delivering
+    records: after a stall of the process, the member may have lost its partitions.
     """
 
     is_waiting: bool
 
 
 class RejoinWanted(Event, frozen=True, gc=False, kw_only=True):
-    """What the member says of itself has changed, or it asks for a rebalance (KIP-568)."""
+    """Rejoin, because the member's metadata changed or a rebalance is requested (KIP-568)."""
 
     reason: str
-    backs_off: bool = False  # because something failed
+    # True if an operation failed, so that the member waits before it rejoins
+    backs_off: bool = False
 
 
 class MetadataChanged(Event, frozen=True, gc=False, kw_only=True):
-    """Topics are not what they were; changes may be gathered before the member joins again.
+    """Topics changed; the member may collect several changes before it rejoins.
 
-    What the leader made its assignment of has changed, and only a leader joins again for it; unless
-    ``is_own``, for then it is what this member subscribes to.
+    Without ``is_own_subscription`` the changed topics are those that the leader assigned, so only a
+    leader rejoins. With it, the member's own subscription changed.
     """
 
     reason: str
@@ -62,47 +64,47 @@ class MetadataChanged(Event, frozen=True, gc=False, kw_only=True):
 
 
 class Leave(Event, frozen=True, gc=False, kw_only=True):
-    """Be in the group no longer: ``unsubscribe`` and ``close``.
+    """Leave the group: ``unsubscribe`` and ``close``.
 
-    A static member leaves without a word, so that it finds its assignment when it comes back in
-    time (KIP-345); ``tells`` overrides what a member does of its own accord (KIP-1092).
+    A static member does not send LeaveGroup, so that it keeps its assignment if it returns in time
+    (KIP-345). ``sends_leave_group`` overrides this default (KIP-1092).
     """
 
     reason: str  # KIP-800
     tells: bool | None = None
 
 
-# The coordinator.
+# Responses of the coordinator
 
 
 class CoordinatorFound(Event, frozen=True, gc=False, kw_only=True):
-    """FindCoordinator is answered, and the connection stands."""
+    """FindCoordinator succeeded and the connection is open."""
 
     serial: int
 
 
 class CoordinatorNotFound(Event, frozen=True, gc=False, kw_only=True):
-    """FindCoordinator failed; without an error because nobody could be asked."""
+    """FindCoordinator failed. ``error`` is None if no broker could be asked."""
 
     serial: int
     error: ErrorCode | None = None
 
 
 class CoordinatorLost(Event, frozen=True, gc=False, kw_only=True):
-    """The connection to the coordinator that was found as ``serial`` is gone, and all it owed."""
+    """The connection of lookup ``serial`` is closed, and its unanswered requests are void."""
 
     serial: int
 
 
 class Answer(Event, frozen=True, gc=False, kw_only=True):
-    """The coordinator answers a request."""
+    """A response of the coordinator."""
 
     serial: int
     error: ErrorCode = ErrorCode.NONE
 
 
 class GroupMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A member as the leader is told of it."""
+    """A group member as JoinGroup describes it to the leader."""
 
     member_id: str
     instance_id: str | None = None
@@ -110,11 +112,11 @@ class GroupMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class JoinAnswered(Answer, frozen=True, gc=False, kw_only=True):
-    """JoinGroup; ``members`` is for the leader alone."""
+    """The JoinGroup response; only the leader gets ``members``."""
 
     member_id: str = ""
     generation: int = -1
-    protocol_type: str | None = None  # None from a coordinator that does not say (KIP-559)
+    protocol_type: str | None = None  # None if the coordinator does not send it (before KIP-559)
     protocol: str | None = None
     leader: str = ""
     skip_assignment: bool = False  # KIP-814
@@ -122,38 +124,38 @@ class JoinAnswered(Answer, frozen=True, gc=False, kw_only=True):
 
 
 class SyncAnswered(Answer, frozen=True, gc=False, kw_only=True):
-    """SyncGroup."""
+    """The SyncGroup response."""
 
     protocol_type: str | None = None
     protocol: str | None = None
     assignment: bytes = b""
-    assignment_error: str | None = None  # the leader could not assign, and this is why
+    assignment_error: str | None = None  # The reason, if the leader could not assign
 
 
 class HeartbeatAnswered(Answer, frozen=True, gc=False, kw_only=True):
-    """Heartbeat."""
+    """The Heartbeat response."""
 
 
 class LeaveAnswered(Answer, frozen=True, gc=False, kw_only=True):
-    """LeaveGroup."""
+    """The LeaveGroup response."""
 
 
 class CommitAnswered(Event, frozen=True, gc=False, kw_only=True):
-    """OffsetCommit, sent in the name of that member and generation, failed as a whole."""
+    """OffsetCommit of this member and generation failed as a whole."""
 
     generation: int
     member_id: str
     error: ErrorCode
 
 
-# What the embedded protocol has done when it was asked.
+# Results of the embedded protocol
 
 
 class Protocol(msgspec.Struct, frozen=True, gc=False):
-    """A protocol the member supports, with its metadata for it.
+    """A protocol that the member supports, with its metadata for it.
 
-    ``version`` is which version of it the member speaks, -1 if there are none; a coordinator that
-    knows what that is has one of the highest version lead (KIP-429).
+    ``version`` is the protocol version that the member uses, -1 without versions. A coordinator
+    that knows versions prefers a member of the highest version as leader (KIP-429).
     """
 
     name: str
@@ -162,31 +164,31 @@ class Protocol(msgspec.Struct, frozen=True, gc=False):
 
 
 class Prepared(Event, frozen=True, gc=False, kw_only=True):
-    """`Prepare` is done: these are the protocols, the most preferred (newest) first."""
+    """`PrepareJoin` is done: the protocols, the most preferred (newest) first."""
 
     serial: int
     protocols: tuple[Protocol, ...]
 
 
 class PrepareFailed(Event, frozen=True, gc=False, kw_only=True):
-    """The metadata could not be written: an assignor of the user's raised."""
+    """The metadata could not be encoded, because the user's assignor raised."""
 
     serial: int
     reason: str
 
 
 class Assigned(Event, frozen=True, gc=False, kw_only=True):
-    """`Assign` is done: the assignment of each member, by its id."""
+    """`ComputeAssignment` is done: the assignment of each member, by member id."""
 
     serial: int
     assignments: dict[str, bytes]
 
 
 class AssignFailed(Event, frozen=True, gc=False, kw_only=True):
-    """The assignor raised, or what it gave is no assignment.
+    """The assignor raised, or its result is not a valid assignment.
 
-    ``assignments`` tell the members so in the embedded protocol, for coordinators that do not know
-    what a SyncGroup without an assignment means.
+    ``assignments`` carries the error to the members in the embedded protocol, for coordinators that
+    do not support a SyncGroup without an assignment.
     """
 
     serial: int
@@ -195,44 +197,46 @@ class AssignFailed(Event, frozen=True, gc=False, kw_only=True):
 
 
 class Adopted(Event, frozen=True, gc=False, kw_only=True):
-    """`Adopt` is done."""
+    """`ApplyAssignment` is done."""
 
     serial: int
 
 
 class Released(Event, frozen=True, gc=False, kw_only=True):
-    """`Release` is done."""
+    """`ReleaseAssignment` is done."""
 
     serial: int
 
 
-# For members that own partitions (`ownership`).
+# Events for members that own partitions (`ownership`)
 
 
 class Subscribed(Event, frozen=True, gc=False, kw_only=True):
-    """The topics to consume from now on; ``by_pattern`` if a pattern matches others by itself."""
+    """The topics to consume from now on; ``is_by_pattern`` if a pattern matches other topics."""
 
     topics: frozenset[str]
     by_pattern: bool = False
 
 
 class Drain(Event, frozen=True, gc=False, kw_only=True):
-    """Leave once the others are at hand to take what is owned, and work on until then.
+    """Leave as soon as other members can take the partitions, and keep working until then.
 
-    `Leave` makes the partitions wait for the others' next heartbeats. This has the group rebalance
-    first, in which nothing need change; at its end members heartbeat more often for a while (ours
-    do, see `link`), and then everything is given up. Under the eager protocol, where all give up
-    everything in each rebalance, it is the same as `Leave`.
+    With `LeaveRequested` the partitions wait for the other members' next heartbeats. This event
+    first starts a rebalance, in which no partition has to move. At its end the members send
+    heartbeats more often for a while (ours do, see `CoordinatorLink`), and the member then gives up
+    all partitions. Under the eager protocol, where every rebalance revokes all partitions, it is
+    the same as `LeaveRequested`.
     """
 
     reason: str
 
 
 class Decoded(Event, frozen=True, gc=False, kw_only=True):
-    """`Decode` is done. ``fits`` unless a topic is among them that nobody here subscribed to.
+    """`DecodeAssignment` is done. ``is_subscribed`` is False if it has a topic that is not
+    subscribed.
 
-    ``again`` is why to join again once this is taken over, saying something else: what this member
-    wrote of itself was not read by its leader.
+    ``rejoin_reason`` is set if the member must rejoin after applying the assignment, with other
+    metadata: the leader did not read what this member sent.
     """
 
     serial: int
@@ -242,13 +246,13 @@ class Decoded(Event, frozen=True, gc=False, kw_only=True):
 
 
 class DecodeFailed(Event, frozen=True, gc=False, kw_only=True):
-    """The assignment says that the leader could not assign, or it makes no sense."""
+    """The assignment reports that the leader could not assign, or it cannot be decoded."""
 
     serial: int
     reason: str
 
 
 class CallbackDone(Event, frozen=True, gc=False, kw_only=True):
-    """The listener was told; whatever it raised, what was done stands."""
+    """The listener callback returned. An exception in it does not undo the rebalance step."""
 
     serial: int

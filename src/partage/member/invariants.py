@@ -1,20 +1,21 @@
-"""What holds of a member after every event, one function each; tests run them all.
+"""The invariants of a member after every event, one function each; tests check them all.
 
-1. Heartbeat and session are timed exactly while the member is in a generation and not parked.
-2. The poll timer runs only inside the group, and exactly while nobody waits in a poll.
-3. The retry timer runs exactly while the member backs off, the request timer exactly while a
-   request is under way that may take long.
-4. The member waits for an answer exactly in the states that ask for one.
-5. The coordinator is known, looked for, or not yet looked for again because of a back-off.
-6. A member that waits to join is held up by something.
-7. Who is in a generation has a member id; the states of a generation are reached in one.
-8. Only a member of a generation owns something, unless the listener has yet to hear of the loss.
-9. Nothing is delivered that is not owned, or that a callback is about; nothing at all outside a
-   generation, or after a whole session without a sign from the coordinator.
-10. Under the eager protocol nothing is owned between JoinGroup and the new assignment.
-11. The metadata timer runs exactly while changes are gathered, and only inside the group.
-12. What the listener is at is owned, unless it is being told that it was lost.
-13. No step waits for a call about nothing.
+1. The heartbeat and session timers run exactly while the member is in a generation and not parked.
+2. The poll timer runs exactly while the member takes part in the group and is not in a poll.
+3. The retry timer runs exactly during a back-off, the request timer exactly while a request is in
+   flight that may take long.
+4. The member waits for a serial exactly in the states that have one.
+5. The coordinator is known, or being looked up, or the lookup waits for a back-off.
+6. An Unjoined member is blocked by the lookup or a back-off.
+7. A member in a generation has a member id; the states of a generation are reached only in one.
+8. Only a member of a generation owns partitions, unless the listener is still to be called for
+   the loss.
+9. Only owned partitions are delivered, and none of an open callback. A member in no generation, or
+   after a session without a response, delivers none.
+10. Under the eager protocol a member owns no partition between JoinGroup and the new assignment.
+11. The metadata timer runs exactly while topic changes are pending, and only inside the group.
+12. Every partition of an open callback is owned.
+13. No step waits for a callback without partitions.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _NEVER_IN_GENERATION = frozenset(
 
 
 def check(member: Member, armed: Armed) -> None:
-    """Raise `AssertionError` with the story if an invariant of the membership does not hold."""
+    """Check the invariants of the membership. Raise `AssertionError` if one is violated."""
     session_is_timed(member, armed)
     polls_are_timed(member, armed)
     patience_is_timed(member, armed)
@@ -50,7 +51,7 @@ def check(member: Member, armed: Armed) -> None:
 
 
 def check_ownership(ownership: Ownership, armed: Armed) -> None:
-    """The same for a member that owns partitions, and what it owns."""
+    """Check the invariants of a member that owns partitions, including those of its membership."""
     check(ownership.membership, armed)
     owners_are_members(ownership)
     deliveries_are_owned(ownership)
@@ -83,8 +84,10 @@ def patience_is_timed(member: Member, armed: Armed) -> None:
 
 def gathering_is_timed(member: Member, armed: Armed) -> None:
     """Invariant 11."""
-    assert (Timer.METADATA in armed) == bool(member.gathered), f"gathered: {member.gathered}"
-    assert not member.gathered or member.state in INSIDE, f"gathers, {member.state}"
+    assert (Timer.METADATA in armed) == bool(member.gathered), (
+        f"pending topic changes: {member.gathered}"
+    )
+    assert not member.gathered or member.state in INSIDE, f"pending topic changes, {member.state}"
 
 
 def answers_are_awaited(member: Member) -> None:
@@ -101,17 +104,19 @@ def coordinator_is_sought(member: Member) -> None:
     link = member.link
     if member.state in INSIDE:
         sought = link.finding is not None or link.is_backing_off
-        assert link.coordinator is not None or sought, f"{member.state}, nobody looks"
-    assert link.coordinator is None or link.finding is None, "looks for what it knows"
+        assert link.coordinator is not None or sought, (
+            f"{member.state}, and no lookup is in progress"
+        )
+    assert link.coordinator is None or link.finding is None, "looks up a known coordinator"
 
 
 def nobody_waits_for_nothing(member: Member) -> None:
     """Invariant 6."""
     if member.state is MemberState.WAITING:
         held = member.link.coordinator is None or member.link.is_backing_off
-        assert held, "waits with nothing in its way"
+        assert held, "unjoined, and nothing blocks it"
     if member.state is MemberState.STABLE:
-        assert not member.is_rejoin_wanted, "stable, and should have joined again"
+        assert not member.is_rejoin_wanted, "stable, and a rejoin is pending"
 
 
 def generation_fits_state(member: Member) -> None:
@@ -121,7 +126,7 @@ def generation_fits_state(member: Member) -> None:
         assert member.state not in _NEVER_IN_GENERATION, f"{member.state} in a generation"
     else:
         assert member.state not in _IN_GENERATION, f"{member.state} in no generation"
-        assert not member.is_leader, "leads no generation"
+        assert not member.is_leader, "is leader in no generation"
 
 
 def owners_are_members(ownership: Ownership) -> None:
@@ -132,17 +137,17 @@ def owners_are_members(ownership: Ownership) -> None:
     assert told is not None, f"{sorted(ownership.owned)} is owned in no generation"
     leaves = ownership.membership.state is MemberState.RELEASING
     is_told = told.call is Call.LOST and set(told.partitions) == ownership.owned
-    assert ownership.is_lost or is_told or leaves, "owned in no generation, and nobody is told"
+    assert ownership.is_lost or is_told or leaves, "owned in no generation, and no callback is open"
 
 
 def deliveries_are_owned(ownership: Ownership) -> None:
     """Invariant 9."""
     deliverable = ownership.deliverable
-    assert deliverable <= ownership.owned, "delivered, and not owned"
+    assert deliverable <= ownership.owned, "delivered, but not owned"
     told = ownership.told
     assert told is None or not deliverable & set(told.partitions), f"delivered, despite {told}"
     if not ownership.membership.is_in_generation or ownership.membership.link.is_lapsed:
-        assert not deliverable, f"{sorted(deliverable)} is delivered by a zombie"
+        assert not deliverable, f"{sorted(deliverable)} is delivered outside a valid session"
 
 
 def eager_members_own_nothing_while_joining(ownership: Ownership) -> None:
@@ -156,8 +161,10 @@ def calls_are_about_owned(ownership: Ownership) -> None:
     """Invariant 12."""
     told = ownership.told
     if told is not None:
-        assert set(told.partitions) <= ownership.owned, f"{told} is not about {ownership.owned}"
-        assert told.partitions or told.call is Call.ASSIGNED, f"{told} is about nothing"
+        assert set(told.partitions) <= ownership.owned, (
+            f"{told} is about partitions that are not owned: {ownership.owned}"
+        )
+        assert told.partitions or told.call is Call.ASSIGNED, f"{told} has no partitions"
 
 
 def calls_about_nothing_hold_nobody_up(ownership: Ownership) -> None:
@@ -165,7 +172,7 @@ def calls_about_nothing_hold_nobody_up(ownership: Ownership) -> None:
     told = ownership.told
     if told is None or told.partitions:
         return
-    assert not ownership.is_lost, "lost, and nobody is told"
+    assert not ownership.is_lost, "lost, and no callback is open"
     waits = False
     match ownership.task:
         case Preparing(described=described):

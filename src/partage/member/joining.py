@@ -1,4 +1,4 @@
-"""JoinGroup and SyncGroup: from wanting to be in a generation to having an assignment in it."""
+"""Handlers of JoinGroup and SyncGroup: from a rejoin request to an applied assignment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from partage.model.errors import ErrorCode
 
 
 def prepared(member: Member, turn: Turn, event: Prepared) -> None:
-    """The embedded protocol is ready, and so is the metadata."""
+    """Send JoinGroup with the encoded metadata."""
     if event.serial != member.awaited:
         return
     if member.link.coordinator is None:
@@ -46,21 +46,21 @@ def prepared(member: Member, turn: Turn, event: Prepared) -> None:
 
 
 def prepare_failed(member: Member, turn: Turn, event: PrepareFailed) -> None:
-    """The metadata could not be written: there is nothing to join with."""
+    """Fail, because there is no metadata to join with."""
     if event.serial == member.awaited:
         member.fail(turn, ErrorCode.UNKNOWN_SERVER_ERROR, event.reason)
 
 
 def _time_parked(member: Member, turn: Turn) -> None:
     settings = member.settings
-    # JoinGroup v0 has no rebalance timeout: there the session timeout stands for both.
+    # JoinGroup v0 has no rebalance timeout: the session timeout is used for both.
     longest_ms = max(settings.rebalance_timeout_ms, settings.session_timeout_ms)
     parked_ms = longest_ms + settings.parked_lapse_ms
     turn.arm(Timer.REQUEST, max(parked_ms, settings.request_timeout_ms))
 
 
 def join_answered(member: Member, turn: Turn, event: JoinAnswered) -> None:
-    """JoinGroup is answered."""
+    """Start the generation, or react to the error."""
     if event.serial != member.awaited:
         return
     answer = reaction(Request.JOIN, event.error)
@@ -75,7 +75,7 @@ def join_answered(member: Member, turn: Turn, event: JoinAnswered) -> None:
 
 
 def _joined(member: Member, turn: Turn, event: JoinAnswered) -> None:
-    """The generation begins; what is owned is from an earlier one, until the sync."""
+    """Start the generation. Owned partitions belong to an earlier one until the sync."""
     if event.protocol_type not in (None, member.settings.protocol_type):
         wrong = f"the group's protocol type is {event.protocol_type}"
         member.fail(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong)
@@ -106,19 +106,19 @@ def _joined(member: Member, turn: Turn, event: JoinAnswered) -> None:
 
 
 def assigned(member: Member, turn: Turn, event: Assigned) -> None:
-    """The assignment is made, and goes to the coordinator."""
+    """Send the computed assignment to the coordinator."""
     if event.serial == member.awaited:
         _sync(member, turn, event.assignments, None)
 
 
 def assign_failed(member: Member, turn: Turn, event: AssignFailed) -> None:
-    """The group is told, instead of being left to time out."""
+    """Report the failure in SyncGroup, so that the group does not wait for a timeout."""
     if event.serial == member.awaited:
         _sync(member, turn, event.assignments, event.reason)
 
 
 def _sync(member: Member, turn: Turn, assignments: dict[str, bytes], error: str | None) -> None:
-    if member.link.coordinator is None:  # who takes over may not know of the generation
+    if member.link.coordinator is None:  # The next coordinator may not know the generation
         member.become(turn, MemberState.WAITING)
         return
     assert member.protocol is not None
@@ -139,7 +139,7 @@ def _sync(member: Member, turn: Turn, assignments: dict[str, bytes], error: str 
 
 
 def sync_answered(member: Member, turn: Turn, event: SyncAnswered) -> None:
-    """SyncGroup is answered."""
+    """Apply the assignment, or react to the error."""
     if event.serial != member.awaited:
         return
     if event.assignment_error is not None:
@@ -158,7 +158,8 @@ def _synced(member: Member, turn: Turn, event: SyncAnswered) -> None:
     assert member.protocol is not None
     said = (event.protocol_type, member.settings.protocol_type), (event.protocol, member.protocol)
     if any(theirs not in (None, ours) for theirs, ours in said):
-        wrong = f"SyncGroup names protocol {event.protocol_type} {event.protocol}, not {member.protocol}"
+        named = f"{event.protocol_type} {event.protocol}"
+        wrong = f"SyncGroup names protocol {named}, not {member.protocol}"
         member.fail(turn, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, wrong)
         return
     member.become(turn, MemberState.ADOPTING)
@@ -173,7 +174,7 @@ def _synced(member: Member, turn: Turn, event: SyncAnswered) -> None:
 
 
 def adopted(member: Member, turn: Turn, event: Adopted) -> None:
-    """The assignment is taken over; join again if there is a reason by now."""
+    """Become stable after the assignment is applied; rejoin if that is pending."""
     if event.serial != member.awaited:
         return
     member.become(turn, MemberState.STABLE)

@@ -1,4 +1,4 @@
-"""A member: its state, and the steps that the handlers share."""
+"""The state of a member, and the steps that its handlers share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_GENERATION = -1
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """In whose name offsets are committed; a coordinator refuses it once it is stale."""
+    """The identity that offset commits use; a coordinator rejects it once it is stale."""
 
     generation: int
     member_id: str
@@ -26,7 +26,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Member:
-    """One member of one group."""
+    """The state of one member of one group."""
 
     def __init__(self, settings: MemberSettings) -> None:
         self.settings = settings
@@ -36,29 +36,29 @@ class Member:
         self.generation = NO_GENERATION
         self.protocol: str | None = None
         self.is_leader = False
-        self.awaited: int | None = None  # the serial of what the state waits for
-        self.is_polled = False  # somebody waits in poll
-        self.is_rejoin_wanted = False  # since the metadata was last written
-        self.is_wanted = False  # to be in the group, once a leave under way is over
-        self.reason = ""  # why it joins (KIP-800)
-        self.gathered: list[str] = []  # changes of topics that it is still to join again for
+        self.awaited: int | None = None  # The serial that the current state waits for
+        self.is_polled = False  # True while the user waits in poll
+        self.is_rejoin_wanted = False  # Since the metadata was last encoded
+        self.is_wanted = False  # False once leave is requested; start again after the leave if True
+        self.reason = ""  # Sent in JoinGroup (KIP-800)
+        self.gathered: list[str] = []  # Topic changes to rejoin for after the delay
         self.leave = Leave(at_ms=0, reason="")
-        self.was_parked = False  # when the leave began
+        self.was_parked = False  # When the leave began
         self.protocol_names: frozenset[str] = frozenset()
 
     @property
     def is_static(self) -> bool:
-        """Whether the member has an instance id (KIP-345)."""
+        """True if the member has an instance id (KIP-345)."""
         return self.settings.instance_id is not None
 
     @property
     def is_in_generation(self) -> bool:
-        """Whether the member belongs to a generation, as far as it knows."""
+        """True if the member belongs to a generation, as far as it knows."""
         return self.generation != NO_GENERATION
 
     @property
     def commits_as(self) -> Identity | None:
-        """In whose name to commit now; None while no commit can be accepted."""
+        """Identity for offset commits; None while the coordinator cannot accept a commit."""
         if not self.is_in_generation or self.state not in COMMITTING:
             return None
         return Identity(
@@ -68,7 +68,10 @@ class Member:
         )
 
     def become(self, turn: Turn, state: MemberState) -> None:
-        """The only place where the state changes, and with it which timers run."""
+        """Change the state, and stop the timers that do not belong to the new one.
+
+        The state changes only here.
+        """
         before = self.state
         assert before in PREDECESSORS[state], f"{before} -> {state}"
         self.state = state
@@ -91,12 +94,12 @@ class Member:
             link.untime_session(turn)
 
     def ask(self) -> int:
-        """The serial of what the state waits for from now on."""
+        """Draw the serial that the current state waits for from now on."""
         self.awaited = self.link.next_serial()
         return self.awaited
 
     def advance(self, turn: Turn) -> None:
-        """Do what nothing stands in the way of any more."""
+        """Start the next step if nothing blocks it."""
         link = self.link
         if self.state not in INSIDE or link.is_backing_off:
             return
@@ -106,17 +109,17 @@ class Member:
         elif self.state is MemberState.WAITING:
             self.become(turn, MemberState.PREPARING)
             self.is_rejoin_wanted = False
-            self.stop_gathering(turn)  # who leads next looks at the topics as they are
+            self.stop_gathering(turn)  # The next leader reads the current topics
             turn.do(Prepare(serial=self.ask(), generation=self.generation))
 
     def stop_gathering(self, turn: Turn) -> None:
-        """Nothing that has changed needs a join of its own any more."""
+        """Drop the collected topic changes: the member joins anyway."""
         if self.gathered:
             self.gathered.clear()
             turn.cancel(Timer.METADATA)
 
     def want_rejoin(self, turn: Turn, reason: str) -> None:
-        """Join again: now, or once what is under way is over."""
+        """Rejoin now, or after the current rebalance."""
         if not self.is_rejoin_wanted:
             self.reason = reason
         self.is_rejoin_wanted = True
@@ -124,7 +127,7 @@ class Member:
             self.become(turn, MemberState.WAITING)
 
     def begin(self, turn: Turn) -> None:
-        """Be started, or started again."""
+        """Start, or start again after a leave or a fatal error."""
         self.is_wanted = True
         if self.state in (MemberState.OUT, MemberState.FAILED):
             self.reason = ""
@@ -132,14 +135,18 @@ class Member:
             self.become(turn, MemberState.DORMANT if must_be_polled else MemberState.WAITING)
 
     def out(self, turn: Turn) -> None:
-        """Be out of the group, as was wanted."""
+        """Finish leaving; start again if that was requested meanwhile."""
         self.become(turn, MemberState.OUT)
         turn.do(Left())
         if self.is_wanted:
             self.begin(turn)
 
     def say_goodbye(self, turn: Turn, reason: str, is_parked: bool) -> int | None:
-        """Send LeaveGroup, once and without waiting for it; its serial, or None if it cannot be."""
+        """Send LeaveGroup without waiting for the response.
+
+        Returns:
+            The serial of the request; None if there is no member id or no coordinator.
+        """
         if not self.member_id or self.link.coordinator is None:
             return None
         leave = SendLeave(
@@ -151,16 +158,16 @@ class Member:
         )
         turn.do(leave)
         if is_parked:
-            self.link.lost()  # the shell drops that connection
+            self.link.lost()  # The shell closes that connection
         return leave.serial
 
     def drop_coordinator(self, turn: Turn) -> None:
-        """Have the coordinator looked for anew, in a while."""
+        """Disconnect, and look up the coordinator again after a back-off."""
         self.link.drop(turn)
         self.go_on_without_coordinator(turn)
 
     def go_on_without_coordinator(self, turn: Turn) -> None:
-        """What is owned stays, and so does what is under way here; requests were for nothing."""
+        """Keep the partitions and local steps, but drop the requests in flight."""
         if self.state is MemberState.LEAVING:
             self.out(turn)
         elif self.state in INSIDE:
@@ -171,7 +178,7 @@ class Member:
     def react(
         self, turn: Turn, answer: Reaction, event: Answer | CommitAnswered, request: Request
     ) -> None:
-        """Do what the table says about an answer that is an error."""
+        """Apply the reaction to an error response."""
         why = f"{request} failed with {event.error.name}"
         match answer:
             case Reaction.JOIN_AGAIN | Reaction.JOIN_LATER:
@@ -192,21 +199,21 @@ class Member:
                 self.fail(turn, event.error, why)
 
     def lose(self, turn: Turn, reason: str, *, forgets_id: bool) -> None:
-        """The group has gone on without us: what we own is somebody else's."""
+        """Rejoin after the group continued without this member: its partitions are lost."""
         self.abandon(turn, reason, forgets_id=forgets_id)
         self.reason = reason
         if self.state in INSIDE and self.state is not MemberState.WAITING:
             self.become(turn, MemberState.WAITING)
 
     def abandon(self, turn: Turn, reason: str, *, forgets_id: bool) -> None:
-        """Tell the embedded protocol that what it has is void, and be in no generation."""
+        """Discard the assignment of the embedded protocol, and leave the generation."""
         has_more = self.is_in_generation or self.state is MemberState.PREPARING
         if has_more and self.state is not MemberState.RELEASING:
             turn.do(Abandon(reason=reason))
         self.forget(turn, forgets_id=forgets_id)
 
     def forget(self, turn: Turn, *, forgets_id: bool) -> None:
-        """Be in no generation."""
+        """Leave the generation."""
         self.generation = NO_GENERATION
         self.protocol = None
         self.is_leader = False
@@ -215,7 +222,7 @@ class Member:
         self._time_session(turn)
 
     def fail(self, turn: Turn, error: ErrorCode, reason: str) -> None:
-        """Give up, and say so to the coordinator if it still has a place of ours."""
+        """Enter the fatal state, and send LeaveGroup if the coordinator still has this member."""
         if not self.is_static and error not in PLACELESS:
             self.say_goodbye(turn, reason, is_parked=False)
         self.abandon(turn, reason, forgets_id=True)

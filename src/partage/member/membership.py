@@ -1,9 +1,10 @@
-"""A member of a group, for whatever protocol is embedded in it: the core's lower door.
+"""The state machine of a member of any group, whatever protocol is embedded.
 
-`Membership.handle` takes one event and gives its `Outcome`. The embedded protocol is asked four
-things, each answered by an event: to get ready (`Prepare`), to assign if the member leads
-(`Assign`), to take its assignment over (`Adopt`), to give everything up (`Release`). It is told,
-and has no choice, when the member is out of its generation (`Abandon`).
+`MembershipStateMachine.handle` takes one event and returns its `Outcome`. There are four requests
+to the embedded protocol, each answered by an event: prepare to join (`PrepareJoin`), assign if the
+member is the leader (`ComputeAssignment`), apply the assignment (`ApplyAssignment`), and give up
+all partitions (`ReleaseAssignment`). `DiscardAssignment` notifies it that the member left its
+generation.
 """
 
 from __future__ import annotations
@@ -42,10 +43,13 @@ from partage.member.turn import Turn
 
 
 class Membership(Member):
-    """One member, as of the last event."""
+    """A member of a group; its state is that after the last event."""
 
     def handle(self, event: Event) -> Outcome:
-        """What comes of ``event``; see `Outcome` for what must be done with it."""
+        """Handle ``event`` and return its outcome.
+
+        See `Outcome` for the duties of the caller.
+        """
         turn = Turn(event.at_ms)
         self.link.look_at_clock(event.at_ms)
         _HANDLERS[type(event)](self, turn, event)

@@ -1,4 +1,4 @@
-"""What comes of an event, and the contract with whoever drives the core."""
+"""The outcome of an event: actions and timers for the shell."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from partage.model.errors import ErrorCode
 
 
 class Action(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Something the shell has to do."""
+    """An action that the shell must perform."""
 
 
 class FindCoordinator(Action, frozen=True, gc=False, kw_only=True):
-    """Find the coordinator and connect: `CoordinatorFound` or `CoordinatorNotFound`."""
+    """Find the coordinator and connect to it. Answered by `CoordinatorFound` or
+    `CoordinatorNotFound`.
+    """
 
     serial: int
 
 
 class Disconnect(Action, frozen=True, gc=False, kw_only=True):
-    """Drop the connection to the coordinator that was found as ``serial``; its answers are void."""
+    """Close the connection of lookup ``serial``; its responses are void."""
 
     serial: int
 
 
-# Requests to the coordinator, answered with `JoinAnswered`, ..., or by `CoordinatorLost`.
+# Requests to the coordinator, answered by `JoinResponseReceived` and so on, or by `CoordinatorLost`
 
 
 class SendJoin(Action, frozen=True, gc=False, kw_only=True):
-    """JoinGroup."""
+    """Send JoinGroup."""
 
     serial: int
     member_id: str
@@ -44,7 +46,7 @@ class SendJoin(Action, frozen=True, gc=False, kw_only=True):
 
 
 class SendSync(Action, frozen=True, gc=False, kw_only=True):
-    """SyncGroup; ``assignments`` and ``assignment_error`` come from a leader only."""
+    """Send SyncGroup. Only a leader sets ``assignments`` and ``assignment_error``."""
 
     serial: int
     generation: int
@@ -57,7 +59,7 @@ class SendSync(Action, frozen=True, gc=False, kw_only=True):
 
 
 class SendHeartbeat(Action, frozen=True, gc=False, kw_only=True):
-    """Heartbeat."""
+    """Send Heartbeat."""
 
     serial: int
     generation: int
@@ -66,10 +68,10 @@ class SendHeartbeat(Action, frozen=True, gc=False, kw_only=True):
 
 
 class SendLeave(Action, frozen=True, gc=False, kw_only=True):
-    """LeaveGroup.
+    """Send LeaveGroup.
 
-    A coordinator serves a connection's requests in order: if one is parked (``is_parked``), drop
-    that connection and send this over another.
+    A coordinator serves the requests of a connection in order. If a request is parked
+    (``is_parked``), close that connection and send LeaveGroup over another one.
     """
 
     serial: int
@@ -79,13 +81,14 @@ class SendLeave(Action, frozen=True, gc=False, kw_only=True):
     is_parked: bool
 
 
-# What the embedded protocol is asked.
+# Requests to the embedded protocol
 
 
 class Prepare(Action, frozen=True, gc=False, kw_only=True):
-    """Get ready to join: give up what must be, write the metadata; then `Prepared`.
+    """Prepare to join: give up partitions where required and encode the metadata; then
+    `JoinPrepared`.
 
-    ``generation`` is the one that the member is in, -1 if in none (KIP-792).
+    ``generation`` is the member's current generation, -1 if there is none (KIP-792).
     """
 
     serial: int
@@ -93,7 +96,7 @@ class Prepare(Action, frozen=True, gc=False, kw_only=True):
 
 
 class Assign(Action, frozen=True, gc=False, kw_only=True):
-    """The member leads: make the assignment, and say `Assigned` or `AssignFailed`."""
+    """Compute the assignment as the leader; then `AssignmentComputed` or `AssignorFailed`."""
 
     serial: int
     generation: int
@@ -102,13 +105,13 @@ class Assign(Action, frozen=True, gc=False, kw_only=True):
 
 
 class Watch(Action, frozen=True, gc=False, kw_only=True):
-    """The member leads and the last assignment stands (KIP-814): watch what it was made of."""
+    """Watch the topics of ``members``: this leader keeps the last assignment (KIP-814)."""
 
     members: tuple[GroupMember, ...]
 
 
 class Adopt(Action, frozen=True, gc=False, kw_only=True):
-    """Take the assignment over, then say `Adopted`."""
+    """Apply the assignment, then `AssignmentApplied`."""
 
     serial: int
     generation: int
@@ -117,54 +120,55 @@ class Adopt(Action, frozen=True, gc=False, kw_only=True):
 
 
 class Abandon(Action, frozen=True, gc=False, kw_only=True):
-    """The member is in no generation any more: what it had is somebody else's. Needs no answer.
+    """Discard the assignment: the member left its generation, and other members may own it.
 
-    Void is what was asked before and not answered yet.
+    There is no event in answer. Requests to the embedded protocol that are not answered yet are
+    void.
     """
 
     reason: str
 
 
 class Release(Action, frozen=True, gc=False, kw_only=True):
-    """Give up everything, then say `Released`; ``as_lost`` if nobody hears it any more."""
+    """Give up all partitions, then `AssignmentReleased`; ``is_lost`` if they are lost already."""
 
     serial: int
     as_lost: bool
 
 
-# What the user has to hear.
+# Notifications to the user
 
 
 class Problem(StrEnum):
-    """What went wrong and is being mended."""
+    """A problem that the member recovers from by itself."""
 
     ASSIGNMENT_FAILED = "the assignment failed"
     TOO_SLOW = "poll was not called in time"
 
 
 class Report(Action, frozen=True, gc=False, kw_only=True):
-    """Tell the user of a problem; ``poll`` raises it."""
+    """Report a problem to the user; ``poll`` raises it."""
 
     problem: Problem
     reason: str
 
 
 class Fail(Action, frozen=True, gc=False, kw_only=True):
-    """Tell the user of an error that is final; the member is out of the group."""
+    """Report a fatal error to the user; the member is out of the group."""
 
     error: ErrorCode
     reason: str
 
 
 class Left(Action, frozen=True, gc=False, kw_only=True):
-    """The member is out, as was wanted."""
+    """The member left the group, as requested."""
 
 
-# What members that own partitions are asked (`ownership`), in place of the embedded protocol.
+# Actions of `ownership` instead of the requests to the embedded protocol
 
 
 class Describe(Action, frozen=True, gc=False, kw_only=True):
-    """Write the subscription for each assignor, then `Prepared` or `PrepareFailed`."""
+    """Encode the subscription for each assignor, then `JoinPrepared` or `JoinPrepareFailed`."""
 
     serial: int
     generation: int
@@ -172,7 +176,7 @@ class Describe(Action, frozen=True, gc=False, kw_only=True):
 
 
 class Decode(Action, frozen=True, gc=False, kw_only=True):
-    """Read the assignment, then `Decoded` or `DecodeFailed`."""
+    """Decode the assignment, then `AssignmentDecoded` or `AssignmentDecodeFailed`."""
 
     serial: int
     generation: int
@@ -181,7 +185,7 @@ class Decode(Action, frozen=True, gc=False, kw_only=True):
 
 
 class Call(StrEnum):
-    """The listener's callbacks."""
+    """A callback of the rebalance listener."""
 
     REVOKED = "revoked"
     ASSIGNED = "assigned"
@@ -189,9 +193,9 @@ class Call(StrEnum):
 
 
 class Tell(Action, frozen=True, gc=False, kw_only=True):
-    """Call the listener, then `CallbackDone`. Only one such call is open at a time.
+    """Call the listener, then send `CallbackCompleted`. At most one call is open at a time.
 
-    For a member that is polled: on the user's behalf, the next time somebody polls.
+    For a member that is polled, the call waits until the user's next ``poll``.
     """
 
     serial: int
@@ -200,12 +204,13 @@ class Tell(Action, frozen=True, gc=False, kw_only=True):
 
 
 class Outcome:
-    """What is to be done after one event.
+    """The actions and timers that result from one event.
 
-    1. ``actions`` in order. Requests go to the coordinator in that order, over one connection.
-       What an action brings about comes back as an event, at once or later, never from within.
-    2. ``timers`` are armed, or cancelled where the deadline is None, in order. A key has one
-       deadline: arming replaces. Deadlines of `Timer.RETRY` may be jittered.
+    1. ``actions``, to perform in order. Requests go to the coordinator in that order, over one
+       connection. Their results come back as events, at once or later, but never while `handle`
+       runs.
+    2. ``timers``, to arm in order, or to cancel where the deadline is None. Each key has one
+       deadline: arming replaces it. Deadlines of the RETRY timer may be jittered.
     """
 
     __slots__ = ("actions", "timers")

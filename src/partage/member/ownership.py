@@ -1,18 +1,20 @@
-"""A member that owns partitions, as a consumer does: the core's upper door.
+"""A member that owns partitions, such as a consumer.
 
-`Ownership` is the protocol embedded in a `Membership`. It decides which partitions are given up
-when, and which callback the listener is due (KIP-429):
+`Ownership` is the protocol that is embedded in a `MembershipStateMachine`. It decides when
+partitions are given up and which callback of the listener is due (KIP-429):
 
-- Under the eager protocol everything is revoked before joining. Under the cooperative one the
-  member goes on with what it owns; what its new assignment lacks is revoked then, and the member
-  joins again, so that nobody else was given any of it before.
-- Revoked comes before assigned. Lost comes where nobody waits for the partitions any more: they
-  may be somebody else's already.
-- Revoked and lost are not called for nothing; assigned is called at the end of every rebalance.
-- Nobody waits for a call about nothing. If the next call is due before the listener has heard it,
-  that one takes its place: to the listener the two rebalances are one.
+- Under the eager protocol all partitions are revoked before joining. Under the cooperative protocol
+  the member keeps working on its partitions. It revokes those that the new assignment lacks, and
+  then rejoins, so that no other member gets a partition before it is revoked.
+- ``revoked`` is called before ``assigned``. ``lost`` is called when the group no longer waits for
+  this member, so that other members may own the partitions already.
+- ``revoked`` and ``lost`` are not called for an empty set. ``assigned`` is called at the end of
+  every
+  rebalance.
+- No step waits for a callback without partitions. If the next callback is due before that one was
+  called, it is replaced: the listener sees the two rebalances as one.
 
-What may be delivered is `Ownership.deliverable`, at any moment.
+`Ownership.deliverable` holds the partitions that may be delivered.
 """
 
 from __future__ import annotations
@@ -61,21 +63,21 @@ Partitions = frozenset[Partition]
 _NOTHING: Partitions = frozenset()
 
 
-#: The states in which a subscription means a new start.
+#: The states in which a subscription starts the member again.
 _NOT_WANTED = frozenset(
     {MemberState.OUT, MemberState.FAILED, MemberState.RELEASING, MemberState.LEAVING}
 )
 
 
 class RebalanceProtocol(StrEnum):
-    """How partitions change hands (KIP-429)."""
+    """The way in which partitions change hands (KIP-429)."""
 
     EAGER = "eager"
     COOPERATIVE = "cooperative"
 
 
 class Preparing(msgspec.Struct):
-    """Getting ready to join; ``described`` once the subscription is being written."""
+    """Preparing to join; ``has_subscription`` once `EncodeSubscription` was requested."""
 
     serial: int
     generation: int
@@ -83,7 +85,7 @@ class Preparing(msgspec.Struct):
 
 
 class Adopting(msgspec.Struct):
-    """Taking an assignment over; ``target`` is it, once it is read."""
+    """Applying an assignment; ``target`` is its partitions, None until it is decoded."""
 
     serial: int
     target: Partitions | None = None
@@ -91,7 +93,7 @@ class Adopting(msgspec.Struct):
 
 
 class Releasing(msgspec.Struct):
-    """Giving everything up."""
+    """Giving up all partitions before leaving."""
 
     serial: int
     as_lost: bool
@@ -101,28 +103,29 @@ Task = Preparing | Adopting | Releasing
 
 
 class Ownership:
-    """One member and what it owns, as of the last event."""
+    """A member and the partitions it owns; the state is that after the last event."""
 
     def __init__(self, settings: MemberSettings, rebalance_protocol: RebalanceProtocol) -> None:
         self.membership = Membership(settings)
         self.rebalance_protocol = rebalance_protocol
         self.topics: frozenset[str] = frozenset()
         self.owned: Partitions = _NOTHING
-        self.told: Tell | None = None  # the call that the listener is at
-        self.is_lost = False  # what is owned is somebody else's, and the listener must hear it
+        self.told: Tell | None = None  # The listener call in progress
+        # True if the owned partitions are lost and the listener is still to be called
+        self.is_lost = False
         self.task: Task | None = None
-        self.drain: Drain | None = None  # to be gone once others can take what is owned
-        self._is_last = False  # the rebalance under way is the one that a drain began
+        self.drain: Drain | None = None  # Leave once other members can take the partitions
+        self._is_last = False  # True if the current rebalance is the one that the drain started
 
-    # What a shell asks.
+    # Queries of the shell
 
     @property
     def deliverable(self) -> Partitions:
-        """The partitions whose records may be handed to the user now.
+        """Partitions whose records may be delivered to the user now.
 
-        None of a member that is in no generation or may have been dropped; and none that is about
-        to be given up, or whose callback is still under way. A shell hands in `Polled` first, so
-        that a process that stood still does not go by what it knew before.
+        It is empty for a member that is in no generation or whose session expired. It excludes
+        partitions that are about to be given up or that an open callback is about. The shell sends
+        `Polled` first, so that a stalled process does not rely on outdated state.
         """
         membership = self.membership
         if not membership.is_in_generation or membership.link.is_lapsed or self.is_lost:
@@ -132,11 +135,11 @@ class Ownership:
 
     @property
     def commits_as(self) -> Identity | None:
-        """In whose name to commit now; None while no commit can be accepted."""
+        """Identity for offset commits; None while the coordinator cannot accept a commit."""
         return self.membership.commits_as
 
     def _to_give_up(self) -> Partitions:
-        """What of the owned partitions the task takes away."""
+        """Owned partitions that the current step takes away."""
         match self.task:
             case Preparing() if self.rebalance_protocol is RebalanceProtocol.EAGER:
                 return self.owned
@@ -148,10 +151,13 @@ class Ownership:
                 return self.owned
         return _NOTHING
 
-    # Events.
+    # Events
 
     def handle(self, event: Event) -> Outcome:
-        """What comes of ``event``; see `Outcome` for what must be done with it."""
+        """Handle ``event`` and return its outcome.
+
+        See `Outcome` for the duties of the caller.
+        """
         outcome = Outcome()
         match event:
             case Subscribed():
@@ -170,7 +176,7 @@ class Ownership:
         return outcome
 
     def _pass_on(self, outcome: Outcome, event: Event) -> None:
-        """Have the membership handle an event, and do what it asks of its embedded protocol."""
+        """Forward an event to the membership, and start the steps that it requests."""
         if isinstance(event, Prepared | PrepareFailed) and self._is_preparing(event.serial):
             self.task = None
         below = self.membership.handle(event)
@@ -187,7 +193,9 @@ class Ownership:
         return isinstance(self.task, Preparing) and self.task.serial == serial
 
     def _take(self, action: Action) -> bool:
-        """Whether the action was for the embedded protocol, which is this."""
+        """Start the step that ``action`` requests; return False if the shell must perform the
+        action.
+        """
         match action:
             case Prepare(serial=serial, generation=generation):
                 self.task = Preparing(serial, generation)
@@ -206,7 +214,7 @@ class Ownership:
         is_out = self.membership.state in _NOT_WANTED
         if event.by_pattern:
             if is_out:
-                return  # nobody has asked it to come back
+                return  # The user has not restarted the member
         else:
             self.drain = None
         changed = event.topics != self.topics
@@ -223,10 +231,11 @@ class Ownership:
             self._pass_on(outcome, again)
 
     def _drain(self, outcome: Outcome, event: Drain) -> None:
-        """Have the group rebalance once more with us in it, and then leave it.
+        """Start one more rebalance as a member, and leave the group after it.
 
-        Subscribing to nothing in that rebalance looks better and is not: not all leaders hold back
-        what a member owns of topics that it does not subscribe to (librdkafka's do not).
+        An empty subscription in that rebalance would look simpler. But not every leader holds back
+        owned partitions of topics that their owner is not subscribed to: librdkafka's leader does
+        not.
         """
         if self.drain is not None:
             return
@@ -241,12 +250,14 @@ class Ownership:
 
     @property
     def _is_handing_over(self) -> bool:
-        """Whether the others are at hand."""
+        """True if the rebalance of the drain is over, so that other members can take the
+        partitions.
+        """
         return self.drain is not None and self._is_last
 
     @property
     def _is_undescribed(self) -> bool:
-        """Whether the coming join will say what we subscribe to anyway."""
+        """True if the next join encodes the current subscription anyway."""
         return isinstance(self.task, Preparing) and not self.task.described
 
     def _decoded(self, outcome: Outcome, event: Decoded) -> None:
@@ -258,7 +269,7 @@ class Ownership:
             return
         if event.fits:
             task.target = frozenset(event.partitions)
-            # A leader may know topics that match our pattern before we have heard of them.
+            # The leader may know topics that match the pattern before this member does.
             self.topics |= {topic for topic, _ in event.partitions}
             if event.again is not None:
                 self._pass_on(outcome, RejoinWanted(at_ms=event.at_ms, reason=event.again))
@@ -269,7 +280,7 @@ class Ownership:
         self._pass_on(outcome, Adopted(at_ms=event.at_ms, serial=event.serial))
 
     def _decode_failed(self, outcome: Outcome, event: DecodeFailed) -> None:
-        """The leader could not assign: nothing is owned, until it can."""
+        """Own nothing until the leader can assign again."""
         task = self.task
         if not isinstance(task, Adopting) or task.serial != event.serial:
             return
@@ -278,19 +289,20 @@ class Ownership:
         again = RejoinWanted(at_ms=event.at_ms, reason="the assignment failed", backs_off=True)
         self._pass_on(outcome, again)
 
-    # Giving and taking.
+    # Steps of a rebalance
 
     def _go_on(self, outcome: Outcome, at_ms: int) -> None:
-        """The next step, once the listener is done with the last one."""
+        """Start the next step after the listener finished the last one."""
         if self.told is not None and self.told.partitions:
             return
         if self.is_lost:
             self.is_lost = False
-            if self.owned:  # of which the call just done may have been about all
+            if self.owned:  # The callback that just ended may have been about all of them
                 self._tell(outcome, Call.LOST, self.owned)
                 return
         if self.drain is not None and not self.owned and self.membership.state in INSIDE:
-            self._go(outcome, at_ms)  # all is given up, or was lost: no coordinator is waited for
+            # All partitions are given up or lost: do not wait for the coordinator
+            self._go(outcome, at_ms)
             return
         to_give_up = self._to_give_up()
         match self.task:
@@ -316,10 +328,10 @@ class Ownership:
         self._tell(outcome, Call.REVOKED, partitions)
 
     def _adopt(self, outcome: Outcome, task: Adopting, target: Partitions, at_ms: int) -> None:
-        """Nothing is left to revoke: own what is new, and when the listener has heard, all is done.
+        """Own the new partitions, and finish after the listener was called.
 
-        A member that joins again at once is told first what it was given in this generation; one
-        that was given nothing keeps nobody waiting while its user works.
+        A member that must rejoin is first notified of its partitions in this generation. A member
+        without new partitions does not make the group wait for its user.
         """
         if not task.is_told:
             task.is_told = True
@@ -333,7 +345,7 @@ class Ownership:
         self._go_on(outcome, at_ms)
 
     def _prepare(self, outcome: Outcome, task: Preparing) -> None:
-        """Nothing is left to give up before joining."""
+        """Encode the subscription after everything was given up."""
         task.described = True
         self._is_last = self.drain is not None
         owned = tuple(sorted(self.owned))
@@ -342,8 +354,8 @@ class Ownership:
         )
 
     def _go(self, outcome: Outcome, at_ms: int) -> None:
-        """Nothing is owned any more: leave."""
-        assert self.drain is not None, "leaves, and nobody has asked for it"
+        """Leave after the drain gave up all partitions."""
+        assert self.drain is not None, "leaves without a drain request"
         self.task = None
         self._leave(outcome, self.drain, at_ms)
         self._go_on(outcome, at_ms)

@@ -1,4 +1,4 @@
-"""The page ``docs/members.md``, from the tables that a member acts on.
+"""Generate the page ``docs/members.md`` from the tables that a member acts on.
 
 ``python -m partage.member.page`` prints it.
 """
@@ -31,7 +31,7 @@ error. The diagram omits them.
 
 _ANSWERS = """\
 A response counts only if the member still waits for it. A response from an earlier generation or
-from a closed connection is ignored. The last row holds for every error that the table does not name.
+from a closed connection is ignored. The last row holds for every error that the table omits.
 """
 
 _OWNED = """\
@@ -45,21 +45,21 @@ assigned; if any was revoked the member rejoins |
 all partitions are lost | all partitions are lost |
 | leaving, while stable | all partitions are revoked | all partitions are revoked |
 | leaving, while the group rebalances | | all partitions are lost |
-| draining | all partitions are revoked | all partitions are revoked at the end of one more rebalance |
+| draining | all partitions are revoked | all partitions are revoked after one more rebalance |
 
 The callbacks `revoked` and `lost` are not called for an empty set. `assigned` is called at the end
 of every rebalance, with the new partitions. One callback runs at a time, and its partitions are not
 delivered meanwhile. No step waits for a callback without partitions: if the next callback is due
-first, the empty one is skipped. A member without a response from the coordinator for a whole session
-delivers no records until the next response, because it may have been removed.
+first, the empty one is skipped. A member that got no response from the coordinator for a whole
+session delivers no records until the next response, because it may have been removed.
 
 A partition changes hands only after its owner has rejoined without it. So two members work on one
 partition only if the group continued without the first of them, and that member does not know it
-yet. Either it was removed, or it is static, kept its place and missed the join phase. The coordinator
-rejects its commits.
+yet. Either it was removed, or it is static, kept its place and missed the join phase. The
+coordinator rejects its commits.
 """
 
-#: What we do otherwise than Apache Kafka 4's consumer, and why.
+#: The differences to Apache Kafka 4's consumer, with reasons.
 DIFFERENCES: tuple[tuple[str, str], ...] = (
     (
         "After a whole session without a response from the coordinator, the member delivers no "
@@ -106,7 +106,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
 
 
 def page() -> str:
-    """The whole page, in Markdown."""
+    """Return the page in Markdown."""
     sections = (
         _HEAD,
         "## States\n",

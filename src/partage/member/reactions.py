@@ -1,8 +1,7 @@
-"""What a member does about each answer: the table that it acts on.
+"""The reactions of a member to each response: the table that it acts on.
 
-An answer counts only if its request is still awaited: one that was sent in an earlier generation,
-or over a connection that is gone, is ignored. The page ``docs/members.md`` is generated from this
-module.
+A response counts only while the member waits for it. Responses from an earlier generation or from a
+closed connection are ignored. ``docs/members.md`` is generated from this module.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from partage.model.errors import ErrorCode
 
 
 class Request(StrEnum):
-    """The requests whose answers matter."""
+    """The requests whose responses the table covers."""
 
     FIND = "FindCoordinator"
     JOIN = "JoinGroup"
@@ -23,7 +22,7 @@ class Request(StrEnum):
 
 
 class Reaction(Enum):
-    """A reaction; its value says it in words."""
+    """A reaction; its value describes it."""
 
     GO_ON = "continues"
     TAKE_ID = "takes the given member id, and rejoins with it at once"
@@ -67,7 +66,7 @@ REACTIONS: dict[Request, dict[ErrorCode, Reaction]] = {
     Request.SYNC: {
         _E.NONE: _R.GO_ON,
         _E.REBALANCE_IN_PROGRESS: _R.JOIN_AGAIN,
-        # A coordinator that loads may not know of the sync; one of Kafka's never does.
+        # A coordinator that is loading may not know the sync. One of Kafka's always does.
         _E.COORDINATOR_LOAD_IN_PROGRESS: _R.JOIN_LATER,
         _E.COORDINATOR_NOT_AVAILABLE: _R.FIND_AGAIN,
         _E.NOT_COORDINATOR: _R.FIND_AGAIN,
@@ -100,7 +99,7 @@ REACTIONS: dict[Request, dict[ErrorCode, Reaction]] = {
     },
 }
 
-#: What is done about an error that the table does not name.
+#: Reactions to errors that the table does not name.
 OTHERWISE: dict[Request, Reaction] = {
     Request.FIND: _R.FIND_AGAIN,
     Request.JOIN: _R.FAIL,
@@ -109,7 +108,7 @@ OTHERWISE: dict[Request, Reaction] = {
     Request.COMMIT: _R.NOTHING,
 }
 
-#: Errors after which the coordinator has no place of ours that leaving would free.
+#: Errors after which the coordinator has no member to remove, so LeaveGroup is useless.
 PLACELESS = frozenset(
     {
         _E.FENCED_INSTANCE_ID,
@@ -121,5 +120,5 @@ PLACELESS = frozenset(
 
 
 def reaction(request: Request, error: ErrorCode) -> Reaction:
-    """What is done when ``request`` is answered ``error``."""
+    """Return the reaction to ``error`` in a response to ``request``."""
     return REACTIONS[request].get(error, OTHERWISE[request])

@@ -1,4 +1,4 @@
-"""The states of a member, and which may follow which."""
+"""The states of a member, and the transitions between them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from enum import StrEnum
 
 
 class MemberState(StrEnum):
-    """Where a member stands.
+    """The state of a member, named after Kafka's MemberState where it has one.
 
-    Kafka's own client has four: its UNJOINED is Out, Dormant and Waiting here, PREPARING_REBALANCE
-    is Joining, COMPLETING_REBALANCE is Assigning and Syncing, and STABLE is Adopting, Stable and,
-    as long as the member still belongs to its generation, Preparing.
+    Kafka's classic client has four states. Its UNJOINED is Unsubscribed, Stale and Unjoined here;
+    PREPARING_REBALANCE is Joining; COMPLETING_REBALANCE is Assigning and Syncing; STABLE is
+    Reconciling, Stable and, while the member still belongs to its generation, Preparing.
     """
 
     OUT = "Unsubscribed"
@@ -29,7 +29,7 @@ class MemberState(StrEnum):
 
 _S = MemberState
 
-#: What a member in each state is about.
+#: The meaning of each state.
 MEANINGS: dict[MemberState, str] = {
     _S.OUT: "Not in the group, and not asked to join.",
     _S.DORMANT: "Joins at the next poll: poll was not called yet, or not in time.",
@@ -48,7 +48,7 @@ MEANINGS: dict[MemberState, str] = {
     _S.FAILED: "An error that retries do not solve; only a new start leaves this state.",
 }
 
-#: The states in which the coordinator is needed, and poll has to be called.
+#: The states in which the member takes part in the group: it needs the coordinator and polls.
 INSIDE = frozenset(
     {
         _S.WAITING,
@@ -60,13 +60,13 @@ INSIDE = frozenset(
         _S.STABLE,
     }
 )
-#: The states whose request the coordinator may park; a parked member's session does not run.
+#: The states whose request the coordinator may park; the session of a parked member does not run.
 PARKED = frozenset({_S.JOINING, _S.SYNCING})
-#: The states in which the member heartbeats, if it is in a generation.
+#: The states in which a member of a generation sends heartbeats.
 BEATING = frozenset({_S.WAITING, _S.PREPARING, _S.ASSIGNING, _S.ADOPTING, _S.STABLE, _S.RELEASING})
-#: The states in which a commit in the member's name can be accepted.
+#: The states in which the coordinator can accept a commit of the member.
 COMMITTING = frozenset({_S.WAITING, _S.PREPARING, _S.ADOPTING, _S.STABLE, _S.RELEASING})
-#: The states that wait for an answer: to a request, or of the embedded protocol.
+#: The states that wait for a response or for the embedded protocol.
 ASKING = frozenset(
     {
         _S.PREPARING,
@@ -79,7 +79,7 @@ ASKING = frozenset(
     }
 )
 
-#: Why a member takes each of the transitions.
+#: The cause of each transition.
 CAUSES: dict[tuple[MemberState, MemberState], str] = {
     (_S.OUT, _S.DORMANT): "started, poll not called yet",
     (_S.OUT, _S.WAITING): "started",
@@ -111,7 +111,7 @@ CAUSES: dict[tuple[MemberState, MemberState], str] = {
     },
 }
 
-#: Each state with those it may follow.
+#: The states that may precede each state.
 PREDECESSORS: dict[MemberState, frozenset[MemberState]] = {
     after: frozenset(before for before, to in CAUSES if to is after) for after in MemberState
 }

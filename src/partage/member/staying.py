@@ -1,4 +1,4 @@
-"""The coordinator: finding it, staying in touch, and hearing from it that all is over."""
+"""Handlers of heartbeats, of the coordinator lookup, and of rejected commits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from partage.member.reactions import Reaction, Request, reaction
 from partage.member.states import INSIDE, PARKED
 from partage.member.turn import Turn
 
-#: What cannot be done about a commit over a connection that has a request parked.
+#: Reactions to a commit that require a new connection if a request is parked.
 _NOT_WHILE_PARKED = (Reaction.LOSE_GENERATION, Reaction.LOSE_MEMBERSHIP, Reaction.FAIL)
 
 
 def beat(member: Member, turn: Turn) -> None:
-    """Send a heartbeat, unless the last one is still on its way."""
+    """Send a heartbeat, unless the last one is unanswered."""
     link = member.link
     link.time_heartbeat(turn)
     if link.coordinator is None or link.heartbeat is not None:
@@ -38,13 +38,13 @@ def beat(member: Member, turn: Turn) -> None:
 
 
 def coordinator_found(member: Member, turn: Turn, event: CoordinatorFound) -> None:
-    """The coordinator is there, and should hear from us."""
+    """Use the found coordinator, and send it a heartbeat if the member has a session."""
     if member.link.found(event.serial) and member.link.session_ends_ms is not None:
         beat(member, turn)
 
 
 def coordinator_not_found(member: Member, turn: Turn, event: CoordinatorNotFound) -> None:
-    """Nobody knows the coordinator, or whoever does may not say."""
+    """Back off after a failed lookup, or fail if the coordinator may not be looked up."""
     if event.serial != member.link.finding:
         return
     member.link.finding = None
@@ -55,14 +55,14 @@ def coordinator_not_found(member: Member, turn: Turn, event: CoordinatorNotFound
 
 
 def coordinator_lost(member: Member, turn: Turn, event: CoordinatorLost) -> None:
-    """The connection to the coordinator is gone."""
+    """Continue without the coordinator after its connection closed."""
     if event.serial == member.link.coordinator:
         member.link.lost()
         member.go_on_without_coordinator(turn)
 
 
 def heartbeat_answered(member: Member, turn: Turn, event: HeartbeatAnswered) -> None:
-    """Heartbeat is answered."""
+    """Extend the session, or react to the error."""
     if member.link.heartbeat is None or event.serial != member.link.heartbeat[0]:
         return
     _, sent_ms = member.link.heartbeat
@@ -78,7 +78,7 @@ def heartbeat_answered(member: Member, turn: Turn, event: HeartbeatAnswered) -> 
 
 
 def commit_answered(member: Member, turn: Turn, event: CommitAnswered) -> None:
-    """A commit was refused as a whole: what that says of the member."""
+    """React to a rejected commit, if it is of the current generation."""
     if (event.generation, event.member_id) == (member.generation, member.member_id):
         answer = reaction(Request.COMMIT, event.error)
         if member.state in PARKED and answer in _NOT_WHILE_PARKED:
@@ -87,7 +87,7 @@ def commit_answered(member: Member, turn: Turn, event: CommitAnswered) -> None:
 
 
 def session_lapsed(member: Member, turn: Turn) -> None:
-    """A whole session without a word: who we take for the coordinator may be none."""
+    """Look up the coordinator again: after a whole session without a response it may have moved."""
     member.link.lapse(turn)
     if member.link.coordinator is not None:
         member.drop_coordinator(turn)

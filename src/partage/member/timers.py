@@ -1,4 +1,4 @@
-"""A member's timers: arming one replaces it, a fired one comes back as an event."""
+"""The timers of a member. Arming one replaces its deadline; it fires as a `TimerFired` event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Timer(StrEnum):
-    """The key of a timer; a member has one of each."""
+    """The key of a timer. A member has at most one timer of each key."""
 
     HEARTBEAT = "heartbeat"
     SESSION = "session"
@@ -19,7 +19,7 @@ class Timer(StrEnum):
 
 
 class TimerFacts(msgspec.Struct, frozen=True, gc=False):
-    """One use of a timer, in words; ``delay`` may name a field of the settings in braces."""
+    """The documentation of one use of a timer; ``delay`` may name a settings field in braces."""
 
     key: Timer
     armed: str

@@ -1,4 +1,4 @@
-"""One event's turn: the `Outcome` so far, and the time."""
+"""The context of one event handler: the outcome so far, and the time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from partage.member.timers import Timer
 
 
 class Turn(Outcome):
-    """What a handler may do to the world."""
+    """An `Outcome` under construction, with the time of the event."""
 
     __slots__ = ("at_ms",)
 
@@ -16,13 +16,13 @@ class Turn(Outcome):
         self.at_ms = at_ms
 
     def do(self, action: Action) -> None:
-        """Have the shell do something."""
+        """Append an action."""
         self.actions.append(action)
 
     def arm(self, key: Timer, delay_ms: int) -> None:
-        """Have the timer fire after ``delay_ms``; an earlier deadline of the key is void."""
+        """Arm a timer to fire after ``delay_ms``; replaces an earlier deadline of the key."""
         self.timers.append((key, self.at_ms + delay_ms))
 
     def cancel(self, key: Timer) -> None:
-        """Have the timer not fire."""
+        """Cancel a timer."""
         self.timers.append((key, None))

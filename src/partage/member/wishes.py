@@ -1,4 +1,4 @@
-"""What the user wants: to be in the group, to work in it, to join again, to leave."""
+"""Handlers of the user's requests: start, poll, rejoin, leave."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from partage.member.turn import Turn
 
 
 def start(member: Member, turn: Turn, event: Event) -> None:
-    """Be in the group from now on."""
+    """Start the member."""
     member.begin(turn)
 
 
 def polled(member: Member, turn: Turn, event: Polled) -> None:
-    """Somebody polls, or has just polled."""
+    """Stop the poll timer while the user is in poll; restart it when poll returns."""
     member.is_polled = event.is_waiting
     max_ms = member.settings.max_poll_interval_ms
     if max_ms is None:
@@ -38,7 +38,7 @@ def polled(member: Member, turn: Turn, event: Polled) -> None:
 
 
 def too_slow(member: Member, turn: Turn) -> None:
-    """Nobody polled: others shall do the work. The user hears of it at the next poll."""
+    """Leave the group because poll was not called in time. The next poll reports it to the user."""
     reason = f"more than {member.settings.max_poll_interval_ms} ms between two polls"
     if not member.is_static:
         member.say_goodbye(turn, reason, is_parked=member.state in PARKED)
@@ -48,7 +48,7 @@ def too_slow(member: Member, turn: Turn) -> None:
 
 
 def rejoin_wanted(member: Member, turn: Turn, event: RejoinWanted) -> None:
-    """There is a reason to join again."""
+    """Rejoin, now or after the current rebalance."""
     if member.state not in INSIDE:
         return
     if event.backs_off:
@@ -57,7 +57,7 @@ def rejoin_wanted(member: Member, turn: Turn, event: RejoinWanted) -> None:
 
 
 def metadata_changed(member: Member, turn: Turn, event: MetadataChanged) -> None:
-    """There is a reason to join again, if we lead or are to subscribe to something else."""
+    """Rejoin if this member is the leader or its own subscription changed; maybe after a delay."""
     if not (member.is_leader or event.is_own) or member.state not in INSIDE:
         return
     delay_ms = member.settings.metadata_rebalance_delay_ms
@@ -71,14 +71,14 @@ def metadata_changed(member: Member, turn: Turn, event: MetadataChanged) -> None
 
 
 def all_gathered(member: Member, turn: Turn) -> None:
-    """Join again for all that has changed in a while."""
+    """Rejoin for all topic changes that were collected."""
     reason = "; ".join(member.gathered)
     member.gathered.clear()
     member.want_rejoin(turn, reason)
 
 
 def leave_wanted(member: Member, turn: Turn, event: Leave) -> None:
-    """Be out of the group, once nothing is owned any more."""
+    """Leave the group after all partitions are given up."""
     member.is_wanted = False
     if member.state is MemberState.OUT:
         turn.do(Left())
@@ -97,7 +97,7 @@ def _is_rebalancing(member: Member) -> bool:
 
 
 def released(member: Member, turn: Turn, event: Released) -> None:
-    """Nothing is owned any more: tell the coordinator, if it should hear of it."""
+    """Send LeaveGroup after all partitions are given up, unless the member should not send it."""
     if event.serial != member.awaited:
         return
     tells = member.leave.tells
@@ -114,6 +114,6 @@ def released(member: Member, turn: Turn, event: Released) -> None:
 
 
 def left(member: Member, turn: Turn, event: LeaveAnswered) -> None:
-    """LeaveGroup is answered, and whatever it says we are out."""
+    """Finish leaving, whatever the LeaveGroup response says."""
     if member.state is MemberState.LEAVING and event.serial == member.awaited:
         member.out(turn)

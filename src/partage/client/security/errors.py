@@ -59,7 +59,9 @@ class TlsRefused(SecurityError):
 
     def __init__(self, address: Address, why: str, *, has_certificate: bool) -> None:
         hint = "" if has_certificate else "; if it asks for a certificate, set ssl_certfile"
-        super().__init__(address, f"TLS negotiation failed ({why}); this client supports TLS 1.2 and 1.3{hint}")
+        super().__init__(
+            address, f"TLS negotiation failed ({why}); this client supports TLS 1.2 and 1.3{hint}"
+        )
 
 
 class AuthenticationRequired(SecurityError):
@@ -109,7 +111,8 @@ class BrokerNotProven(SecurityError):
 
     def __init__(self, address: Address, why: str) -> None:
         super().__init__(
-            address, f"the broker did not prove that it knows the password: {why}; check that this is your broker"
+            address,
+            f"the broker did not prove that it knows the password: {why}; check that this is your broker",
         )
 
 

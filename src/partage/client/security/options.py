@@ -162,7 +162,9 @@ def _check_sasl(options: SecurityOptions) -> None:
     mechanism = options.sasl_mechanism
     if mechanism not in MECHANISMS:
         told = "missing" if mechanism is None else f"{mechanism!r}"
-        raise BadSecurityOption(f"sasl_mechanism is {told}; it must be one of {', '.join(MECHANISMS)}")
+        raise BadSecurityOption(
+            f"sasl_mechanism is {told}; it must be one of {', '.join(MECHANISMS)}"
+        )
     if mechanism == "OAUTHBEARER":
         _check_oauth(options)
         return

@@ -62,7 +62,9 @@ class Tokens:
         else:
             token = await self._provided(address, self._options.sasl_oauth_token_provider)
         if not _TOKEN.fullmatch(token.value):
-            raise TokenUnavailable(address, "the token has characters that are not allowed (RFC 6750)")
+            raise TokenUnavailable(
+                address, "the token has characters that are not allowed (RFC 6750)"
+            )
         for name, value in token.extensions.items():
             if name == "auth" or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
                 raise TokenUnavailable(address, f"{name!r} cannot be sent as a SASL extension")

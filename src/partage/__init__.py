@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 
 __all__ = ["Consumer", "Membership", "__version__"]
 
-_ELSEWHERE = {
+_LAZY_EXPORTS = {
     "Consumer": "partage.client.consumer",
     "Membership": "partage.client.membership",
 }
@@ -21,7 +21,7 @@ _ELSEWHERE = {
 
 def __getattr__(name: str) -> object:
     # Imported on first use, so that `import partage` stays light (PEP 562).
-    if name in _ELSEWHERE:
-        found: object = getattr(import_module(_ELSEWHERE[name]), name)
+    if name in _LAZY_EXPORTS:
+        found: object = getattr(import_module(_LAZY_EXPORTS[name]), name)
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

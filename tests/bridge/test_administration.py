@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from partage.coordinator.events import DeleteGroup, Describe, ListGroups
+from partage.coordinator.events import DeleteGroup, DescribeGroup, ListGroups
 from partage.coordinator.replies import (
-    DeleteReply,
+    DeleteGroupReply,
     DescribedMember,
-    DescribeReply,
-    ListedGroup,
-    ListReply,
+    DescribeGroupReply,
+    GroupOverview,
+    ListGroupsReply,
 )
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
@@ -25,7 +25,7 @@ from partage.wire.apis.describe_groups import (
 )
 from partage.wire.apis.list_groups import LIST_GROUPS, ListGroupsRequest
 
-from .calling import NOW_MS, SHARDS, answer, begun, new_shard, serve, versions
+from .calls import NOW_MS, SHARDS, new_shard, response_to, serve, start_call, versions
 
 every_describe = pytest.mark.parametrize("version", versions(DESCRIBE_GROUPS))
 every_list = pytest.mark.parametrize("version", versions(LIST_GROUPS))
@@ -38,16 +38,20 @@ every_delete = pytest.mark.parametrize("version", versions(DELETE_GROUPS))
 @every_describe
 def test_what_a_describe_asks(version: int) -> None:
     """One event a group, each once, in the order of the request."""
-    _, events = begun(DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=["b", "a", "b", ""]))
+    _, events = start_call(
+        DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=["b", "a", "b", ""])
+    )
     assert [msgspec.structs.replace(event, reply_to=None) for event in events] == [
-        Describe(at_ms=NOW_MS, reply_to=None, group_id=group, knows_group_not_found=version >= 6)
+        DescribeGroup(
+            at_ms=NOW_MS, reply_to=None, group_id=group, knows_group_not_found=version >= 6
+        )
         for group in ("b", "a", "")
     ]
 
 
 @every_describe
 def test_a_group_as_it_is_described(version: int) -> None:
-    reply = DescribeReply(
+    reply = DescribeGroupReply(
         group_id="g",
         state=GroupState.STABLE,
         protocol_type="consumer",
@@ -64,7 +68,7 @@ def test_a_group_as_it_is_described(version: int) -> None:
         ),
     )
     request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=True)
-    (group,) = answer(DESCRIBE_GROUPS, version, request, reply).groups
+    (group,) = response_to(DESCRIBE_GROUPS, version, request, reply).groups
     assert group == DescribedGroup(
         error_code=0,
         group_id="g",
@@ -97,23 +101,23 @@ def test_a_missing_group_is_dead(version: int) -> None:
 
 @every_describe
 def test_a_group_that_cannot_be_described_has_no_state(version: int) -> None:
-    reply = DescribeReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id="g")
+    reply = DescribeGroupReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, group_id="g")
     request = DescribeGroupsRequest(groups=["g"])
-    (group,) = answer(DESCRIBE_GROUPS, version, request, reply).groups
+    (group,) = response_to(DESCRIBE_GROUPS, version, request, reply).groups
     assert (group.error_code, group.group_state, group.error_message) == (14, "", None)
 
 
 @every_describe
 def test_nothing_asked_is_nothing_described(version: int) -> None:
-    call, events = begun(DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=[]))
+    call, events = start_call(DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=[]))
     assert events == []
-    assert DESCRIBE_GROUPS.decode_response(version, b"".join(call.response())).groups == []
+    assert DESCRIBE_GROUPS.decode_response(version, b"".join(call.encode_response())).groups == []
 
 
 # ListGroups.
 
 LISTED = [
-    ListedGroup(group_id=f"g{n}", protocol_type="consumer", state=GroupState.EMPTY)
+    GroupOverview(group_id=f"g{n}", protocol_type="consumer", state=GroupState.EMPTY)
     for n in range(3)
 ]
 
@@ -122,7 +126,7 @@ LISTED = [
 def test_every_shard_is_asked_for_its_groups(version: int) -> None:
     """Filters are in any case of letters; who does not know them filters nothing."""
     request = ListGroupsRequest(states_filter=["Stable", "EMPTY"], types_filter=["Classic"])
-    _, events = begun(LIST_GROUPS, version, request)
+    _, events = start_call(LIST_GROUPS, version, request)
     expected = ListGroups(
         at_ms=NOW_MS,
         reply_to=None,
@@ -135,8 +139,12 @@ def test_every_shard_is_asked_for_its_groups(version: int) -> None:
 @every_list
 def test_the_groups_of_all_shards_are_one_list(version: int) -> None:
     one, two, three = LISTED
-    replies = (ListReply(groups=(one, two)), ListReply(), ListReply(groups=(three,)))
-    response = answer(LIST_GROUPS, version, ListGroupsRequest(), *replies)
+    replies = (
+        ListGroupsReply(groups=(one, two)),
+        ListGroupsReply(),
+        ListGroupsReply(groups=(three,)),
+    )
+    response = response_to(LIST_GROUPS, version, ListGroupsRequest(), *replies)
     assert response.error_code == 0
     assert [
         (g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups
@@ -154,12 +162,12 @@ def test_the_groups_of_all_shards_are_one_list(version: int) -> None:
 @every_list
 def test_a_list_with_a_hole_in_it_is_none(version: int) -> None:
     """A shard that is somewhere else is no hole: there, others list it."""
-    loading = ListReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    elsewhere = ListReply(error=ErrorCode.NOT_COORDINATOR)
-    full = ListReply(groups=(LISTED[0],))
-    response = answer(LIST_GROUPS, version, ListGroupsRequest(), full, loading, elsewhere)
+    loading = ListGroupsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    elsewhere = ListGroupsReply(error=ErrorCode.NOT_COORDINATOR)
+    full = ListGroupsReply(groups=(LISTED[0],))
+    response = response_to(LIST_GROUPS, version, ListGroupsRequest(), full, loading, elsewhere)
     assert (response.error_code, response.groups) == (14, [])
-    response = answer(LIST_GROUPS, version, ListGroupsRequest(), elsewhere, full, full)
+    response = response_to(LIST_GROUPS, version, ListGroupsRequest(), elsewhere, full, full)
     assert (response.error_code, len(response.groups)) == (0, 2)
 
 
@@ -170,11 +178,11 @@ def test_a_list_with_a_hole_in_it_is_none(version: int) -> None:
 def test_each_group_to_delete_has_its_answer(version: int) -> None:
     """Each once: of a group named twice the second would be missing."""
     request = DeleteGroupsRequest(groups_names=["b", "a", "b", ""])
-    _, events = begun(DELETE_GROUPS, version, request)
+    _, events = start_call(DELETE_GROUPS, version, request)
     assert [msgspec.structs.replace(event, reply_to=None) for event in events] == [
         DeleteGroup(at_ms=NOW_MS, reply_to=None, group_id=group) for group in ("b", "a", "")
     ]
     errors = (ErrorCode.NONE, ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND)
-    replies = [DeleteReply(error=error) for error in errors]
-    results = answer(DELETE_GROUPS, version, request, *replies).results
+    replies = [DeleteGroupReply(error=error) for error in errors]
+    results = response_to(DELETE_GROUPS, version, request, *replies).results
     assert [(r.group_id, r.error_code) for r in results] == [("b", 0), ("a", 68), ("", 69)]

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from partage.bridge import EXCHANGES
-from partage.bridge.exchange import deliver
+from partage.bridge import API_ADAPTERS
+from partage.bridge.api_adapter import deliver
+from partage.coordinator.error_replies import error_reply
 from partage.coordinator.events import Heartbeat
-from partage.coordinator.replies import DeleteReply, DescribeReply, HeartbeatReply
-from partage.coordinator.unavailable import unavailable
+from partage.coordinator.replies import DeleteGroupReply, DescribeGroupReply, HeartbeatReply
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi
 from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
@@ -43,7 +43,7 @@ from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupRequest
 from partage.wire.types import Message
 from wire.arbitrary import Case, arbitrary, plain
 
-from .calling import answer, answered, asked, begun, every_version, new_shard, versions
+from .calls import complete, event_of, every_version, new_shard, response_to, start_call, versions
 
 TOPICS = [OffsetFetchTopic(name="t", partition_indexes=[0, 1])]
 
@@ -119,16 +119,16 @@ def errors_in(values: Any) -> Iterator[int]:
 
 
 def test_there_is_an_example_of_every_api() -> None:
-    assert {api.key for api in REQUESTS} == EXCHANGES.keys()
-    assert all(exchange.api.key == key for key, exchange in EXCHANGES.items())
+    assert {api.key for api in REQUESTS} == API_ADAPTERS.keys()
+    assert all(exchange.api.key == key for key, exchange in API_ADAPTERS.items())
 
 
 @pytest.mark.parametrize("error", [LOADING, FAILED, ELSEWHERE])
 @every_version
 def test_who_cannot_be_served_is_told_so(api: AnyApi, version: int, error: ErrorCode) -> None:
     """Wherever that version has room for an error; nothing else is said beside it."""
-    call, events = begun(api, version, REQUESTS[api])
-    response = answered(call, events, [unavailable(event, error) for event in events])
+    call, events = start_call(api, version, REQUESTS[api])
+    response = complete(call, events, [error_reply(event, error) for event in events])
     said = plain(response, version, api.is_flexible(version))
     assert set(errors_in(said)) == {SAID_INSTEAD.get((api, error), error)}
 
@@ -140,9 +140,9 @@ def test_whatever_is_asked_is_answered(api: AnyApi, version: int) -> None:
     rng = case.rng("bridge")
     shard = new_shard()
     for _ in range(20):
-        call, events = begun(api, version, arbitrary(case, rng))
+        call, events = start_call(api, version, arbitrary(case, rng))
         replies = [shard.handle(event).replies for event in events]
-        answered(call, events, [reply for ((_, reply),) in replies])
+        complete(call, events, [reply for ((_, reply),) in replies])
 
 
 @every_version
@@ -150,31 +150,31 @@ def test_no_request_asks_the_same_reply_twice(api: AnyApi, version: int) -> None
     case = Case(api, version, "request")
     rng = case.rng("tickets")
     for _ in range(10):
-        _, events = begun(api, version, arbitrary(case, rng))
+        _, events = start_call(api, version, arbitrary(case, rng))
         assert len({event.reply_to for event in events}) == len(events)
 
 
 def test_a_call_is_complete_with_its_last_reply() -> None:
-    call, events = begun(DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["a", "b"]))
+    call, events = start_call(DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["a", "b"]))
     first, second = (event.reply_to for event in events)
-    assert deliver(second, DescribeReply(group_id="b")) is None
+    assert deliver(second, DescribeGroupReply(group_id="b")) is None
     with pytest.raises(AssertionError, match="answered before"):
-        call.response()
+        call.encode_response()
     with pytest.raises(AssertionError, match="twice"):
-        deliver(second, DescribeReply(group_id="b"))
-    assert deliver(first, DescribeReply(group_id="a")) is call
-    groups = DESCRIBE_GROUPS.decode_response(5, b"".join(call.response())).groups
+        deliver(second, DescribeGroupReply(group_id="b"))
+    assert deliver(first, DescribeGroupReply(group_id="a")) is call
+    groups = DESCRIBE_GROUPS.decode_response(5, b"".join(call.encode_response())).groups
     assert [group.group_id for group in groups] == ["a", "b"]
 
 
 def test_calls_are_equal_to_none_but_themselves() -> None:
     """Tickets are, for they are kept in dictionaries: also those of requests that say the same."""
     request = DeleteGroupsRequest(groups_names=["g"])
-    one, other = (begun(DELETE_GROUPS, 2, request)[1][0] for _ in range(2))
+    one, other = (start_call(DELETE_GROUPS, 2, request)[1][0] for _ in range(2))
     assert one.reply_to != other.reply_to
     assert msgspec.structs.replace(one, reply_to=other.reply_to) == other
-    deliver(one.reply_to, DeleteReply(error=ErrorCode.NONE))
-    deliver(other.reply_to, DeleteReply(error=ErrorCode.NONE))
+    deliver(one.reply_to, DeleteGroupReply(error=ErrorCode.NONE))
+    deliver(other.reply_to, DeleteGroupReply(error=ErrorCode.NONE))
 
 
 # Heartbeat, whose responses are kept.
@@ -183,7 +183,7 @@ def test_calls_are_equal_to_none_but_themselves() -> None:
 @pytest.mark.parametrize("version", versions(HEARTBEAT))
 def test_what_a_heartbeat_says(version: int) -> None:
     request = HeartbeatRequest(group_id="g", generation_id=7, member_id="m", group_instance_id="i")
-    event = asked(HEARTBEAT, version, request)
+    event = event_of(HEARTBEAT, version, request)
     assert msgspec.structs.replace(event, reply_to=None) == Heartbeat(
         at_ms=event.at_ms,
         reply_to=None,
@@ -199,5 +199,7 @@ def test_heartbeats_are_answered_each_in_its_version_with_its_error() -> None:
     for _ in range(2):
         for version in versions(HEARTBEAT):
             for error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode(25)):
-                response = answer(HEARTBEAT, version, REQUESTS[HEARTBEAT], HeartbeatReply(error))
+                response = response_to(
+                    HEARTBEAT, version, REQUESTS[HEARTBEAT], HeartbeatReply(error)
+                )
                 assert (response.error_code, response.throttle_time_ms) == (error, 0)

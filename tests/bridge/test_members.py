@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from partage.coordinator.events import Join, Leave, Leaver, Protocol, Sync
+from partage.coordinator.events import Join, Leave, LeavingMember, Protocol, Sync
 from partage.coordinator.replies import JoinedMember, JoinReply, LeaveReply, SyncReply
 from partage.model.errors import ErrorCode
 from partage.wire.apis.join_group import (
@@ -29,7 +29,7 @@ from partage.wire.apis.sync_group import (
     SyncGroupResponse,
 )
 
-from .calling import FRESH_ID, NOW_MS, answer, asked, begun, new_shard, serve, versions
+from .calls import FRESH_ID, NOW_MS, event_of, new_shard, response_to, serve, start_call, versions
 
 every_join = pytest.mark.parametrize("version", versions(JOIN_GROUP))
 every_sync = pytest.mark.parametrize("version", versions(SYNC_GROUP))
@@ -56,21 +56,21 @@ JOIN = JoinGroupRequest(
 @pytest.mark.parametrize("stated", [3, 0, -1, -9])
 def test_which_version_of_a_protocol_a_member_speaks(version: int, stated: int) -> None:
     protocol = JoinGroupProtocol(name="range", metadata=b"", protocol_version=stated)
-    event = asked(JOIN_GROUP, version, msgspec.structs.replace(JOIN, protocols=[protocol]))
+    event = event_of(JOIN_GROUP, version, msgspec.structs.replace(JOIN, protocols=[protocol]))
     heard = max(stated, -1) if version >= 6 else -1
     assert event.protocols == (Protocol("range", b"", heard),)
 
 
 @every_join
 def test_what_a_join_says(version: int) -> None:
-    event = asked(JOIN_GROUP, version, JOIN)
+    event = event_of(JOIN_GROUP, version, JOIN)
     is_static = version >= 5
     assert msgspec.structs.replace(event, reply_to=None) == Join(
         at_ms=NOW_MS,
         reply_to=None,
         group_id="g",
         member_id="m",
-        fresh_member_id=f"i-{FRESH_ID}" if is_static else f"client-{FRESH_ID}",
+        generated_member_id=f"i-{FRESH_ID}" if is_static else f"client-{FRESH_ID}",
         instance_id="i" if is_static else None,
         client_id="client",
         client_host="/127.0.0.1",
@@ -95,7 +95,7 @@ def test_what_a_leader_is_told(version: int) -> None:
         skip_assignment=True,
         members=(JoinedMember("m", "i", b"\x00r"), JoinedMember("n", None, b"")),
     )
-    assert answer(JOIN_GROUP, version, JOIN, reply) == JoinGroupResponse(
+    assert response_to(JOIN_GROUP, version, JOIN, reply) == JoinGroupResponse(
         error_code=0,
         generation_id=3,
         protocol_type="consumer" if version >= 7 else None,
@@ -115,7 +115,7 @@ def test_what_a_leader_is_told(version: int) -> None:
 @every_join
 def test_who_is_refused_is_told_its_id_and_no_generation(version: int) -> None:
     reply = JoinReply(error=ErrorCode.MEMBER_ID_REQUIRED, member_id="m")
-    response = answer(JOIN_GROUP, version, JOIN, reply)
+    response = response_to(JOIN_GROUP, version, JOIN, reply)
     assert (response.error_code, response.member_id) == (79, "m")
     assert (response.generation_id, response.leader, response.members) == (-1, "", [])
     # Before v7 a name cannot be null.
@@ -125,7 +125,7 @@ def test_who_is_refused_is_told_its_id_and_no_generation(version: int) -> None:
 @every_join
 def test_member_ids_are_asked_back_from_clients_that_know_how(version: int) -> None:
     request = msgspec.structs.replace(JOIN, member_id="", group_instance_id=None)
-    call, (event,) = begun(JOIN_GROUP, version, request)
+    call, (event,) = start_call(JOIN_GROUP, version, request)
     replies = new_shard().handle(event).replies
     if version < 4:
         assert replies == []  # parked
@@ -139,17 +139,17 @@ def test_member_ids_are_asked_back_from_clients_that_know_how(version: int) -> N
 def test_a_member_id_fits_wherever_it_is_written(name: str) -> None:
     """It begins with what its client calls itself, which may be as long as a string can be."""
     request = msgspec.structs.replace(JOIN, group_instance_id=name)
-    fresh = asked(JOIN_GROUP, 5, request).fresh_member_id
+    fresh = event_of(JOIN_GROUP, 5, request).fresh_member_id
     assert fresh == f"{name[:255]}-{FRESH_ID}"
     reply = JoinReply(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=fresh)
     for version in versions(JOIN_GROUP):
-        assert answer(JOIN_GROUP, version, JOIN, reply).member_id == fresh
+        assert response_to(JOIN_GROUP, version, JOIN, reply).member_id == fresh
 
 
 def test_an_instance_id_may_be_empty_but_null_is_none() -> None:
     for instance_id in (None, ""):
         request = msgspec.structs.replace(JOIN, group_instance_id=instance_id)
-        assert asked(JOIN_GROUP, 9, request).instance_id == instance_id
+        assert event_of(JOIN_GROUP, 9, request).instance_id == instance_id
 
 
 # SyncGroup.
@@ -171,7 +171,7 @@ SYNC = SyncGroupRequest(
 
 @every_sync
 def test_what_a_sync_says(version: int) -> None:
-    event = asked(SYNC_GROUP, version, SYNC)
+    event = event_of(SYNC_GROUP, version, SYNC)
     assert msgspec.structs.replace(event, reply_to=None) == Sync(
         at_ms=NOW_MS,
         reply_to=None,
@@ -189,7 +189,7 @@ def test_what_a_sync_says(version: int) -> None:
 @every_sync
 def test_what_a_sync_is_told(version: int) -> None:
     reply = SyncReply(protocol_type="consumer", protocol="range", assignment=b"\x00m")
-    assert answer(SYNC_GROUP, version, SYNC, reply) == SyncGroupResponse(
+    assert response_to(SYNC_GROUP, version, SYNC, reply) == SyncGroupResponse(
         error_code=0,
         protocol_type="consumer" if version >= 5 else None,
         protocol_name="range" if version >= 5 else None,
@@ -201,7 +201,7 @@ def test_what_a_sync_is_told(version: int) -> None:
 def test_why_a_leader_could_not_assign(version: int) -> None:
     """The words go in a tagged field, the error itself to everybody."""
     reply = SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS, assignment_error="why not")
-    response = answer(SYNC_GROUP, version, SYNC, reply)
+    response = response_to(SYNC_GROUP, version, SYNC, reply)
     assert (response.error_code, response.assignment) == (27, b"")
     assert response.assignment_error == ("why not" if version >= 4 else None)
 
@@ -211,17 +211,17 @@ def test_why_a_leader_could_not_assign(version: int) -> None:
 def test_new_clients_have_to_name_their_protocol(version: int, unnamed: str) -> None:
     """KIP-559: from v5 on the coordinator is not even asked."""
     request = msgspec.structs.replace(SYNC, **{unnamed: None})
-    call, events = begun(SYNC_GROUP, version, request)
+    call, events = start_call(SYNC_GROUP, version, request)
     assert len(events) == (0 if version >= 5 else 1)
     if not events:
-        response = SYNC_GROUP.decode_response(version, b"".join(call.response()))
+        response = SYNC_GROUP.decode_response(version, b"".join(call.encode_response()))
         assert response == SyncGroupResponse(error_code=23, assignment=b"")
 
 
 def test_of_two_assignments_for_one_member_the_later_counts() -> None:
     twice = [SyncGroupAssignment(member_id="m", assignment=share) for share in (b"1", b"2")]
     request = msgspec.structs.replace(SYNC, assignments=twice)
-    assert asked(SYNC_GROUP, 5, request).assignments == {"m": b"2"}
+    assert event_of(SYNC_GROUP, 5, request).assignments == {"m": b"2"}
 
 
 # LeaveGroup.
@@ -238,16 +238,16 @@ LEAVING = LeaveGroupRequest(
 
 @every_leave
 def test_who_leaves(version: int) -> None:
-    event = asked(LEAVE_GROUP, version, LEAVING)
+    event = event_of(LEAVE_GROUP, version, LEAVING)
     several = (
-        Leaver(member_id="a", reason="tired" if version >= 5 else None),
-        Leaver(member_id="", instance_id="i"),
+        LeavingMember(member_id="a", reason="tired" if version >= 5 else None),
+        LeavingMember(member_id="", instance_id="i"),
     )
     assert msgspec.structs.replace(event, reply_to=None) == Leave(
         at_ms=NOW_MS,
         reply_to=None,
         group_id="g",
-        leavers=several if version >= 3 else (Leaver(member_id="m"),),
+        members=several if version >= 3 else (LeavingMember(member_id="m"),),
     )
 
 
@@ -256,7 +256,7 @@ def test_each_leaver_is_told_for_itself(version: int) -> None:
     """Of one that leaves alone, before v3, the error is that of the request."""
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     errors = (unknown, ErrorCode.NONE) if version >= 3 else (unknown,)
-    response = answer(LEAVE_GROUP, version, LEAVING, LeaveReply(errors=errors))
+    response = response_to(LEAVE_GROUP, version, LEAVING, LeaveReply(errors=errors))
     if version < 3:
         assert response == LeaveGroupResponse(error_code=25)
     else:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from partage.bridge.membership import Sending, answered, request
+from partage.bridge.member_requests import MemberRequest, to_event, to_request
 from partage.member.events import (
     GroupMember,
     HeartbeatAnswered,
@@ -53,19 +53,19 @@ def every(api: AnyApi) -> Any:
     return pytest.mark.parametrize("version", range(api.version_min, api.version_max + 1))
 
 
-def sent(action: Sending, api: AnyApi, version: int) -> Any:
+def sent(action: MemberRequest, api: AnyApi, version: int) -> Any:
     """What the coordinator reads."""
-    found, message = request(action, "g")
+    found, message = to_request(action, "g")
     assert found is api
     decoded = api.decode_request(version, b"".join(api.encode_request(version, message)))
     assert decoded.group_id == "g"
     return decoded
 
 
-def heard(action: Sending, api: AnyApi, version: int, response: Message) -> Any:
+def heard(action: MemberRequest, api: AnyApi, version: int, response: Message) -> Any:
     """What the core hears."""
     content = b"".join(api.encode_response(version, response))
-    return answered(action, api.decode_response(version, content), NOW_MS)
+    return to_event(action, api.decode_response(version, content), NOW_MS)
 
 
 @every(JOIN_GROUP)

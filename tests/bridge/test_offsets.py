@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from partage.coordinator.events import Commit, DeleteOffsets, FetchOffsets, OffsetToCommit
-from partage.coordinator.records import OffsetCommitted
-from partage.coordinator.replies import CommitReply, DeleteOffsetsReply, OffsetsReply
+from partage.coordinator.records import OffsetRecord
+from partage.coordinator.replies import CommitReply, DeleteOffsetsReply, FetchOffsetsReply
 from partage.coordinator.shard import Shard
 from partage.model.errors import ErrorCode
 from partage.wire.apis.offset_commit import (
@@ -35,7 +35,7 @@ from partage.wire.apis.offset_fetch import (
 )
 from partage.wire.primitives import Malformed
 
-from .calling import NOW_MS, answer, asked, begun, new_shard, serve, versions
+from .calls import NOW_MS, event_of, new_shard, response_to, serve, start_call, versions
 
 every_commit = pytest.mark.parametrize("version", versions(OFFSET_COMMIT))
 every_fetch = pytest.mark.parametrize("version", versions(OFFSET_FETCH))
@@ -80,7 +80,7 @@ def test_what_a_commit_says(version: int) -> None:
         group_instance_id="i",
         retention_time_ms=5_000,
     )
-    event = asked(OFFSET_COMMIT, version, request)
+    event = event_of(OFFSET_COMMIT, version, request)
     assert msgspec.structs.replace(event, reply_to=None) == Commit(
         at_ms=NOW_MS,
         reply_to=None,
@@ -106,33 +106,33 @@ def test_what_a_commit_says(version: int) -> None:
 def test_each_partition_of_a_commit_has_its_answer(version: int) -> None:
     """Those that are not there have theirs at their place, and the coordinator hears the others."""
     request = committing({("t", 0): 1, ("x", 0): 1, ("t", 3): 1, ("u", 0): 1, ("t", -1): 1})
-    _, (event,) = begun(OFFSET_COMMIT, version, request)
+    _, (event,) = start_call(OFFSET_COMMIT, version, request)
     assert [(o.topic, o.partition) for o in event.offsets] == [("t", 0), ("u", 0)]
     reply = CommitReply(errors=(ErrorCode.OFFSET_METADATA_TOO_LARGE, NONE))
-    response = answer(OFFSET_COMMIT, version, request, reply)
+    response = response_to(OFFSET_COMMIT, version, request, reply)
     assert [topic.name for topic in response.topics] == ["t", "x", "t", "u", "t"]
     assert errors_of(response) == [12, 3, 3, 0, 3]
 
 
 @every_commit
 def test_a_commit_of_nothing_that_is_there_asks_nobody(version: int) -> None:
-    call, events = begun(OFFSET_COMMIT, version, committing({("x", 0): 1, ("t", 9): 1}))
+    call, events = start_call(OFFSET_COMMIT, version, committing({("x", 0): 1, ("t", 9): 1}))
     assert events == []
-    response = OFFSET_COMMIT.decode_response(version, b"".join(call.response()))
+    response = OFFSET_COMMIT.decode_response(version, b"".join(call.encode_response()))
     assert errors_of(response) == [3, 3]
 
 
 def test_a_commit_of_nothing_keeps_its_member_alive() -> None:
-    event = asked(OFFSET_COMMIT, 9, committing({}, member_id="m"))
+    event = event_of(OFFSET_COMMIT, 9, committing({}, member_id="m"))
     assert (event.member_id, event.offsets) == ("m", ())
-    assert answer(OFFSET_COMMIT, 9, committing({}), CommitReply(errors=())).topics == []
+    assert response_to(OFFSET_COMMIT, 9, committing({}), CommitReply(errors=())).topics == []
 
 
 @every_commit
 def test_no_note_is_an_empty_one(version: int) -> None:
     request = committing({("t", 0): 1})
     request.topics[0].partitions[0].committed_metadata = None
-    assert asked(OFFSET_COMMIT, version, request).offsets[0].metadata == ""
+    assert event_of(OFFSET_COMMIT, version, request).offsets[0].metadata == ""
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_no_note_is_an_empty_one(version: int) -> None:
 )
 def test_a_retention_can_be_added_to_the_time(asked_ms: int, retention_ms: int | None) -> None:
     request = committing({("t", 0): 1}, retention_time_ms=asked_ms)
-    assert asked(OFFSET_COMMIT, 2, request).retention_ms == retention_ms
+    assert event_of(OFFSET_COMMIT, 2, request).retention_ms == retention_ms
 
 
 @every_commit
@@ -160,7 +160,7 @@ def with_offsets(**groups: Mapping[tuple[str, int], int]) -> Shard:
     for group, offsets in groups.items():
         for (topic, partition), offset in offsets.items():
             shard.apply(
-                OffsetCommitted(
+                OffsetRecord(
                     group_id=group,
                     topic=topic,
                     partition=partition,
@@ -256,8 +256,8 @@ def test_several_groups_are_answered_in_their_order(version: int) -> None:
 def test_a_group_that_cannot_be_served_is_told_once(version: int) -> None:
     """But for the first version, whose only errors are those of partitions."""
     request = fetching(version, {"g": {"t": [0, 1], "u": [0]}})
-    reply = OffsetsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    response = answer(OFFSET_FETCH, version, request, reply)
+    reply = FetchOffsetsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    response = response_to(OFFSET_FETCH, version, request, reply)
     if version == 1:
         assert errors_of(response) == [14, 14, 14]
         assert found(version, response) == [{("t", 0): -1, ("t", 1): -1, ("u", 0): -1}]
@@ -270,10 +270,10 @@ def test_a_group_that_cannot_be_served_is_told_once(version: int) -> None:
 def test_one_group_that_cannot_be_served_leaves_the_others(version: int) -> None:
     request = fetching(version, {"g": {"t": [0]}, "h": {"t": [0]}})
     replies = (
-        OffsetsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        OffsetsReply(offsets=(None,)),
+        FetchOffsetsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        FetchOffsetsReply(offsets=(None,)),
     )
-    response = answer(OFFSET_FETCH, version, request, *replies)
+    response = response_to(OFFSET_FETCH, version, request, *replies)
     assert [group.error_code for group in response.groups] == [14, 0]
     assert found(version, response) == [{}, {("t", 0): -1}]
 
@@ -281,7 +281,7 @@ def test_one_group_that_cannot_be_served_leaves_the_others(version: int) -> None
 @pytest.mark.parametrize("version", [8, 9])
 def test_a_group_asked_for_twice_is_answered_once(version: int) -> None:
     group = OffsetFetchGroup(group_id="g", topics=None)
-    _, events = begun(OFFSET_FETCH, version, OffsetFetchRequest(groups=[group] * 100))
+    _, events = start_call(OFFSET_FETCH, version, OffsetFetchRequest(groups=[group] * 100))
     assert len(events) == 1
     shard = with_offsets(g={("t", 0): 5})
     response = serve(shard, OFFSET_FETCH, version, OffsetFetchRequest(groups=[group] * 100))
@@ -307,7 +307,7 @@ def test_every_position_is_stable(version: int) -> None:
     """There are no transactions whose outcome could be waited for."""
     request = fetching(version, {"g": {"t": [0]}})
     request.require_stable = True
-    event = asked(OFFSET_FETCH, version, request)
+    event = event_of(OFFSET_FETCH, version, request)
     assert msgspec.structs.replace(event, reply_to=None) == FetchOffsets(
         at_ms=NOW_MS, reply_to=None, group_id="g", partitions=(("t", 0),)
     )
@@ -329,7 +329,7 @@ def deleting(*partitions: tuple[str, int]) -> OffsetDeleteRequest:
 
 
 def test_what_an_offset_delete_says() -> None:
-    event = asked(OFFSET_DELETE, 0, deleting(("t", 1), ("u", 0)))
+    event = event_of(OFFSET_DELETE, 0, deleting(("t", 1), ("u", 0)))
     assert msgspec.structs.replace(event, reply_to=None) == DeleteOffsets(
         at_ms=NOW_MS, reply_to=None, group_id="g", partitions=(("t", 1), ("u", 0))
     )
@@ -339,7 +339,9 @@ def test_each_offset_to_delete_has_its_answer() -> None:
     """Partitions that are not there say so, whatever became of their offsets."""
     request = deleting(("t", 1), ("x", 0), ("u", 0))
     in_use = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-    response = answer(OFFSET_DELETE, 0, request, DeleteOffsetsReply(errors=(NONE, NONE, in_use)))
+    response = response_to(
+        OFFSET_DELETE, 0, request, DeleteOffsetsReply(errors=(NONE, NONE, in_use))
+    )
     assert response.error_code == 0
     assert [topic.name for topic in response.topics] == ["t", "x", "u"]
     assert errors_of(response) == [0, 3, 86]

@@ -6,24 +6,24 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from partage.bridge import EXCHANGES, Call
-from partage.bridge.exchange import Surroundings
+from partage.bridge import API_ADAPTERS, ApiCall
+from partage.bridge.api_adapter import BrokerContext
 from partage.broker.ids import fresh_id
 from partage.broker.shard_host import ShardHost
-from partage.coordinator.outcome import Notice
-from partage.store.group_events import Lag
+from partage.coordinator.outcome import GroupEvent
+from partage.store.group_events import LagSample
 from partage.wire.api import Api
 
-SURROUNDINGS = Surroundings(shard_count=1, has_partition=lambda topic, partition: True)
+SURROUNDINGS = BrokerContext(shard_count=1, has_partition=lambda topic, partition: True)
 
 
-class Kept(Call[Any]):
+class Kept(ApiCall[Any]):
     """A request whose answer is kept."""
 
     __slots__ = ("answered",)
 
     def respond_encoded(self, body: list[Any]) -> None:
-        self.answered.set_result(self.exchange.api.decode_response(self.version, b"".join(body)))
+        self.answered.set_result(self.adapter.api.decode_response(self.version, b"".join(body)))
 
 
 def ask(
@@ -38,7 +38,7 @@ def ask(
     call = Kept(version, message, "client", "/127.0.0.1", now_ms)
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     call.answered = answered
-    for event in call.begin(EXCHANGES[api.key], SURROUNDINGS, drawn_id or fresh_id()):
+    for event in call.start(API_ADAPTERS[api.key], SURROUNDINGS, drawn_id or fresh_id()):
         host.handle(event)
     return answered
 
@@ -46,13 +46,15 @@ def ask(
 class Told:
     """Hears what a shard's host tells; ``on_told`` at each."""
 
-    def __init__(self, on_told: Callable[[Notice | Lag], None] = lambda told: None) -> None:
-        self.told: list[Notice | Lag] = []
+    def __init__(
+        self, on_told: Callable[[GroupEvent | LagSample], None] = lambda told: None
+    ) -> None:
+        self.told: list[GroupEvent | LagSample] = []
         self.epochs: list[int | None] = []
         self.lost = 0
         self._on_told = on_told
 
-    def publish(self, told: Notice | Lag, epoch: int | None) -> None:
+    def publish(self, told: GroupEvent | LagSample, epoch: int | None) -> None:
         self._on_told(told)
         self.told.append(told)
         self.epochs.append(epoch)
@@ -62,4 +64,4 @@ class Told:
 
     @property
     def happened(self) -> list[str]:
-        return [str(each.happening) for each in self.told if isinstance(each, Notice)]
+        return [str(each.event_type) for each in self.told if isinstance(each, GroupEvent)]

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
+from store.zoo import made, run
 
 from partage.broker.cluster import ends
 from partage.broker.cluster.ends import NeighbourEnds
@@ -15,7 +16,6 @@ from partage.broker.neighbours import Alone
 from partage.broker.node import Node
 from partage.log.topics import Topic
 from partage.testing import ThreadedBroker
-from store.zoo import made, play
 
 from .asking import batch, create, produce
 from .raw import Raw
@@ -97,7 +97,7 @@ def asked(
         asking = NeighbourEnds(one.hosted, Street(street), patience_s)
         return dict(await asking.ends([("t", n) for n in range(len(brokers))]))
 
-    return play(scenario())
+    return run(scenario())
 
 
 def test_who_holds_a_partition_says_where_it_ends(partage_broker: ThreadedBroker, raw: Raw) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 
 import pytest
+from store.zoo import PATHS, BrokerStores, made, nothing, run
 
 from partage.broker.clock import Clock
 from partage.broker.cluster.following import Following
@@ -18,9 +19,8 @@ from partage.log.topics import Topics
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
 from partage.store.memory import MemoryZooKeeper
-from partage.store.tree import AppliedDoc, TombstoneDoc, decode, encode
+from partage.store.zk_schema import AppliedDoc, TombstoneDoc, decode, encode
 from partage.store.zookeeper import Create, Operation
-from store.zoo import TREE, Player, made, nothing, play
 
 PATIENCE_S = 30
 X, Y, Z = "11" * 16, "22" * 16, "33" * 16
@@ -62,7 +62,7 @@ class Follower:
         self.hosted = Hosted(self.disk, writer, Clock(), settings, fatal, keeps_offsets=False)
         await self.hosted.open()
         self.zoo = MemoryZooKeeper()
-        self.player = await Player(self.zoo, 1).come()
+        self.player = await BrokerStores(self.zoo, 1).register()
         self.topics = self.player.topics
         await self.topics.refresh()
         self.forgotten: list[frozenset[str]] = []
@@ -81,7 +81,7 @@ class Follower:
 
     def applied(self) -> AppliedDoc:
         """What it has told of itself."""
-        path = TREE.applied_by(1)
+        path = PATHS.applied_by(1)
         return decode(path, self.zoo.nodes[path].data, AppliedDoc)
 
     async def follow(self) -> None:
@@ -121,7 +121,7 @@ def test_a_deletion_that_nobody_waits_for_is_finished_before_its_tombstone_goes(
         assert one.on_disk() == set()
         assert one.forgotten == [frozenset({"x"})]
 
-    play(scenario())
+    run(scenario())
 
 
 def test_what_came_and_went_unseen_is_forgotten_by_the_groups() -> None:
@@ -129,7 +129,7 @@ def test_what_came_and_went_unseen_is_forgotten_by_the_groups() -> None:
 
     async def scenario() -> None:
         one = await Follower().come()
-        two = await Player(one.zoo, 2).come()
+        two = await BrokerStores(one.zoo, 2).register()
         await two.topics.put("x", made(X, 2), "n1")
         await two.topics.delete("x", "n2")
         await one.follow()
@@ -137,17 +137,17 @@ def test_what_came_and_went_unseen_is_forgotten_by_the_groups() -> None:
         await one.follow()
         assert len(one.forgotten) == 1
 
-    play(scenario())
+    run(scenario())
 
 
-async def deleted_unseen() -> tuple[Follower, Player]:
+async def deleted_unseen() -> tuple[Follower, BrokerStores]:
     """Brokers 1 and 2, and the grave of x, of which 1 never heard; 2 has not followed."""
     one = await Follower().come()
-    two = await Player(one.zoo, 2).come()
+    two = await BrokerStores(one.zoo, 2).register()
     await two.topics.put("x", made(X, 2), "n1")
     await two.topics.delete("x", "n2")
     await one.follow()
-    assert await one.topics.unforgotten() == {"x"}
+    assert await one.topics.reserved_names() == {"x"}
     return one, two
 
 
@@ -170,7 +170,7 @@ def test_what_the_groups_have_forgotten_is_not_gone_through_at_every_change(is_h
         assert one.forgotten == forgotten
         assert forgotten == [frozenset({"x"})] + [frozenset({"z"})] * is_here
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_has_a_new_session_has_the_groups_forget_anew() -> None:
@@ -178,11 +178,11 @@ def test_who_has_a_new_session_has_the_groups_forget_anew() -> None:
 
     async def scenario() -> None:
         one, _ = await deleted_unseen()
-        one.topics = (await Player(one.zoo, 1, one.player.directory).come()).topics
+        one.topics = (await BrokerStores(one.zoo, 1, one.player.directory).register()).topics
         await one.follow()
         assert one.forgotten == [frozenset({"x"})] * 2
 
-    play(scenario())
+    run(scenario())
 
 
 @pytest.mark.parametrize("is_dead", [True, False])
@@ -194,10 +194,10 @@ def test_a_grave_goes_when_all_have_forgotten_though_nothing_else_changes(is_dea
             one.zoo.expire(two.session)
         else:
             said = AppliedDoc(value=version, forgot=version)
-            assert await two.topics.tell_applied(said)
+            assert await two.topics.publish_applied(said)
         await one.follow()
         assert one.topics.version == version
-        assert await one.topics.unforgotten() == set()
+        assert await one.topics.reserved_names() == set()
         read = []
 
         async def reading(what: Sequence[Operation] | str) -> None:
@@ -205,9 +205,9 @@ def test_a_grave_goes_when_all_have_forgotten_though_nothing_else_changes(is_dea
 
         one.player.session.before = reading
         await one.follow()
-        assert read == [TREE.topics]
+        assert read == [PATHS.topics]
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_topic_that_has_the_name_of_a_grave_keeps_its_offsets() -> None:
@@ -215,17 +215,17 @@ def test_a_topic_that_has_the_name_of_a_grave_keeps_its_offsets() -> None:
 
     async def scenario() -> None:
         one = await Follower().come()
-        two = await Player(one.zoo, 2).come()
+        two = await BrokerStores(one.zoo, 2).register()
         await two.topics.put("x", made(Y, 2), "n1")
         grave = encode(TombstoneDoc(name="x", version=two.topics.version))
-        await two.session.transact([Create(TREE.grave(X), grave)])
+        await two.session.transact([Create(PATHS.groups_tombstone(X), grave)])
         await one.follow()
         await two.topics.put("y", made(Z, 2), "n2")
         await one.follow()
         assert one.on_disk() == {"x", "y"}
         assert one.forgotten == []
 
-    play(scenario())
+    run(scenario())
 
 
 def test_shards_that_are_loaded_later_are_told_of() -> None:
@@ -234,16 +234,16 @@ def test_shards_that_are_loaded_later_are_told_of() -> None:
     async def scenario() -> None:
         one = await Follower().come()
         await one.follow()
-        told = one.zoo.nodes[TREE.applied_by(1)].version
+        told = one.zoo.nodes[PATHS.applied_by(1)].version
         await one.follow()
-        assert one.zoo.nodes[TREE.applied_by(1)].version == told
+        assert one.zoo.nodes[PATHS.applied_by(1)].version == told
         one.epochs = {3: 7}
         await one.follow()
         assert one.applied() == AppliedDoc(
             value=one.topics.version, forgot=one.topics.version, shards={3: 7}
         )
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_cannot_remove_a_topic_does_not_say_that_it_is_forgotten(
@@ -268,7 +268,7 @@ def test_who_cannot_remove_a_topic_does_not_say_that_it_is_forgotten(
         assert one.applied().forgot == one.topics.version
         assert one.forgotten == [frozenset({"x"})]
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_creation_that_nobody_waits_for_is_finished() -> None:
@@ -282,7 +282,7 @@ def test_a_creation_that_nobody_waits_for_is_finished() -> None:
         assert one.on_disk() == {"x"}
         assert await one.topics.is_applied_by([1], one.topics.version)
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_ends_waits_for_what_is_begun() -> None:
@@ -298,7 +298,7 @@ def test_who_ends_waits_for_what_is_begun() -> None:
         await ending
         assert one.on_disk() == {"x"}
 
-    play(scenario())
+    run(scenario())
 
 
 @pytest.mark.parametrize("deleted", ["x", "y"])
@@ -314,7 +314,7 @@ def test_what_is_deleted_here_meanwhile_is_deleted_the_next_time(deleted: str) -
 
         async def delete(what: Sequence[Operation] | str) -> None:
             nonlocal is_first
-            if what == TREE.tombstones and is_first:
+            if what == PATHS.tombstones and is_first:
                 is_first = False
                 await one.topics.delete(deleted, "n3")
 
@@ -328,4 +328,4 @@ def test_what_is_deleted_here_meanwhile_is_deleted_the_next_time(deleted: str) -
         assert await one.topics.tombstones() == []
         assert set(one.forgotten) == {frozenset({deleted})}
 
-    play(scenario())
+    run(scenario())

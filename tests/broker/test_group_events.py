@@ -22,10 +22,10 @@ from partage.broker import lag as lag_sampling
 from partage.broker.group_events import GroupEvents
 from partage.broker.lag import LagSampling
 from partage.broker.shard_host import ShardHost
-from partage.coordinator.outcome import Happening, Notice
+from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
-from partage.store.group_events import TOPIC, GroupEvent, Lag, decode_event
+from partage.store.group_events import TOPIC, GroupEventRecord, LagSample, decode_event
 from partage.store.shard_log import replay
 from partage.testing import BrokerProcess, ThreadedBroker
 from partage.wire.apis.join_group import JOIN_GROUP
@@ -52,12 +52,12 @@ on = pytest.mark.partage_broker(
 )
 
 
-def read(servers: str, until: Callable[[list[GroupEvent]], bool]) -> list[GroupEvent]:
+def read(servers: str, until: Callable[[list[GroupEventRecord]], bool]) -> list[GroupEventRecord]:
     """All events from the first on, by a client that is not ours, until there are enough."""
     options = {"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False}
     consumer = Consumer(options)
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
-    events: list[GroupEvent] = []
+    events: list[GroupEventRecord] = []
     deadline = time.monotonic() + DEADLINE_S
     try:
         while not until(events):
@@ -73,11 +73,11 @@ def read(servers: str, until: Callable[[list[GroupEvent]], bool]) -> list[GroupE
     return events
 
 
-def until(event: str, count: int = 1) -> Callable[[list[GroupEvent]], bool]:
+def until(event: str, count: int = 1) -> Callable[[list[GroupEventRecord]], bool]:
     return lambda events: [e.event for e in events].count(event) >= count
 
 
-def named(events: Sequence[GroupEvent]) -> list[str]:
+def named(events: Sequence[GroupEventRecord]) -> list[str]:
     return [event.event for event in events]
 
 
@@ -132,7 +132,7 @@ def test_refused_commits_are_counted_together(told: ThreadedBroker, raw: Raw) ->
     for _ in range(30):
         assert grouping.commit(raw, "g", "t", 5) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def is_enough(events: list[GroupEvent]) -> bool:
+    def is_enough(events: list[GroupEventRecord]) -> bool:
         return sum(e.count for e in events if e.event == "commit refused") >= 30
 
     refused = [e for e in read(told.bootstrap_servers, is_enough) if e.event == "commit refused"]
@@ -147,11 +147,15 @@ def test_one_of_several_brokers_says_who_it_is_and_in_which_epoch(told: Threaded
     async def write() -> None:
         events = GroupEvents(told.broker.hosted, None, 7)
         for epoch in (4, 4, 6, 4, 6):
-            refused = Notice(
-                at_ms=1, group_id="g", happening=Happening.COMMIT_REFUSED, generation=1, reason="R"
+            refused = GroupEvent(
+                at_ms=1,
+                group_id="g",
+                event_type=GroupEventType.COMMIT_REFUSED,
+                generation=1,
+                reason="R",
             )
             events.publish(refused, epoch)
-        events.publish(Lag(at_ms=1, group_id="g", generation=1, lag={"t": {0: 1}}), 6)
+        events.publish(LagSample(at_ms=1, group_id="g", generation=1, lag={"t": {0: 1}}), 6)
         events.lose(2)
         await events.close()
 
@@ -176,11 +180,13 @@ def test_who_reads_the_events_makes_none_by_it(told: ThreadedBroker, raw: Raw) -
     events = read(told.bootstrap_servers, until("emptied"))
     assert "commit refused" not in named(events)
 
-    async def sampled() -> list[GroupEvent]:
+    async def sampled() -> list[GroupEventRecord]:
         broker = told.broker
         sampling = LagSampling(broker.coordinator.hosts, broker.hosted, broker._clock, 0)
         await sampling.go_round()
-        grouped = Notice(at_ms=1, group_id="last", happening=Happening.EMPTIED, generation=1)
+        grouped = GroupEvent(
+            at_ms=1, group_id="last", event_type=GroupEventType.EMPTIED, generation=1
+        )
         assert broker.group_events is not None
         broker.group_events.publish(grouped)
         return []
@@ -241,7 +247,7 @@ def test_large_events_leave_turns_to_others(
         events = GroupEvents(told.broker.hosted)
         lag = {"t": dict.fromkeys(range(5_000), 10**6)}
         for number in range(50):
-            events.publish(Lag(at_ms=number, group_id="g", generation=1, lag=lag))
+            events.publish(LagSample(at_ms=number, group_id="g", generation=1, lag=lag))
         assert events._task is not None
         await events._task
         assert not events.dropped
@@ -280,14 +286,20 @@ def test_what_there_is_no_room_for_is_counted(told: ThreadedBroker, raw: Raw) ->
         events = GroupEvents(told.broker.hosted, weight_max=10)
         for number in range(25):
             events.publish(
-                Notice(at_ms=number, group_id="g", happening=Happening.EMPTIED, generation=number)
+                GroupEvent(
+                    at_ms=number, group_id="g", event_type=GroupEventType.EMPTIED, generation=number
+                )
             )
         assert events.dropped == 15
         await events.close()
         events = GroupEvents(told.broker.hosted, weight_max=0)
-        events.publish(Notice(at_ms=0, group_id="g", happening=Happening.EMPTIED, generation=0))
+        events.publish(
+            GroupEvent(at_ms=0, group_id="g", event_type=GroupEventType.EMPTIED, generation=0)
+        )
         events._weight_max = 10
-        events.publish(Notice(at_ms=0, group_id="g", happening=Happening.EMPTIED, generation=99))
+        events.publish(
+            GroupEvent(at_ms=0, group_id="g", event_type=GroupEventType.EMPTIED, generation=99)
+        )
         await events.close()
 
     told.run(storm())
@@ -328,7 +340,7 @@ def test_nothing_is_told_that_a_crash_could_take_back() -> None:
         alone = await Alone().open()
         has_generation = asyncio.Event()
 
-        def check(each: Notice | Lag) -> None:
+        def check(each: GroupEvent | LagSample) -> None:
             stored = replay(alone.store.read(alone.store.slices()), GroupSettings())
             stored.resume(0)
             group = stored.groups.get(each.group_id)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from partage.bridge import EXCHANGES, Call
-from partage.bridge.exchange import Surroundings
+from partage.bridge import API_ADAPTERS, ApiCall
+from partage.bridge.api_adapter import BrokerContext
 from partage.broker.broker import Broker
 from partage.log.memory import MemoryDisk
 from partage.model.errors import ErrorCode
@@ -155,7 +155,7 @@ def test_the_same_group_many_times_is_answered_once(raw, topic):
     assert [(r.group_id, r.error_code) for r in results] == [("g", 0)]
 
 
-class Heard(Call):
+class Heard(ApiCall):
     """A request whose response goes nowhere."""
 
     body = None
@@ -171,9 +171,9 @@ def test_a_request_about_many_groups_holds_up_nobody():
     async def story():
         broker = await Broker.start(MemoryDisk(), BrokerSettings(), host="127.0.0.1", port=0)
         coordinator = broker.coordinator
-        around = Surroundings(shard_count=coordinator.shard_count, has_partition=lambda *_: True)
+        around = BrokerContext(shard_count=coordinator.shard_count, has_partition=lambda *_: True)
         call = Heard(6, DescribeGroupsRequest(groups=names), "c", "/host", 0)
-        coordinator.serve(call, call.begin(EXCHANGES[DESCRIBE_GROUPS.key], around))
+        coordinator.serve(call, call.start(API_ADAPTERS[DESCRIBE_GROUPS.key], around))
         turns = 0
         while call.body is None:
             await asyncio.sleep(0)

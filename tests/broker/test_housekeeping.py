@@ -292,7 +292,7 @@ def test_where_nothing_is_synced_a_round_syncs_what_came_since_the_last(tmp_path
 
     async def story() -> None:
         disk = Counting(tmp_path)
-        settings = BrokerSettings(offsets_partitions=1, syncs=False)
+        settings = BrokerSettings(offsets_partitions=1, is_fsync_enabled=False)
         run = Running(await Broker.start(disk, settings, host="127.0.0.1", port=0))
         await run.create(segment_ms="1")
         await run.produce(*[b"%d" % n for n in range(10)])

@@ -12,7 +12,7 @@ from partage.broker.broker import Broker
 from partage.broker.disk import RealDisk
 from partage.broker.hosted import HostedTopic
 from partage.broker.shard_store import ShardStore
-from partage.coordinator.records import OffsetCommitted
+from partage.coordinator.records import OffsetRecord
 from partage.log.outcomes import Slice
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
@@ -37,7 +37,7 @@ def test_whatever_needs_a_thread_does_not_wait_for_the_shards(
         broker = await Broker.start(disk, SETTINGS, host="127.0.0.1", port=0)
         offsets = broker.hosted.topic("__consumer_offsets")
         assert offsets is not None
-        commit = OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=1)
+        commit = OffsetRecord(group_id="g", topic="t", partition=0, offset=1, commit_ms=1)
         (batch,) = encode_records([commit], at_ms=1)
         for partition in offsets.partitions.values():
             told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

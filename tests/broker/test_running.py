@@ -75,7 +75,10 @@ def test_clients_are_told_the_advertised_address(tmp_path):
         ("--listen here", "; use HOST:PORT"),
         ("--listen 127.0.0.1:²", "; use HOST:PORT"),
         ("--listen 0.0.0.0:0", "add --advertised HOST:PORT"),
-        ("--advertised 0.0.0.0:9092", "invalid --advertised '0.0.0.0:9092': clients cannot connect"),
+        (
+            "--advertised 0.0.0.0:9092",
+            "invalid --advertised '0.0.0.0:9092': clients cannot connect",
+        ),
         ("--override x", "--override requires NAME=VALUE, not 'x'"),
         ("--override num.partition=3", "did you mean num.partitions?"),
         ("--override num.partitions=0", "must be from 1 to 10000"),

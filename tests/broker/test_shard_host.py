@@ -15,11 +15,11 @@ from partage.broker.shard_store import ShardStore
 from partage.broker.writer import Writer
 from partage.coordinator.events import TopicsDeleted
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
+    GroupRecord,
+    GroupTombstone,
+    MemberRecord,
+    OffsetRecord,
     Record,
-    SavedMember,
 )
 from partage.log.memory import MemoryDisk
 from partage.model.errors import ErrorCode
@@ -35,12 +35,12 @@ from partage.wire.apis.offset_fetch import (
 from .kept import ask
 
 #: A generation whose protocol nobody chose: it can be read, but not lived in.
-IMPOSSIBLE = GroupSaved(
+IMPOSSIBLE = GroupRecord(
     group_id="impossible",
     protocol_type="consumer",
     generation=1,
     members=(
-        SavedMember(
+        MemberRecord(
             member_id="m",
             instance_id=None,
             client_id="c",
@@ -53,8 +53,8 @@ IMPOSSIBLE = GroupSaved(
 )
 
 
-def committed(topic: str) -> OffsetCommitted:
-    return OffsetCommitted(group_id="g", topic=topic, partition=0, offset=5, commit_ms=0)
+def committed(topic: str) -> OffsetRecord:
+    return OffsetRecord(group_id="g", topic=topic, partition=0, offset=5, commit_ms=0)
 
 
 class Alone:
@@ -125,7 +125,7 @@ def test_a_shard_that_cannot_be_lived_in_is_loaded_again(
         await Listening("loading the shard failed, trying again").heard()
         loading = await alone.offsets()
         assert loading.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await alone.stored(GroupRemoved(group_id="impossible"))
+        await alone.stored(GroupTombstone(group_id="impossible"))
         await asyncio.wait_for(alone.host.loaded(), 10)
         loaded = await alone.offsets()
         assert loaded.error_code == ErrorCode.NONE

@@ -10,7 +10,7 @@ from partage.broker.clock import Clock
 from partage.broker.hosted import Hosted
 from partage.broker.shard_store import ShardStore
 from partage.broker.writer import Writer
-from partage.coordinator.records import GroupRemoved
+from partage.coordinator.records import GroupTombstone
 from partage.log.damage import DamagedLog
 from partage.log.memory import MemoryDisk
 from partage.model.errors import ErrorCode
@@ -30,7 +30,7 @@ def test_damage_is_told_with_file_and_position(place: int) -> None:
         hosted = Hosted(disk, writer, Clock(), BrokerSettings(offsets_partitions=1), nobody)
         await hosted.open()
         store = ShardStore(hosted, disk, 0)
-        (batch,) = encode_records([GroupRemoved(group_id="g")], at_ms=1)
+        (batch,) = encode_records([GroupTombstone(group_id="g")], at_ms=1)
         for _ in range(3):
             told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
             store.partition().append(batch, told.set_result, at_ms=1, from_client=False)

@@ -9,23 +9,23 @@ import pytest
 
 from partage.broker.clock import Clock
 from partage.broker.shard_host import ShardHost
-from partage.coordinator.outcome import Happening, Notice
-from partage.coordinator.records import GroupSaved, SavedMember
+from partage.coordinator.outcome import GroupEvent, GroupEventType
+from partage.coordinator.records import GroupRecord, MemberRecord
 from partage.model.settings import GroupSettings
 
 from .test_shard_host import Alone
 
 
-def silent(**sessions_ms: int) -> GroupSaved:
+def silent(**sessions_ms: int) -> GroupRecord:
     """A group at work, of whose members nothing is heard; their session timeouts."""
-    return GroupSaved(
+    return GroupRecord(
         group_id="g",
         protocol_type="consumer",
         protocol="range",
         generation=1,
         leader="m",
         members=tuple(
-            SavedMember(
+            MemberRecord(
                 member_id=name,
                 instance_id=None,
                 client_id="c",
@@ -63,9 +63,9 @@ class Turning:
     def __init__(self, clock: TurnedClock) -> None:
         self.clock = clock
         self.may_answer = True
-        self._gone: list[Notice] = []
+        self._gone: list[GroupEvent] = []
 
-    async def open(self, saved: GroupSaved) -> None:
+    async def open(self, saved: GroupRecord) -> None:
         alone = await Alone().open()
         await alone.stored(saved)
         setattr(alone.store, "may_answer", lambda: self.may_answer)  # noqa: B010 - its class says always
@@ -81,7 +81,7 @@ class Turning:
 
     @property
     def expired(self) -> list[str | None]:
-        return [n.member_id for n in self._gone if n.happening is Happening.EXPIRED]
+        return [n.member_id for n in self._gone if n.event_type is GroupEventType.EXPIRED]
 
 
 def turning(scenario: Callable[[Turning], Coroutine[None, None, None]]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from store.zoo import BrokerStores, made, run
 
 from partage.broker.apis.topics import create_topics
 from partage.broker.cluster.shared_changes import SharedChanges
@@ -16,9 +17,8 @@ from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
 from partage.store.group_events import TOPIC, TOPIC_CONFIGS
 from partage.store.shared_topics import SharedTopics
-from partage.store.tree import AppliedDoc
+from partage.store.zk_schema import AppliedDoc
 from partage.wire.apis.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from store.zoo import Player, made, play
 
 from .asking import creating
 from .test_following import Follower
@@ -32,7 +32,7 @@ class Agreeing(Follower):
 
     async def come(self) -> Agreeing:
         await super().come()
-        self.other = await Player(self.zoo, 2).come()
+        self.other = await BrokerStores(self.zoo, 2).register()
         await self.other.topics.refresh()
         self.changes = SharedChanges(self, self.hosted)
         return self
@@ -55,7 +55,7 @@ class Agreeing(Follower):
     async def other_follows(self) -> None:
         await self.other.topics.refresh()
         version = self.other.topics.version
-        await self.other.topics.tell_applied(AppliedDoc(value=version, forgot=version))
+        await self.other.topics.publish_applied(AppliedDoc(value=version, forgot=version))
 
     def placed(self) -> dict[str, tuple[int, ...]]:
         return {name: topic.brokers for name, topic in self.topics.topics.items()}
@@ -75,7 +75,7 @@ def test_internal_topics_are_nobodys_to_create_or_delete(name: str) -> None:
             assert outcome.code is ErrorCode.INVALID_TOPIC_EXCEPTION
         assert one.placed() == {}
 
-    play(scenario())
+    run(scenario())
 
 
 class Asking:
@@ -109,7 +109,7 @@ def test_a_topic_that_is_missing_is_not_waited_for() -> None:
         await one.other_follows()
         assert isinstance(await one.changes.create_missing("x"), HostedTopic)
 
-    play(scenario())
+    run(scenario())
 
 
 def test_all_names_of_a_request_wait_no_longer_than_its_client() -> None:
@@ -121,7 +121,7 @@ def test_all_names_of_a_request_wait_no_longer_than_its_client() -> None:
         late = ErrorCode.REQUEST_TIMED_OUT
         assert codes == {"x": late, "y": late, "u": ErrorCode.NONE, "z": late}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_request_waits_as_long_as_its_client_does() -> None:
@@ -134,7 +134,7 @@ def test_a_request_waits_as_long_as_its_client_does() -> None:
         await one.other_follows()
         assert await asking == {"x": ErrorCode.NONE, "y": ErrorCode.NONE}
 
-    play(scenario())
+    run(scenario())
 
 
 @pytest.mark.parametrize("is_created", [True, False])
@@ -158,7 +158,7 @@ def test_a_topic_that_is_made_is_not_refused_because_others_take_long(
             missing = one.changes.create_missing("x")
             assert isinstance(await asyncio.wait_for(missing, AT_ONCE_S), HostedTopic)
 
-    play(scenario())
+    run(scenario())
 
 
 def test_what_is_agreed_on_and_not_here_yet_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_what_is_agreed_on_and_not_here_yet_is_told_so(monkeypatch: pytest.Monke
         await one.follow()
         assert isinstance(await one.changes.create_missing("x"), HostedTopic)
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_topic_never_grows_beyond_what_was_asked_for() -> None:
@@ -192,7 +192,7 @@ def test_a_topic_never_grows_beyond_what_was_asked_for() -> None:
         assert grown.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert one.placed() == {"x": (1, 1, 2)}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_each_broker_has_a_partition_of_its_own_of_the_events() -> None:
@@ -218,7 +218,7 @@ def test_each_broker_has_a_partition_of_its_own_of_the_events() -> None:
         assert await one.changes.own_partition(TOPIC, TOPIC_CONFIGS) is own
         assert one.placed() == {TOPIC: (2, 1)}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_the_topic_of_events_is_there_when_it_is_asked_for() -> None:
@@ -229,7 +229,7 @@ def test_the_topic_of_events_is_there_when_it_is_asked_for() -> None:
         assert made.topic.configs == TOPIC_CONFIGS
         assert one.placed() == {TOPIC: (1,)}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_partition_that_was_agreed_on_and_is_not_here_yet_is_not_made_twice() -> None:
@@ -242,7 +242,7 @@ def test_a_partition_that_was_agreed_on_and_is_not_here_yet_is_not_made_twice() 
         assert isinstance(own, Partition)
         assert one.placed() == {TOPIC: (2, 1)}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_topic_that_is_too_like_it_stands_in_the_way_of_events_and_of_nothing_else() -> None:
@@ -255,4 +255,4 @@ def test_a_topic_that_is_too_like_it_stands_in_the_way_of_events_and_of_nothing_
         await one.follow()
         assert await one.topics.is_applied_by([1], one.topics.version)
 
-    play(scenario())
+    run(scenario())

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.console import main
-from partage.coordinator.records import GroupSaved
+from partage.coordinator.records import GroupRecord
 from partage.store.formats import decode_record
 from partage.store.zookeeper import Create, Operation
 from partage.wire.records.decode import decode_pairs
@@ -29,14 +29,14 @@ POINTS = (
 _HEADER_BYTES = 5  # of an entry
 
 
-def saved(operations: Sequence[Operation], group: str) -> list[GroupSaved]:
+def saved(operations: Sequence[Operation], group: str) -> list[GroupRecord]:
     """What a transaction stores of a group."""
     found = []
     for operation in operations:
         if isinstance(operation, Create) and "/log/" in operation.path:
             for key, value in decode_pairs(operation.data[_HEADER_BYTES:]):
                 record = None if key is None else decode_record(key, value)
-                if isinstance(record, GroupSaved) and record.group_id == group:
+                if isinstance(record, GroupRecord) and record.group_id == group:
                     found.append(record)
     return found
 

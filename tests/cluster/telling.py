@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from partage.store.group_events import TOPIC, GroupEvent, decode_event, in_order
+from partage.store.group_events import TOPIC, GroupEventRecord, decode_event, order_by_epoch
 from waiting import eventually
 
 from .brokers import PATIENCE_S, ClusterBroker, bootstrap
@@ -46,8 +46,8 @@ def read(running: Cluster) -> dict[int, list[bytes]]:
     return values
 
 
-def of_group(values: Mapping[int, list[bytes]], group: str) -> list[GroupEvent]:
+def of_group(values: Mapping[int, list[bytes]], group: str) -> list[GroupEventRecord]:
     """The events of a group in order."""
     read = [value for n in sorted(values) for value in values[n]]
     mine = [value for value in read if decode_event(value).group_id == group]
-    return [decode_event(mine[place]) for place in in_order(mine)]
+    return [decode_event(mine[place]) for place in order_by_epoch(mine)]

@@ -187,7 +187,9 @@ def test_a_broker_without_its_zookeeper_is_there(tmp_path: Path) -> None:
         partage = told(running)
         partage("topics", "create", "-t", "t")
         zookeeper.leader.signal(signal.SIGSTOP)
-        there = f"{running[1].address} is reachable, but the request timed out after 1500 ms: another "
+        there = (
+            f"{running[1].address} is reachable, but the request timed out after 1500 ms: another "
+        )
         there += "broker or ZooKeeper may be down; check with partage topics list "
         for change, topic in (("create", "new"), ("delete", "t")):
             error = partage.fails("topics", change, "-t", topic, "--timeout-ms", 1_500)

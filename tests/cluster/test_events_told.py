@@ -13,13 +13,13 @@ from broker.kept import Told
 from partage.broker import shard_host
 from partage.broker.cluster import writing
 from partage.broker.shard_host import ShardHost
-from partage.coordinator.outcome import Notice
+from partage.coordinator.outcome import GroupEvent
 from partage.store.group_events import (
-    GroupEvent,
+    GroupEventRecord,
     decode_event,
     encode_event,
-    events_of,
-    in_order,
+    event_records,
+    order_by_epoch,
 )
 from partage.store.memory import MemoryZooKeeper
 from partage.store.shared_log import SharedLog
@@ -56,7 +56,7 @@ class Telling(Holder):
         leaver = LeaveGroupMember(member_id=self.member_id)
         self.ask(LEAVE_GROUP, 3, LeaveGroupRequest(group_id="g", members=[leaver]))
         async with asyncio.timeout(WITHIN_S):
-            while (await self.other.read()).groups["g"].saved.members:
+            while (await self.other.read()).groups["g"].record.members:
                 await self.turns()
 
     async def turns(self) -> None:
@@ -126,7 +126,7 @@ def test_who_lost_the_shard_in_silence_tells_nothing_of_what_it_saw_since() -> N
         await holder.turns()
         assert len(holder.host._unpublished) == len(EMPTIED) + 1
         assert holder.store.log is not None
-        await holder.other.take()
+        await holder.other.acquire()
         holder.deposed(holder.store.log)
         holder.has_lease = True
         holder.host.settle()
@@ -142,7 +142,7 @@ def test_who_was_deposed_without_knowing_tells_of_no_write_that_was_refused() ->
     async def scenario() -> None:
         holder = await Telling().open()
         await holder.take()
-        await holder.other.take()
+        await holder.other.acquire()
         joined = holder.ask(JOIN_GROUP, 3, joining("g"))
         assert error_of(await asyncio.wait_for(joined, WITHIN_S)) == 16
         assert "generation started" not in holder.heard.happened
@@ -245,16 +245,16 @@ class Brokers:
             case _:
                 await broker.turns()
 
-    def told(self) -> list[tuple[int, GroupEvent]]:
+    def told(self) -> list[tuple[int, GroupEventRecord]]:
         """What each has told, in the order in which a reader puts it, with who told it."""
         values, tellers = list[bytes](), list[int]()
         for number, broker in enumerate(self.brokers):
             for told, epoch in zip(broker.heard.told, broker.heard.epochs, strict=True):
-                assert isinstance(told, Notice)
-                for event in filter(None, events_of(told)):
+                assert isinstance(told, GroupEvent)
+                for event in filter(None, event_records(told)):
                     values.append(encode_event(msgspec.structs.replace(event, epoch=epoch)))
                     tellers.append(number)
-        return [(tellers[place], decode_event(values[place])) for place in in_order(values)]
+        return [(tellers[place], decode_event(values[place])) for place in order_by_epoch(values)]
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from store.zoo import made
 
 from partage.broker.cluster import identity
 from partage.broker.cluster.identity import identify, proof_of
@@ -23,10 +24,9 @@ from partage.log.memory import MemoryDisk
 from partage.store.group_events import TOPIC as EVENTS_TOPIC
 from partage.store.memory import MemoryZooKeeper
 from partage.store.shared_topics import SharedTopics
-from partage.store.tree import ForeignData, Tree
-from store.zoo import made
+from partage.store.zk_schema import ForeignDataError, ZkPaths
 
-TREE, OTHER, NOTHING = Tree("/here"), Tree("/there"), Tree("/nothing")
+TREE, OTHER, NOTHING = ZkPaths("/here"), ZkPaths("/there"), ZkPaths("/nothing")
 
 
 class World:
@@ -38,7 +38,7 @@ class World:
         self.directory = self.identify(TREE, self.disk)
         self.identify(OTHER, MemoryDisk())
 
-    def identify(self, tree: Tree, disk: MemoryDisk, broker_id: int = 7) -> tuple[str, str]:
+    def identify(self, tree: ZkPaths, disk: MemoryDisk, broker_id: int = 7) -> tuple[str, str]:
         found = asyncio.run(identify(self.zoo.connect(), tree, disk, broker_id, 4))
         if found.is_new:
             write_meta(disk, found.meta)
@@ -71,10 +71,10 @@ def test_a_directory_is_known_again() -> None:
         (TREE, 8, "this is the data of broker 7; correct --broker-id"),
     ],
 )
-def test_what_does_not_belong_together(tree: Tree, broker_id: int, words: str) -> None:
+def test_what_does_not_belong_together(tree: ZkPaths, broker_id: int, words: str) -> None:
     world = World()
     nodes, meta = dict(world.zoo.nodes), read_meta(world.disk)
-    with pytest.raises(ForeignData, match=words):
+    with pytest.raises(ForeignDataError, match=words):
         world.identify(tree, world.disk, broker_id)
     assert world.zoo.nodes == nodes
     assert read_meta(world.disk) == meta
@@ -83,7 +83,7 @@ def test_what_does_not_belong_together(tree: Tree, broker_id: int, words: str) -
 def test_the_data_of_one_who_was_alone() -> None:
     world, disk = World(), MemoryDisk()
     write_meta(disk, Meta("some cluster"))
-    with pytest.raises(ForeignData, match="a broker that was alone"):
+    with pytest.raises(ForeignDataError, match="a broker that was alone"):
         world.identify(TREE, disk)
 
 
@@ -100,7 +100,7 @@ def test_a_new_directory_is_not_taken_for_one_that_has_records() -> None:
         world.topic(f"t{n}", 8, 7)
     words = "broker 7 of this cluster holds partitions of t0, t1, t2, t3, t4 and 1 more"
     for _ in range(2):
-        with pytest.raises(ForeignData, match=words):
+        with pytest.raises(ForeignDataError, match=words):
             world.identify(TREE, disk)
         assert read_meta(disk) is None
     world.identify(TREE, world.disk)

@@ -12,7 +12,7 @@ from kazoo.exceptions import RolledBackError, RuntimeInconsistency, SessionExpir
 from kazoo.security import make_digest_acl
 
 from partage.broker.cluster.kazoo_session import KazooSession
-from partage.store.zookeeper import Check, Create, Refused, SessionOver
+from partage.store.zookeeper import Check, Create, RefusedError, SessionEndedError
 
 from .ensemble import Ensemble
 
@@ -28,7 +28,7 @@ def test_who_waits_for_an_answer_that_never_comes_is_told_of_the_end() -> None:
         reading = asyncio.create_task(session.read("/x"))
         await asyncio.sleep(0)
         await session.end()
-        with pytest.raises(SessionOver):
+        with pytest.raises(SessionEndedError):
             await asyncio.wait_for(reading, WITHIN_S)
 
     asyncio.run(scenario())
@@ -45,7 +45,7 @@ def test_a_session_that_ends_within_a_transaction_is_over(monkeypatch: pytest.Mo
 
         monkeypatch.setattr(session, "_asked", answered)
         try:
-            with pytest.raises(SessionOver):
+            with pytest.raises(SessionEndedError):
                 await session.transact([Create(f"/{n}", b"") for n in range(3)])
         finally:
             await session.end()
@@ -87,11 +87,11 @@ def test_to_reach_the_servers_takes_a_quorum(
         session = await KazooSession.begin(zookeeper.servers_at, 30_000, 60)
         try:
             if not is_open:
-                with pytest.raises(Refused):
+                with pytest.raises(RefusedError):
                     await session.transact([Check("/", -1)])
             before = await asyncio.to_thread(number, "before")
             for _ in range(3):
-                await session.reach()
+                await session.ping_leader()
             return before, await asyncio.to_thread(number, "after")
         finally:
             await session.end()

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Collection, Mapping
 
 import pytest
+from store.zoo import run
 
 from broker.kept import Told
 from broker.test_ends import knowing
 from partage.broker.lag import LagSampling, Place
 from partage.broker.shard_host import ShardHost
-from partage.coordinator.records import OffsetCommitted
-from partage.store.group_events import TOPIC, Lag
-from store.zoo import play
+from partage.coordinator.records import OffsetRecord
+from partage.store.group_events import TOPIC, LagSample
 
 from .test_shared_store import SETTINGS, Holder
 
@@ -45,9 +45,9 @@ class Sampled(Holder):
         return self
 
     async def commits(self, places: Collection[Place], offset: int) -> None:
-        log = await self.other.take()
+        log = await self.other.acquire()
         records = [
-            OffsetCommitted(group_id="g", topic=topic, partition=number, offset=offset, commit_ms=0)
+            OffsetRecord(group_id="g", topic=topic, partition=number, offset=offset, commit_ms=0)
             for topic, number in places
         ]
         assert await self.other.store(log, *records) == [None] * len(records)
@@ -55,7 +55,7 @@ class Sampled(Holder):
 
     @property
     def lags(self) -> list[dict[str, dict[int, int]]]:
-        return [each.lag for each in self.heard.told if isinstance(each, Lag)]
+        return [each.lag for each in self.heard.told if isinstance(each, LagSample)]
 
 
 ALL = [("here", 0), ("there", 0), ("there", 1), ("there", 2), (TOPIC, 1), ("gone", 0), ("there", 9)]
@@ -76,7 +76,7 @@ def test_the_lag_of_partitions_elsewhere_is_told_as_far_as_it_can_be_had() -> No
         assert sampled.lags[1:] == [{"here": {0: 0}, "there": {0: 10, 1: 0, 2: 1}}]
         sampled.host.close()
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_may_have_lost_the_shard_tells_of_no_lag() -> None:
@@ -94,11 +94,11 @@ def test_who_may_have_lost_the_shard_tells_of_no_lag() -> None:
         assert len(sampled.lags) == 1
         sampled.host.resign()
         await sampled.sampling.go_round()
-        sampled.host.publish(Lag(at_ms=1, group_id="g", generation=0, lag={"here": {0: 7}}))
+        sampled.host.publish(LagSample(at_ms=1, group_id="g", generation=0, lag={"here": {0: 7}}))
         assert len(sampled.lags) == 1
         sampled.host.close()
 
-    play(scenario())
+    run(scenario())
 
 
 def test_of_many_partitions_elsewhere_no_more_are_asked_for_than_there_is_room(
@@ -115,7 +115,7 @@ def test_of_many_partitions_elsewhere_no_more_are_asked_for_than_there_is_room(
         assert sampled.lags == [{"here": {0: 0}, "there": {0: 10, 1: 10}}]
         sampled.host.close()
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_loses_the_shard_while_others_are_asked_tells_nothing() -> None:
@@ -134,7 +134,7 @@ def test_who_loses_the_shard_while_others_are_asked_tells_nothing() -> None:
         assert sampled.lags == []
         sampled.host.close()
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_takes_the_shard_anew_while_it_is_looked_at_tells_of_it_the_next_time() -> None:
@@ -160,4 +160,4 @@ def test_who_takes_the_shard_anew_while_it_is_looked_at_tells_of_it_the_next_tim
         assert sampled.lags == [{"here": {0: 0}}]
         sampled.host.close()
 
-    play(scenario())
+    run(scenario())

@@ -13,7 +13,7 @@ import pytest
 from broker.grouping import beating, described, joining, once_loaded, syncing
 from broker.raw import Raw
 from partage.broker.cluster.kazoo_session import KazooSession
-from partage.store.tree import Tree
+from partage.store.zk_schema import ZkPaths
 from partage.wire.apis.heartbeat import HEARTBEAT
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol, JoinGroupResponse
 from partage.wire.apis.sync_group import SYNC_GROUP
@@ -89,7 +89,7 @@ def bytes_in_chunks(servers: str) -> int:
 
     async def reading() -> int:
         session = await KazooSession.begin(servers, 10_000, PATIENCE_S)
-        tree, total = Tree(PATH), 0
+        tree, total = ZkPaths(PATH), 0
         for shard in range(2):
             parent = tree.chunks(shard)
             for name in await session.children(parent):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from store.zoo import PATHS, SHARDS, BrokerStores, run
 
 from broker.test_following import Follower
 from partage.broker.clock import Clock
@@ -22,11 +23,10 @@ from partage.broker.coordinator import Coordinator
 from partage.broker.node import Node
 from partage.broker.shard_host import ShardHost
 from partage.model.settings import BrokerSettings, GroupSettings
-from partage.store.memory import Fault, lost
+from partage.store.memory import SessionFault, lose_transactions
 from partage.store.shard_log import shard_of
-from partage.store.tree import ClusterDoc
-from partage.store.zookeeper import InDoubt, Operation, Refused, Why
-from store.zoo import SHARDS, TREE, Player, play
+from partage.store.zk_schema import ClusterDoc
+from partage.store.zookeeper import InDoubtError, Operation, RefusalReason, RefusedError
 
 WITHIN_S = 60
 NOW_MS = 1_700_000_000_000
@@ -55,17 +55,17 @@ class Place(Follower):
 
     def __init__(self, timeout_ms: int = 6_000) -> None:
         self.timeout_ms = timeout_ms
-        self.before: Fault | None = None  # of the session, from its beginning
+        self.before: SessionFault | None = None  # of the session, from its beginning
         self.patch = pytest.MonkeyPatch()
 
     async def come(self) -> Place:
         await super().come()
         self.zoo.now_ms = NOW_MS
-        await self.player.roster.leave()
+        await self.player.roster.unregister()
         self.connect()
         loop = asyncio.get_running_loop()
         self.fatal: asyncio.Future[BaseException] = loop.create_future()
-        address = StateAddress(servers="memory", path=TREE.root)
+        address = StateAddress(servers="memory", path=PATHS.root)
         self.cluster = Cluster(
             address, BrokerSettings(node_id=1), self.session, FOUND, "d", self.fatal.set_result
         )
@@ -115,7 +115,7 @@ def with_place(scenario: Callable[[Place], Awaitable[None]], timeout_ms: int = 6
         finally:
             await place.leave()
 
-    play(played())
+    run(played())
 
 
 def test_a_broker_that_has_come_just_now_is_seen_by_who_asks_for_it() -> None:
@@ -126,7 +126,7 @@ def test_a_broker_that_has_come_just_now_is_seen_by_who_asks_for_it() -> None:
         assert await seen.are_up([1])
         assert not await seen.are_up([1, 2])
         place.zoo._child_watches.clear()
-        await Player(place.zoo, 2).come()
+        await BrokerStores(place.zoo, 2).register()
         assert not seen.is_up(2)
         assert await seen.are_up([1, 2])
         assert [node.node_id for node in seen.brokers()] == [1, 2]
@@ -140,7 +140,7 @@ def test_a_lease_that_cannot_be_renewed_ends_the_broker_with_the_reason() -> Non
     async def scenario(place: Place) -> None:
         async def refuse(what: Sequence[Operation] | str) -> None:
             if what == "/":
-                raise Refused(0, Why.OTHER, "ZooKeeper refused it: MarshallingError")
+                raise RefusedError(0, RefusalReason.OTHER, "ZooKeeper refused it: MarshallingError")
 
         place.session.before = refuse
         assert str(await place.fatal) == "ZooKeeper refused it: MarshallingError"
@@ -168,7 +168,7 @@ def test_who_was_long_in_following_the_topics_answers_for_what_it_is_given() -> 
         await place.leave()
         assert answers
 
-    play(played())
+    run(played())
 
 
 def test_who_was_suspended_for_longer_than_its_session_answers_nothing() -> None:
@@ -200,7 +200,7 @@ def test_a_session_that_ends_while_its_connection_is_lost_is_followed_by_another
         async def lose(what: Sequence[Operation] | str) -> None:
             if what == "/":
                 place.zoo.expire(place.session)
-                raise InDoubt("the connection was lost")
+                raise InDoubtError("the connection was lost")
 
         place.session.before = lose
         await begun.wait()
@@ -216,12 +216,12 @@ def test_a_shard_is_not_taken_back_from_who_has_it_now() -> None:
     async def scenario(place: Place) -> None:
         await place.owns()
         shard = shard_of("g", SHARDS)
-        other = await Player(place.zoo, 2).come()
-        await other.take(shard)
+        other = await BrokerStores(place.zoo, 2).register()
+        await other.acquire(shard)
         await place.cluster.roster.refresh(lambda: None)
         with pytest.raises(OSError, match="not this broker's any more"):
             await place.cluster.stores[shard].open_again()
-        await other.look()
+        await other.refresh()
         assert other.roster.owner(shard) == 2
 
     with_place(scenario)
@@ -247,7 +247,7 @@ def test_clocks_that_disagree_get_a_warning(
         place = await Place().come()
         await place.leave()
 
-    play(played())
+    run(played())
     assert warnings(caplog) == [
         f"this machine's clock is {each} ZooKeeper's: retention and timestamps of records will "
         "differ between brokers; set the clocks by NTP"
@@ -273,10 +273,10 @@ def test_who_takes_long_to_arrive_does_not_take_the_clocks_to_disagree(
 ) -> None:
     """It registers at a first try, whose end is in doubt; at the second a minute has passed."""
     wall = Wall(monkeypatch)
-    losing = lost()
+    losing = lose_transactions()
 
     async def lose(what: Sequence[Operation] | str) -> None:
-        if what == TREE.shards:
+        if what == PATHS.shards:
             wall.now_ms = NOW_MS + 60_000
             await losing([])
 
@@ -286,5 +286,5 @@ def test_who_takes_long_to_arrive_does_not_take_the_clocks_to_disagree(
         await place.come()
         await place.leave()
 
-    play(played())
+    run(played())
     assert warnings(caplog) == []

@@ -14,29 +14,29 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from store.zoo import committed, large_group
 
 from partage.broker.cluster.address import BadState, StateAddress, parse_state
 from partage.broker.cluster.joining import SHARDS_MAX
 from partage.broker.cluster.kazoo_session import KazooSession
 from partage.model.settings import GroupSettings
-from partage.store.founding import found_cluster
-from partage.store.gathering import Deposed, Gatherer
-from partage.store.roster import Roster
+from partage.store.bootstrap import find_or_create_cluster
+from partage.store.cluster_registry import ClusterRegistry
 from partage.store.shard_log import encode_records, replay
 from partage.store.shared_log import SharedLog
-from partage.store.tree import BrokerDoc, Tree
+from partage.store.write_batcher import ShardFencedError, WriteBatcher
+from partage.store.zk_schema import BrokerDoc, ZkPaths
 from partage.store.zookeeper import (
     Check,
     Create,
     Delete,
     Operation,
-    Refused,
-    SessionOver,
+    RefusalReason,
+    RefusedError,
+    SessionEndedError,
     SetData,
-    StoreFault,
-    Why,
+    StoreError,
 )
-from store.zoo import committed, large_group
 from waiting import PATIENCE_S
 
 from .brokers import ClusterBroker, brokers, create
@@ -317,7 +317,7 @@ def test_an_empty_directory_is_not_taken_for_one_that_was_lost(
 def test_as_many_shards_as_are_allowed_are_founded_at_once(zookeeper: Ensemble) -> None:
     async def found(session: KazooSession) -> int:
         root = "/tests/" + "x" * 100
-        return (await found_cluster(session, Tree(root), "c", SHARDS_MAX)).shards
+        return (await find_or_create_cluster(session, ZkPaths(root), "c", SHARDS_MAX)).shards
 
     assert in_session(zookeeper.servers_at, found) == SHARDS_MAX
 
@@ -325,24 +325,24 @@ def test_as_many_shards_as_are_allowed_are_founded_at_once(zookeeper: Ensemble) 
 def test_what_the_servers_refuse(zookeeper: Ensemble) -> None:
     servers = zookeeper.servers_at
 
-    async def refused(session: KazooSession, *operations: Operation) -> tuple[int, Why]:
-        with pytest.raises(Refused) as caught:
+    async def refused(session: KazooSession, *operations: Operation) -> tuple[int, RefusalReason]:
+        with pytest.raises(RefusedError) as caught:
             await session.transact(operations)
-        return caught.value.position, caught.value.why
+        return caught.value.position, caught.value.reason
 
     async def playing(session: KazooSession) -> None:
         root = "/tests-session"
         await session.transact([Create(root, b"0"), Create(f"{root}/a", b"1")])
-        assert await refused(session, Create(root)) == (0, Why.EXISTS)
-        assert await refused(session, Check(root, 0), Create(root)) == (1, Why.EXISTS)
-        assert await refused(session, Check(root, 7), Create(root)) == (0, Why.VERSION)
-        assert await refused(session, SetData(f"{root}/b", b"")) == (0, Why.MISSING)
-        assert await refused(session, Delete(f"{root}/b")) == (0, Why.MISSING)
-        assert await refused(session, Delete(root)) == (0, Why.CHILDREN)
-        assert await refused(session, Create(f"{root}/x/y")) == (0, Why.MISSING)
+        assert await refused(session, Create(root)) == (0, RefusalReason.EXISTS)
+        assert await refused(session, Check(root, 0), Create(root)) == (1, RefusalReason.EXISTS)
+        assert await refused(session, Check(root, 7), Create(root)) == (0, RefusalReason.VERSION)
+        assert await refused(session, SetData(f"{root}/b", b"")) == (0, RefusalReason.MISSING)
+        assert await refused(session, Delete(f"{root}/b")) == (0, RefusalReason.MISSING)
+        assert await refused(session, Delete(root)) == (0, RefusalReason.CHILDREN)
+        assert await refused(session, Create(f"{root}/x/y")) == (0, RefusalReason.MISSING)
         assert await refused(session, SetData(root, b"9"), Check(f"{root}/a", 3)) == (
             1,
-            Why.VERSION,
+            RefusalReason.VERSION,
         )
         node = await session.read(root)
         assert node is not None
@@ -389,7 +389,7 @@ def test_a_session_that_has_ended_does_nothing_more(zookeeper: Ensemble) -> None
         await asyncio.to_thread(expire, zookeeper.servers_at, session)
         await asyncio.wait_for(over.wait(), PATIENCE_S)
         for _ in range(2):
-            with pytest.raises(SessionOver):
+            with pytest.raises(SessionEndedError):
                 await session.transact([Create("/tests-late")])
             await asyncio.sleep(0)
         assert await other.read("/tests-late") is None
@@ -414,25 +414,25 @@ def test_a_group_larger_than_a_packet_on_a_real_server(zookeeper: Ensemble) -> N
     """5,000 members are 1.3 MB; ZooKeeper's packets have 1 MB."""
 
     async def playing(session: KazooSession) -> None:
-        at = Tree("/tests-large")
-        await found_cluster(session, at, "large", 2)
-        roster = Roster(session, at, 1, 2)
+        at = ZkPaths("/tests-large")
+        await find_or_create_cluster(session, at, "large", 2)
+        roster = ClusterRegistry(session, at, 1, 2)
         me = BrokerDoc(host="h", port=1, incarnation="i", directory="d")
         await roster.register(me)
         await roster.refresh(lambda: None)
-        (tenure,) = await roster.take([1])
+        (tenure,) = await roster.acquire([1])
         log = SharedLog(session, at, tenure.shard, tenure.version, tenure.epoch)
         await log.load()
-        gatherer = Gatherer(session)
-        told: list[StoreFault | None] = []
+        gatherer = WriteBatcher(session)
+        told: list[StoreError | None] = []
         for batch in encode_records([large_group(5000)], 0):
-            gatherer.add(log, batch, told.append)
+            gatherer.enqueue(log, batch, told.append)
         await gatherer.flush()
         assert told == [None]
         again = SharedLog(session, at, tenure.shard, tenure.version, tenure.epoch)
         for each in (log, again):
             shard = replay(await each.load(), GroupSettings())
-            saved = shard.groups["large"].saved
+            saved = shard.groups["large"].record
             assert saved is not None
             assert len(saved.members) == 5000
             await each.merge(asyncio.to_thread)
@@ -443,39 +443,39 @@ def test_a_group_larger_than_a_packet_on_a_real_server(zookeeper: Ensemble) -> N
 def test_who_was_deposed_writes_nothing_on_a_real_server(zookeeper: Ensemble) -> None:
     """Its session lives: the fence alone keeps it from writing."""
 
-    async def broker(session: KazooSession, at: Tree, broker_id: int) -> Roster:
-        await found_cluster(session, at, "fenced", 2)
-        roster = Roster(session, at, broker_id, 2)
+    async def broker(session: KazooSession, at: ZkPaths, broker_id: int) -> ClusterRegistry:
+        await find_or_create_cluster(session, at, "fenced", 2)
+        roster = ClusterRegistry(session, at, broker_id, 2)
         incarnation = str(broker_id)
         me = BrokerDoc(host="h", port=1, incarnation=incarnation, directory=incarnation)
         await roster.register(me)
         return roster
 
-    async def take(session: KazooSession, at: Tree, roster: Roster) -> SharedLog:
+    async def take(session: KazooSession, at: ZkPaths, roster: ClusterRegistry) -> SharedLog:
         await roster.refresh(lambda: None)
-        (tenure,) = await roster.take([1])
+        (tenure,) = await roster.acquire([1])
         log = SharedLog(session, at, tenure.shard, tenure.version, tenure.epoch)
         await log.load()
         return log
 
-    async def write(session: KazooSession, log: SharedLog, offset: int) -> StoreFault | None:
-        gatherer, told = Gatherer(session), list[StoreFault | None]()
+    async def write(session: KazooSession, log: SharedLog, offset: int) -> StoreError | None:
+        gatherer, told = WriteBatcher(session), list[StoreError | None]()
         (batch,) = encode_records([committed(offset)], 0)
-        gatherer.add(log, batch, told.append)
+        gatherer.enqueue(log, batch, told.append)
         await gatherer.flush()
         (outcome,) = told
         return outcome
 
     async def playing(first: KazooSession) -> None:
-        at = Tree("/tests-fenced")
+        at = ZkPaths("/tests-fenced")
         second = await KazooSession.begin(zookeeper.servers_at, 10_000, PATIENCE_S)
         rosters = await broker(first, at, 1), await broker(second, at, 2)
         deposed = await take(first, at, rosters[0])
         assert await write(first, deposed, 1) is None
         log = await take(second, at, rosters[1])
-        assert isinstance(await write(first, deposed, 2), Deposed)
+        assert isinstance(await write(first, deposed, 2), ShardFencedError)
         assert await write(second, log, 3) is None
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             await deposed.merge(asyncio.to_thread)
         looking = SharedLog(second, at, 1, 0, 0)
         found = replay(await looking.load(), GroupSettings()).offsets["g"]

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from store.zoo import BrokerStores
 
 from broker.grouping import committing, joining, syncing
 from broker.kept import ask
@@ -15,15 +16,14 @@ from partage.broker.cluster.shared_store import SharedStore
 from partage.broker.cluster.writing import Writing
 from partage.broker.shard_host import ShardHost
 from partage.model.settings import GroupSettings
-from partage.store.gathering import Written
 from partage.store.memory import MemoryZooKeeper
 from partage.store.shared_log import SharedLog
+from partage.store.write_batcher import WriteCallback
 from partage.store.zookeeper import Create
 from partage.wire.api import Api
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupResponse
 from partage.wire.apis.offset_commit import OFFSET_COMMIT
 from partage.wire.apis.sync_group import SYNC_GROUP
-from store.zoo import Player
 
 from .asking import error_of
 
@@ -41,8 +41,8 @@ class Holder:
 
     async def open(self, zoo: MemoryZooKeeper | None = None, broker_id: int = 1) -> Holder:
         self.zoo = zoo or MemoryZooKeeper()
-        self.player = await Player(self.zoo, broker_id).come()
-        self.other = await Player(self.zoo, broker_id + 1).come()
+        self.player = await BrokerStores(self.zoo, broker_id).register()
+        self.other = await BrokerStores(self.zoo, broker_id + 1).register()
         loop = asyncio.get_running_loop()
         self.writing = Writing(self.player.session, loop.create_task, self.fatal)
         self.clock = Clock()
@@ -56,13 +56,13 @@ class Holder:
         raise error
 
     async def take(self) -> None:
-        self.store.log = await self.player.take()
+        self.store.log = await self.player.acquire()
         self.host.load()
         await asyncio.wait_for(self.host.loaded(), WITHIN_S)
 
     # What the store asks.
 
-    def append(self, log: SharedLog, batch: bytes, written: Written) -> None:
+    def append(self, log: SharedLog, batch: bytes, written: WriteCallback) -> None:
         self.writing.append(log, batch, written)
 
     def deposed(self, log: SharedLog) -> None:
@@ -74,7 +74,7 @@ class Holder:
 
     async def retake(self, shard: int) -> SharedLog:
         self.retaken += 1
-        return await self.player.take(shard)
+        return await self.player.acquire(shard)
 
     # Clients.
 
@@ -155,7 +155,7 @@ def test_who_lost_the_shard_in_silence_takes_back_what_it_was_about_to_say() -> 
         holder.has_lease = False
         waiting = holder.commit(3)
         await holder.is_stored(3)
-        holder.deposed(await holder.other.take())
+        holder.deposed(await holder.other.acquire())
         assert error_of(await asyncio.wait_for(waiting, WITHIN_S)) == 16
         holder.host.close()
 
@@ -167,7 +167,7 @@ def test_who_was_deposed_learns_it_by_writing() -> None:
         holder = await Holder().open()
         await holder.take()
         assert await holder.answer(1) == 0
-        log = await holder.other.take()
+        log = await holder.other.acquire()
         assert await holder.answer(2) == 16
         assert await holder.answer(3) == 16
         assert await holder.other.store(log) == []

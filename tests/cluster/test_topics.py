@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from store.zoo import PATHS, SHARDS, BrokerStores, committed, made, run
 
 from partage.broker.cluster import cluster
 from partage.broker.cluster.shared_changes import SharedChanges
 from partage.broker.topic_changes import waited_until_s
-from partage.coordinator.records import OffsetCommitted
+from partage.coordinator.records import OffsetRecord
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
 from partage.store.shard_log import shard_of
-from partage.store.tree import GRAVE, AppliedDoc, BrokerDoc, TopicsDoc, decode, encode
+from partage.store.zk_schema import GROUPS_SUFFIX, AppliedDoc, BrokerDoc, TopicsDoc, decode, encode
 from partage.store.zookeeper import Delete, Operation, SetData
-from store.zoo import SHARDS, TREE, Player, committed, made, play
 
 from .test_place import WITHIN_S, Place, until, with_place
 
@@ -26,7 +26,7 @@ def test_a_topic_is_deleted_when_no_crash_can_bring_back_what_groups_committed()
         changes = SharedChanges(place.cluster, place.hosted)
         await changes.create("t", 1, {}, [])
         host = await place.owns()
-        commit = OffsetCommitted(group_id="g", topic="t", partition=0, offset=5, commit_ms=0)
+        commit = OffsetRecord(group_id="g", topic="t", partition=0, offset=5, commit_ms=0)
         shard = shard_of("g", SHARDS)
         host.shard.apply(commit)
         is_free = asyncio.Event()
@@ -40,11 +40,11 @@ def test_a_topic_is_deleted_when_no_crash_can_bring_back_what_groups_committed()
         await until(lambda: place.hosted.topic("t") is None)
         await place.turns()
         assert not deleting.done()
-        applied = place.zoo.nodes[TREE.applied_by(1)].version
+        applied = place.zoo.nodes[PATHS.applied_by(1)].version
         is_free.set()
         assert not isinstance(await deleting, Refusal)
-        assert place.zoo.nodes[TREE.applied_by(1)].version == applied + 1
-        assert len(await place.player.session.children(TREE.log(shard))) == 1
+        assert place.zoo.nodes[PATHS.applied_by(1)].version == applied + 1
+        assert len(await place.player.session.children(PATHS.log(shard))) == 1
 
     with_place(scenario)
 
@@ -56,31 +56,31 @@ def test_who_came_just_before_a_change_is_waited_for() -> None:
         is_free = asyncio.Event()
 
         async def look_later(what: Sequence[Operation] | str) -> None:
-            if what == TREE.shards:
+            if what == PATHS.shards:
                 await is_free.wait()
 
         place.session.before = look_later
-        two = await Player(place.zoo, 2).come()
+        two = await BrokerStores(place.zoo, 2).register()
         changing = asyncio.create_task(
             SharedChanges(place.cluster, place.hosted).create("t", 1, {}, [1])
         )
         await place.turns()
         assert not changing.done()
         await two.topics.refresh()
-        await two.topics.tell_applied(AppliedDoc(value=two.topics.version))
+        await two.topics.publish_applied(AppliedDoc(value=two.topics.version))
         assert not isinstance(await changing, Refusal)
         is_free.set()
 
     with_place(scenario)
 
 
-async def killed_with_a_commit(place: Place) -> Player:
+async def killed_with_a_commit(place: Place) -> BrokerStores:
     """Broker 2, whose session lasts on; g, whose shard it had, has committed 5 of topic t."""
     await SharedChanges(place.cluster, place.hosted).create("t", 1, {}, [1])
     await place.owns()
-    two = await Player(place.zoo, 2).come()
+    two = await BrokerStores(place.zoo, 2).register()
     shard = shard_of("g", SHARDS)
-    assert await two.store(await two.take(shard), committed(5)) == [None]
+    assert await two.store(await two.acquire(shard), committed(5)) == [None]
     await until(lambda: not place.cluster.holds(shard))
     return two
 
@@ -104,7 +104,7 @@ def test_a_topic_made_anew_waits_until_a_dead_brokers_groups_have_forgotten_it(
         assert not isinstance(await making, Refusal)
         host = await place.owns()
         assert host.shard.offsets.get("g", {}) == {}
-        assert await place.player.session.children(TREE.tombstones) == []
+        assert await place.player.session.children(PATHS.tombstones) == []
 
     with_place(scenario)
 
@@ -120,10 +120,12 @@ def test_what_a_dead_brokers_groups_had_is_forgotten_though_nobody_asks(
         two = await killed_with_a_commit(place)
         assert not isinstance(await SharedChanges(place.cluster, place.hosted).delete("t"), Refusal)
         session = place.player.session
-        assert any(name.endswith(GRAVE) for name in await session.children(TREE.tombstones))
+        assert any(
+            name.endswith(GROUPS_SUFFIX) for name in await session.children(PATHS.tombstones)
+        )
         place.zoo.expire(two.session)
         async with asyncio.timeout(WITHIN_S / 4):
-            while await session.children(TREE.tombstones):  # noqa: ASYNC110 - it is far away
+            while await session.children(PATHS.tombstones):  # noqa: ASYNC110 - it is far away
                 await asyncio.sleep(0.01)
 
     with_place(scenario)
@@ -137,8 +139,8 @@ def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
 
     async def scenario(place: Place) -> None:
         two = await killed_with_a_commit(place)
-        await two.look()
-        await two.roster.take(two.roster.wanted()[0])
+        await two.refresh()
+        await two.roster.acquire(two.roster.plan_changes()[0])
         changes = SharedChanges(place.cluster, place.hosted)
         assert not isinstance(await changes.delete("t"), Refusal)
         refused = await changes.create("t", 1, {}, [1], waited_until_s(0))
@@ -147,11 +149,11 @@ def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
         assert "t was deleted" in refused.message
         await two.topics.refresh()
         version = two.topics.version
-        await two.topics.tell_applied(AppliedDoc(value=version, forgot=version))
+        await two.topics.publish_applied(AppliedDoc(value=version, forgot=version))
         assert isinstance(await changes.create("t", 1, {}, [1], waited_until_s(0)), Refusal)
         epochs = {shard: two.roster.shards[shard].epoch for shard in two.roster.owned()}
         told = AppliedDoc(value=version, forgot=version, shards=epochs)
-        await two.topics.tell_applied(told)
+        await two.topics.publish_applied(told)
         assert not isinstance(await changes.create("t", 1, {}, [1]), Refusal)
 
     with_place(scenario)
@@ -159,7 +161,7 @@ def test_a_topic_is_not_made_anew_while_a_broker_could_take_it_for_the_former(
 
 def test_shards_are_taken_over_while_topics_are_followed() -> None:
     async def scenario(place: Place) -> None:
-        two = await Player(place.zoo, 2).come()
+        two = await BrokerStores(place.zoo, 2).register()
         await until(lambda: not all(place.cluster.holds(shard) for shard in range(SHARDS)))
         place.disk.occupy()
         try:
@@ -177,11 +179,11 @@ def test_shards_are_taken_over_while_topics_are_followed() -> None:
 
 def test_who_cannot_follow_the_topics_ends_with_the_reason() -> None:
     async def scenario(place: Place) -> None:
-        two = await Player(place.zoo, 2).come()
+        two = await BrokerStores(place.zoo, 2).register()
         await two.topics.put("t", made("11" * 16, 2), "n1")
         await until(lambda: place.hosted.topic("t"))
-        touch = SetData(TREE.topics, encode(TopicsDoc(recent=("t",), nonces=("n2",))))
-        await two.session.transact([touch, SetData(TREE.topic("t"), b"what is this?")])
+        touch = SetData(PATHS.topics, encode(TopicsDoc(recent=("t",), nonces=("n2",))))
+        await two.session.transact([touch, SetData(PATHS.topic("t"), b"what is this?")])
         assert "topics/t in ZooKeeper cannot be read" in str(await place.fatal)
         assert not any(place.cluster.holds(shard) for shard in range(SHARDS))
 
@@ -193,7 +195,7 @@ async def topics_are_read_later(place: Place) -> asyncio.Event:
     is_free = asyncio.Event()
 
     async def wait(what: Sequence[Operation] | str) -> None:
-        if what == TREE.topics:
+        if what == PATHS.topics:
             await is_free.wait()
 
     place.before = wait
@@ -201,11 +203,11 @@ async def topics_are_read_later(place: Place) -> asyncio.Event:
 
 
 def is_registered(place: Place) -> bool:
-    return TREE.broker(1) in place.zoo.nodes
+    return PATHS.broker(1) in place.zoo.nodes
 
 
 def is_ready(place: Place) -> bool:
-    return decode(TREE.broker(1), place.zoo.nodes[TREE.broker(1)].data, BrokerDoc).is_ready
+    return decode(PATHS.broker(1), place.zoo.nodes[PATHS.broker(1)].data, BrokerDoc).is_ready
 
 
 def test_a_broker_that_comes_is_ready_when_it_has_followed_the_topics() -> None:
@@ -223,7 +225,7 @@ def test_a_broker_that_comes_is_ready_when_it_has_followed_the_topics() -> None:
         await place.owns()
         await place.leave()
 
-    play(asyncio.wait_for(played(), WITHIN_S))
+    run(asyncio.wait_for(played(), WITHIN_S))
 
 
 def test_who_registers_anew_takes_nothing_before_it_has_followed() -> None:
@@ -231,11 +233,11 @@ def test_who_registers_anew_takes_nothing_before_it_has_followed() -> None:
 
     async def scenario(place: Place) -> None:
         await place.owns()
-        shard = TREE.shard(shard_of("g", SHARDS))
+        shard = PATHS.shard(shard_of("g", SHARDS))
         taken = place.zoo.nodes[shard].version
         is_free = await topics_are_read_later(place)
         place.session.before = place.before
-        await place.player.session.transact([Delete(TREE.broker(1))])
+        await place.player.session.transact([Delete(PATHS.broker(1))])
         await until(lambda: is_registered(place))
         await place.turns()
         assert not is_ready(place)

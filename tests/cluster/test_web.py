@@ -56,7 +56,9 @@ def test_a_group_changes_hands_and_its_timeline_is_whole_again(
             eventually(lambda: has(1) and GroupClient([cluster[2]], group).find()[0] == 2)
             page.until(f"/groups/{group}", "(2)", "Stable", "member joined")
             with Served(servers) as late:
-                shown = late.until(f"/groups/{group}", "(2)", "Stable", "Reported by the coordinator")
+                shown = late.until(
+                    f"/groups/{group}", "(2)", "Stable", "Reported by the coordinator"
+                )
                 assert "member joined" not in shown.text
                 assert "what came before is not known" in shown.text
                 cluster[1].start()

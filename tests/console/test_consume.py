@@ -306,7 +306,11 @@ def test_a_reader_that_has_had_enough(partage: Commands, topic: str, name: str) 
         (["-g", "g", "-X", "session.timeout.ms=1"], "heartbeat_interval_ms", 2),
         (["-g", "g", "-X", "session.timeout.ms=100"], "INVALID_SESSION_TIMEOUT", 1),
         (["-g", "g", "-X", "max.poll.interval.ms=x"], '"max.poll.interval.ms"', 2),
-        (["-g", "g", "-X", "enable.ssl.certificate.verification=false"], "works only in librdkafka", 2),
+        (
+            ["-g", "g", "-X", "enable.ssl.certificate.verification=false"],
+            "works only in librdkafka",
+            2,
+        ),
         (["-g", "g", "-X", "sasl.username=x"], "sasl_username has no effect", 2),
     ],
 )

@@ -20,7 +20,7 @@ from partage.client import TopicPartition
 from partage.console import lab_live
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
-from partage.console.groups.describe import GroupState, MemberState
+from partage.console.groups.describe import GroupDescription, MemberDescription
 from partage.console.groups.describe import TopicPartitions as StateTopicPartitions
 from partage.lab.rehearsals.rehearsal import Rehearsal
 from partage.lab.running import draw, live
@@ -418,20 +418,20 @@ class TestWhatIf:
         assert said == "group g rebalanced while it was looked at: try again"
 
 
-STABLE = GroupState(
+STABLE = GroupDescription(
     "g",
     "consumer",
     "Classic",
     "range",
     "Stable",
     None,
-    [MemberState("m", None, "c", "h", [], ["t"], 10, 10)],
+    [MemberDescription("m", None, "c", "h", [], ["t"], 10, 10)],
     [],
     0,
 )
 
 
-def _looked(monkeypatch: pytest.MonkeyPatch, *states: GroupState) -> str:
+def _looked(monkeypatch: pytest.MonkeyPatch, *states: GroupDescription) -> str:
     """Why a group cannot be tried that is in these states when it is looked at."""
     looks = iter(states)
     monkeypatch.setattr(lab_live, "described", lambda cluster, groups: [next(looks)])

@@ -126,7 +126,11 @@ def test_a_group_with_members_is_refused(partage: Commands, group: str, topic: s
         (["-t", "t", "--to-datetime", "2024-13-01T00:00:00"], "use YYYY-MM-DD", 2),
         (["-t", "t", "--by-duration", "2h"], "use PnDTnHnMnS", 2),
         (["-t", "not-there", "--to-earliest"], "no such topic: not-there", 1),
-        (["--all-topics", "--to-earliest"], "has no committed offsets; name topics with --topic", 1),
+        (
+            ["--all-topics", "--to-earliest"],
+            "has no committed offsets; name topics with --topic",
+            1,
+        ),
         (["--from-file", "/not/there"], "cannot read --from-file /not/there", 1),
     ],
 )

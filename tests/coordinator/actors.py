@@ -14,7 +14,7 @@ from partage.coordinator.events import (
     Heartbeat,
     Join,
     Leave,
-    Leaver,
+    LeavingMember,
     OffsetToCommit,
     Protocol,
     Sync,
@@ -23,7 +23,7 @@ from partage.coordinator.replies import HeartbeatReply, JoinReply, Reply, SyncRe
 from partage.model.errors import ErrorCode
 
 from .harness import Harness
-from .trace import Asked
+from .trace import Request
 
 HEARTBEAT_MS = 3_000
 BACKOFF_MS = 1_000
@@ -38,7 +38,7 @@ REJOIN = {
 
 
 @dataclass
-class Seat:
+class GroupView:
     """What an actor knows of one group."""
 
     member_ids: list[str] = field(default_factory=list)  # told so far; the last one is right
@@ -46,7 +46,7 @@ class Seat:
     others: tuple[str, ...] = ()  # members, as the leader is told of them
     member_id: str = ""
     stage: str = "join"  # what to do next: join, sync, beat
-    owed: Asked | None = None  # what the actor waits for
+    owed: Request | None = None  # what the actor waits for
     next_ms: int = 0
 
     @property
@@ -66,12 +66,12 @@ class Actor:
     must_rejoin: bool
     may_skip: bool
     protocols: tuple[Protocol, ...] = (Protocol("range", b"t"),)
-    seats: dict[str, Seat] = field(default_factory=dict)
+    seats: dict[str, GroupView] = field(default_factory=dict)
     ids: int = 0
 
-    def seat(self, group_id: str) -> Seat:
+    def seat(self, group_id: str) -> GroupView:
         """What it knows of a group."""
-        return self.seats.setdefault(group_id, Seat())
+        return self.seats.setdefault(group_id, GroupView())
 
     # Requests.
 
@@ -83,7 +83,7 @@ class Actor:
             reply_to=harness.ticket(),
             group_id=group_id,
             member_id=member_id,
-            fresh_member_id=f"{self.name}-{self.ids}",
+            generated_member_id=f"{self.name}-{self.ids}",
             instance_id=self.instance_id,
             client_id=self.name,
             client_host="/127.0.0.1",
@@ -139,7 +139,9 @@ class Actor:
             at_ms=harness.now_ms,
             reply_to=harness.ticket(),
             group_id=group_id,
-            leavers=tuple(Leaver(member_id=m, instance_id=self.instance_id) for m in member_ids),
+            members=tuple(
+                LeavingMember(member_id=m, instance_id=self.instance_id) for m in member_ids
+            ),
         )
 
     def commit(
@@ -163,11 +165,11 @@ class Actor:
 
     # A well-behaved client.
 
-    def comply(self, harness: Harness, group_id: str) -> Asked:
+    def next_request(self, harness: Harness, group_id: str) -> Request:
         """What a client should ask next, and now waits for."""
         seat = self.seat(group_id)
         if seat.stage == "sync":
-            asked: Asked = self.sync(harness, group_id, seat.member_id, seat.generation)
+            asked: Request = self.sync(harness, group_id, seat.member_id, seat.generation)
         elif seat.stage == "beat":
             asked = self.heartbeat(harness, group_id, seat.member_id, seat.generation)
         else:
@@ -175,7 +177,7 @@ class Actor:
         seat.owed = asked
         return asked
 
-    def hear(self, asked: Asked, reply: Reply, now_ms: int) -> None:
+    def hear(self, asked: Request, reply: Reply, now_ms: int) -> None:
         """Remember what the coordinator says, and what to do about it if it was waited for."""
         seat = self.seat(asked.group_id)  # type: ignore[union-attr]  # actors list no groups
         if isinstance(reply, JoinReply):
@@ -198,7 +200,7 @@ class Actor:
             if reply.error in (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.FENCED_INSTANCE_ID):
                 seat.stage, seat.member_id = "join", ""
 
-    def _remember(self, seat: Seat, reply: JoinReply) -> None:
+    def _remember(self, seat: GroupView, reply: JoinReply) -> None:
         if reply.error is ErrorCode.NONE:
             seat.generations.append(reply.generation)
             seat.others = tuple(m.member_id for m in reply.members)

@@ -31,35 +31,35 @@ from partage.coordinator.events import (
     Ticket,
 )
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetRemoved,
+    GroupRecord,
+    GroupTombstone,
+    OffsetRecord,
+    OffsetTombstone,
     Record,
 )
 from partage.coordinator.replies import (
     CommitReply,
+    FetchOffsetsReply,
     HeartbeatReply,
     JoinedMember,
     JoinReply,
     LeaveReply,
-    OffsetsReply,
     SyncReply,
 )
 from partage.model.errors import ErrorCode
 
 from .trace import (
-    Answered,
-    Asked,
-    Crashed,
-    Durable,
-    Entry,
-    Failed,
-    Fired,
-    Heard,
-    Learnt,
-    Loaded,
-    Written,
+    AppendFailed,
+    CoordinatorCrashed,
+    EventReceived,
+    RecordAppended,
+    RecordsDurable,
+    ReplySent,
+    Request,
+    RequestReceived,
+    ShardLoaded,
+    TimerExpired,
+    TraceEntry,
 )
 
 Partition = tuple[str, str, int]
@@ -76,7 +76,7 @@ FENCING = {
 class Hearing:
     """What was so when a request came in."""
 
-    def __init__(self, position: int, stored: GroupSaved | None, is_loaded: bool) -> None:
+    def __init__(self, position: int, stored: GroupRecord | None, is_loaded: bool) -> None:
         self.position = position
         self.stored = stored
         self.is_loaded = is_loaded
@@ -90,46 +90,46 @@ class Checker:
     def __init__(self, members_max: int) -> None:
         self.members_max = members_max
         self._position = 0
-        self._cause: Asked | None = None
+        self._cause: Request | None = None
         self._hearings: dict[Ticket, Hearing] = {}
         self._doubted: list[Record] = []
-        self._saved: dict[str, list[GroupSaved]] = defaultdict(list)  # durable, in any life
-        self._current: dict[str, GroupSaved] = {}  # durable, in this life
-        self._offsets: dict[Partition, list[OffsetCommitted | None]] = defaultdict(list)
+        self._saved: dict[str, list[GroupRecord]] = defaultdict(list)  # durable, in any life
+        self._current: dict[str, GroupRecord] = {}  # durable, in this life
+        self._offsets: dict[Partition, list[OffsetRecord | None]] = defaultdict(list)
         self._acknowledged: dict[Partition, int] = {}
         self._assigned: dict[tuple[str, int, str], bytes] = {}
         self._holders: dict[tuple[str, str], str] = {}
         self._versions: dict[str, dict[str, int]] = defaultdict(dict)  # of the last generation
         self._fenced: dict[tuple[str, str], int] = {}  # (group, member) -> since when
 
-    def feed(self, entries: Iterable[Entry]) -> None:
+    def feed(self, entries: Iterable[TraceEntry]) -> None:
         """Take note of what happened, and judge it."""
         for entry in entries:
             self._position += 1
             match entry:
-                case Heard():
+                case RequestReceived():
                     self._hear(entry.asked, entry.is_loaded)
-                case Written():
+                case RecordAppended():
                     self._doubted.append(entry.record)
                     self._judge_cause(entry.record)
-                case Durable(count=count) | Crashed(kept=count):
+                case RecordsDurable(count=count) | CoordinatorCrashed(kept=count):
                     for record in self._doubted[:count]:
                         self._store(record)
                     del self._doubted[:count]
-                    if isinstance(entry, Crashed):
+                    if isinstance(entry, CoordinatorCrashed):
                         self._doubted.clear()
                         self._cause = None
-                case Failed():
+                case AppendFailed():
                     self._doubted.clear()
                     self._cause = None
-                case Answered():
+                case ReplySent():
                     self._judge(entry)
-                case Learnt() | Loaded() | Fired():
+                case EventReceived() | ShardLoaded() | TimerExpired():
                     self._cause = None
 
     # What is asked and stored.
 
-    def _hear(self, asked: Asked, is_loaded: bool) -> None:
+    def _hear(self, asked: Request, is_loaded: bool) -> None:
         self._cause = asked
         group_id = getattr(asked, "group_id", "")
         hearing = Hearing(self._position, self._latest(group_id), is_loaded)
@@ -137,14 +137,14 @@ class Checker:
             hearing.floors = dict(self._acknowledged)
         self._hearings[asked.reply_to] = hearing
 
-    def _latest(self, group_id: str) -> GroupSaved | None:
+    def _latest(self, group_id: str) -> GroupRecord | None:
         """The group as the core has written it, durable or not."""
         latest = self._current.get(group_id)
         for record in self._doubted:
             if record.group_id == group_id:
-                if isinstance(record, GroupSaved):
+                if isinstance(record, GroupRecord):
                     latest = record
-                elif isinstance(record, GroupRemoved):
+                elif isinstance(record, GroupTombstone):
                     latest = None
         return latest
 
@@ -152,7 +152,7 @@ class Checker:
         if self._cause is None:
             return
         self._hearings[self._cause.reply_to].written += 1
-        if isinstance(record, GroupSaved) and isinstance(self._cause, Sync):
+        if isinstance(record, GroupRecord) and isinstance(self._cause, Sync):
             if record.awaiting_sync or not record.members:
                 return
             sent = self._cause.assignments
@@ -161,16 +161,16 @@ class Checker:
 
     def _store(self, record: Record) -> None:
         match record:
-            case GroupSaved():
+            case GroupRecord():
                 self._store_group(record)
-            case GroupRemoved():
+            case GroupTombstone():
                 self._current.pop(record.group_id, None)
-            case OffsetCommitted():
+            case OffsetRecord():
                 self._offsets[record.group_id, record.topic, record.partition].append(record)
-            case OffsetRemoved():
+            case OffsetTombstone():
                 self._offsets[record.group_id, record.topic, record.partition].append(None)
 
-    def _store_group(self, saved: GroupSaved) -> None:
+    def _store_group(self, saved: GroupRecord) -> None:
         before = self._current.get(saved.group_id)
         generation = 0 if before is None else before.generation
         starts = saved.awaiting_sync or not saved.members
@@ -194,17 +194,17 @@ class Checker:
         self._current[saved.group_id] = saved
         self._saved[saved.group_id].append(saved)
 
-    def _judge_succession(self, before: GroupSaved, saved: GroupSaved) -> None:
+    def _judge_succession(self, before: GroupRecord, saved: GroupRecord) -> None:
         """Within a generation only static members' ids change; each share stays with its holder."""
 
-        def shares(group: GroupSaved) -> dict[str, bytes]:
+        def shares(group: GroupRecord) -> dict[str, bytes]:
             return {m.instance_id or m.member_id: m.assignment for m in group.members}
 
         assert shares(saved) == shares(before), f"{saved} gives other shares than {before}"
 
     # What is answered.
 
-    def _judge(self, entry: Answered) -> None:
+    def _judge(self, entry: ReplySent) -> None:
         hearing = self._hearings.pop(entry.asked.reply_to)
         asked, reply = entry.asked, entry.reply
         self._judge_refusal(asked, reply, hearing)
@@ -217,10 +217,10 @@ class Checker:
                 self._judge_membership(asked, hearing)
             case Commit(), CommitReply():
                 self._judge_commit(asked, reply, hearing)
-            case FetchOffsets(), OffsetsReply(error=ErrorCode.NONE):
+            case FetchOffsets(), FetchOffsetsReply(error=ErrorCode.NONE):
                 self._judge_fetch(asked, reply, hearing)
 
-    def _judge_refusal(self, asked: Asked, reply: object, hearing: Hearing) -> None:
+    def _judge_refusal(self, asked: Request, reply: object, hearing: Hearing) -> None:
         errors: tuple[ErrorCode, ...] = ()
         match reply:
             case HeartbeatReply(error=error):
@@ -232,7 +232,7 @@ class Checker:
         if errors and set(errors) <= FENCING:
             assert not hearing.written, f"{asked} was refused and stored something: {reply}"
 
-    def _find(self, group_id: str, fits: Callable[[GroupSaved], bool]) -> GroupSaved | None:
+    def _find(self, group_id: str, fits: Callable[[GroupRecord], bool]) -> GroupRecord | None:
         return next((s for s in reversed(self._saved[group_id]) if fits(s)), None)
 
     def _judge_join(self, asked: Join, reply: JoinReply, hearing: Hearing) -> None:
@@ -244,7 +244,7 @@ class Checker:
             and reply.leader != member_id
         )  # a static member that returns to an old client is told that its predecessor leads
 
-        def fits(saved: GroupSaved) -> bool:
+        def fits(saved: GroupRecord) -> bool:
             return (
                 saved.generation == reply.generation
                 and (saved.protocol_type, saved.protocol) == (reply.protocol_type, reply.protocol)
@@ -266,7 +266,7 @@ class Checker:
             self._accept(asked.group_id, asked.instance_id, member_id)
         self._judge_fenced(asked.group_id, member_id, hearing)
 
-    def _judge_versions(self, asked: Join, reply: JoinReply, saved: GroupSaved) -> None:
+    def _judge_versions(self, asked: Join, reply: JoinReply, saved: GroupRecord) -> None:
         if asked.instance_id is not None and not asked.member_id:
             return  # a static member may come back to a generation, having changed
         versions = self._versions[asked.group_id]
@@ -291,7 +291,7 @@ class Checker:
         assigned = self._assigned.setdefault(key, reply.assignment)
         assert assigned == reply.assignment, f"{key} got {assigned!r}, and {reply.assignment!r}"
 
-        def fits(saved: GroupSaved) -> bool:
+        def fits(saved: GroupRecord) -> bool:
             return (
                 saved.generation == asked.generation
                 and not saved.awaiting_sync
@@ -340,7 +340,7 @@ class Checker:
                 return
         raise AssertionError(f"{asked} is acknowledged and not stored")
 
-    def _judge_fetch(self, asked: FetchOffsets, reply: OffsetsReply, hearing: Hearing) -> None:
+    def _judge_fetch(self, asked: FetchOffsets, reply: FetchOffsetsReply, hearing: Hearing) -> None:
         if asked.partitions is None:
             shown = {(o.group_id, o.topic, o.partition): o for o in reply.offsets if o is not None}
             keys = [key for key in self._offsets if key[0] == asked.group_id]

@@ -13,12 +13,12 @@ import msgspec
 
 from partage.coordinator import invariants
 from partage.coordinator.events import Event, Ticket, TimerFired
-from partage.coordinator.outcome import Happening
+from partage.coordinator.outcome import GroupEventType
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetRemoved,
+    GroupRecord,
+    GroupTombstone,
+    OffsetRecord,
+    OffsetTombstone,
     Record,
 )
 from partage.coordinator.replies import Reply
@@ -28,19 +28,19 @@ from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
 
 from .trace import (
-    Answered,
-    Asked,
-    Crashed,
-    Durable,
-    Entry,
-    Failed,
-    Fired,
-    Heard,
-    Learnt,
-    Loaded,
-    Lost,
-    Noted,
-    Written,
+    AppendFailed,
+    CoordinatorCrashed,
+    EventReceived,
+    GroupEventEmitted,
+    RecordAppended,
+    RecordsDurable,
+    ReplyLost,
+    ReplySent,
+    Request,
+    RequestReceived,
+    ShardLoaded,
+    TimerExpired,
+    TraceEntry,
 )
 
 Edge = tuple[GroupState, GroupState]
@@ -49,11 +49,11 @@ START_MS = 1_000_000
 
 #: The state that a group is in after each of these.
 BECOMES = {
-    Happening.REBALANCE_STARTED: GroupState.PREPARING_REBALANCE,
-    Happening.GENERATION_STARTED: GroupState.COMPLETING_REBALANCE,
-    Happening.ASSIGNED: GroupState.STABLE,
-    Happening.EMPTIED: GroupState.EMPTY,
-    Happening.REMOVED: GroupState.DEAD,
+    GroupEventType.REBALANCE_STARTED: GroupState.PREPARING_REBALANCE,
+    GroupEventType.GENERATION_STARTED: GroupState.COMPLETING_REBALANCE,
+    GroupEventType.ASSIGNED: GroupState.STABLE,
+    GroupEventType.EMPTIED: GroupState.EMPTY,
+    GroupEventType.REMOVED: GroupState.DEAD,
 }
 IN_GENERATION = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 
@@ -84,9 +84,9 @@ def compacted(records: list[Record]) -> list[Record]:
     last: dict[tuple[object, ...], Record] = {}
     for record in records:
         match record:
-            case OffsetCommitted() | OffsetRemoved():
+            case OffsetRecord() | OffsetTombstone():
                 key: tuple[object, ...] = (record.group_id, record.topic, record.partition)
-            case GroupSaved() | GroupRemoved():
+            case GroupRecord() | GroupTombstone():
                 key = (record.group_id,)
         last.pop(key, None)
         last[key] = record
@@ -114,8 +114,8 @@ class Harness:
         self.settings = settings or GroupSettings()
         self.now_ms = START_MS
         self.log = MemoryLog()
-        self.trace: list[Entry] = []
-        self.owed: dict[Ticket, Asked] = {}
+        self.trace: list[TraceEntry] = []
+        self.owed: dict[Ticket, Request] = {}
         self.driver = WatchedDriver(self._before, self._after)
         self.edges: set[Edge] = set()
         self._states: dict[str, GroupState] = {}
@@ -143,21 +143,21 @@ class Harness:
 
     def handle(self, event: Event) -> None:
         """Hand in an event, and take what comes of it to where it belongs."""
-        if isinstance(event, Asked):
+        if isinstance(event, Request):
             assert event.reply_to not in self.owed, "a ticket is used once"
             self.owed[event.reply_to] = event
-            self.trace.append(Heard(event, self.is_loaded))
+            self.trace.append(RequestReceived(event, self.is_loaded))
         else:
-            self.trace.append(Learnt(event))
+            self.trace.append(EventReceived(event))
         self.driver.handle(event)
         self._settle()
 
-    def answer_to(self, event: Asked) -> Reply | None:
+    def answer_to(self, event: Request) -> Reply | None:
         """The reply to ``event``, handed in now; None if none left yet."""
         before = len(self.trace)
         self.handle(event)
         for entry in self.trace[before:]:
-            if isinstance(entry, Answered) and entry.asked.reply_to == event.reply_to:
+            if isinstance(entry, ReplySent) and entry.asked.reply_to == event.reply_to:
                 return entry.reply
         return None
 
@@ -187,8 +187,8 @@ class Harness:
         del self.log.in_doubt[: len(batches)]
         for records, mark in batches:
             self.log.durable += records
-            self.trace.append(Durable(len(records), waited=True))
-            self.driver.durable(mark)
+            self.trace.append(RecordsDurable(len(records), waited=True))
+            self.driver.on_durable(mark)
         if count is None:
             self.log.holds = False
         self._settle()
@@ -204,23 +204,23 @@ class Harness:
     def _fail(self, count: int) -> None:
         self.log.in_doubt.clear()
         self.log.fails = self.log.holds = False
-        self.trace.append(Failed(count))
-        self.driver.failed()
+        self.trace.append(AppendFailed(count))
+        self.driver.fail()
 
     def crash(self, keep: int = 0) -> None:
         """The coordinator dies; of the records in doubt the first ``keep`` turn out durable."""
         doubted = self.log.doubted
         self.log.durable += doubted[:keep]
-        self.trace.append(Crashed(min(keep, len(doubted)), max(len(doubted) - keep, 0)))
+        self.trace.append(CoordinatorCrashed(min(keep, len(doubted)), max(len(doubted) - keep, 0)))
         self.log.in_doubt.clear()
         self.log.fails = self.log.holds = False
         self.driver = WatchedDriver(self._before, self._after)
-        self.trace += [Lost(asked) for asked in self.owed.values()]
+        self.trace += [ReplyLost(asked) for asked in self.owed.values()]
         self.owed.clear()
 
     def load(self) -> None:
         """Load the shard from what is durable."""
-        self.trace.append(Loaded())
+        self.trace.append(ShardLoaded())
         shard = self.replayed(self.log.durable)
         self._states = self._resumed_states()
         self.driver.activate(shard, self.now_ms)
@@ -244,7 +244,7 @@ class Harness:
 
     def _before(self, event: Event) -> None:
         if isinstance(event, TimerFired):
-            self.trace.append(Fired(event.at_ms, event.key))
+            self.trace.append(TimerExpired(event.at_ms, event.key))
 
     def _after(self) -> None:
         self._note()
@@ -263,33 +263,33 @@ class Harness:
     def _append(self) -> None:
         if not self.driver.unsent:
             return
-        records, mark = self.driver.take_unsent()
+        records, mark = self.driver.pop_unsent()
         if self.log.fails:
             self._fail(len(records))
             return
-        self.trace += [Written(record) for record in records]
+        self.trace += [RecordAppended(record) for record in records]
         self.log.in_doubt.append((records, mark))
         if not self.log.holds:
             self.log.durable += records
             self.log.in_doubt.clear()
-            self.trace.append(Durable(len(records), waited=False))
-            self.driver.durable(mark)
+            self.trace.append(RecordsDurable(len(records), waited=False))
+            self.driver.on_durable(mark)
 
     def _deliver(self) -> None:
-        for ticket, reply in self.driver.take_ready(1000):
+        for ticket, reply in self.driver.pop_ready(1000):
             assert ticket in self.owed, f"{reply} answers a ticket that is not open"
-            self.trace.append(Answered(self.owed.pop(ticket), reply))
+            self.trace.append(ReplySent(self.owed.pop(ticket), reply))
 
     def _note(self) -> None:
         """Follow the states of the groups through the notices, which tell of every change."""
-        for notice in self.driver.take_notices():
-            after = BECOMES.get(notice.happening)
+        for notice in self.driver.pop_group_events():
+            after = BECOMES.get(notice.event_type)
             before = None
             if after is not None:
                 before = self._states.get(notice.group_id, GroupState.EMPTY)
                 self.edges.add((before, after))
                 self._states[notice.group_id] = after
-            self.trace.append(Noted(notice, before))
+            self.trace.append(GroupEventEmitted(notice, before))
         if not self.is_loaded:
             return
         for group in self.shard.groups.values():
@@ -333,4 +333,4 @@ class Harness:
                 assert again.state is group.state
                 assert (again.generation, again.leader) == (group.generation, group.leader)
                 assert list(again.members) == list(group.members)
-                assert again.static == group.static
+                assert again.static_members == group.static_members

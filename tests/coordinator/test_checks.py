@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from partage.coordinator.answers import CHECKS, Row
-from partage.coordinator.events import Leaver, OffsetToCommit, Protocol
+from partage.coordinator.events import LeavingMember, OffsetToCommit, Protocol
+from partage.coordinator.responses import VALIDATIONS, RequestCase
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 
-from .stage import ASK, Stage
-from .trace import Asked
+from .fixtures import ASK, GroupFixture
+from .trace import Request
 
 #: Each request with everything wrong that can be; then, one by one, the error that this gives and
 #: how to mend it.
@@ -20,9 +20,9 @@ Faults = tuple[dict[str, object], list[tuple[ErrorCode, dict[str, object]]]]
 
 STRANGER = {"member_id": "nobody", "instance_id": "nobody"}
 
-FAULTS: dict[str, tuple[Row, Faults]] = {
+FAULTS: dict[str, tuple[RequestCase, Faults]] = {
     "JoinGroup": (
-        Row.JOIN_SAME,
+        RequestCase.JOIN_UNCHANGED,
         (
             {
                 **STRANGER,
@@ -40,7 +40,7 @@ FAULTS: dict[str, tuple[Row, Faults]] = {
         ),
     ),
     "SyncGroup": (
-        Row.SYNC_FOLLOWER,
+        RequestCase.SYNC_FOLLOWER,
         (
             {**STRANGER, "group_id": "", "generation": 9, "protocol": "unheard of"},
             [
@@ -53,7 +53,7 @@ FAULTS: dict[str, tuple[Row, Faults]] = {
         ),
     ),
     "Heartbeat": (
-        Row.HEARTBEAT,
+        RequestCase.HEARTBEAT,
         (
             {**STRANGER, "group_id": "", "generation": 9},
             [
@@ -65,17 +65,17 @@ FAULTS: dict[str, tuple[Row, Faults]] = {
         ),
     ),
     "LeaveGroup": (
-        Row.LEAVE,
+        RequestCase.LEAVE,
         (
-            {"group_id": "", "leavers": (Leaver(member_id="nobody"),)},
+            {"group_id": "", "leavers": (LeavingMember(member_id="nobody"),)},
             [
                 (ErrorCode.INVALID_GROUP_ID, {"group_id": "g"}),
-                (ErrorCode.UNKNOWN_MEMBER_ID, {"leavers": (Leaver(member_id="b-1"),)}),
+                (ErrorCode.UNKNOWN_MEMBER_ID, {"leavers": (LeavingMember(member_id="b-1"),)}),
             ],
         ),
     ),
     "OffsetCommit": (
-        Row.COMMIT_MEMBER,
+        RequestCase.COMMIT_MEMBER,
         (
             {
                 **STRANGER,
@@ -96,7 +96,7 @@ FAULTS: dict[str, tuple[Row, Faults]] = {
         ),
     ),
     "OffsetDelete": (
-        Row.DELETE_OFFSETS,
+        RequestCase.DELETE_OFFSETS,
         (
             {"group_id": "", "partitions": (("u", 0),)},
             [(ErrorCode.INVALID_GROUP_ID, {"group_id": "g"})],
@@ -105,17 +105,17 @@ FAULTS: dict[str, tuple[Row, Faults]] = {
 }
 
 
-def errors_of(stage: Stage, event: Asked) -> set[ErrorCode]:
+def errors_of(stage: GroupFixture, event: Request) -> set[ErrorCode]:
     reply = stage.harness.answer_to(event)
     assert reply is not None
     error = getattr(reply, "error", ErrorCode.NONE)
     return {error} if error else set(getattr(reply, "errors", (error,)))
 
 
-@pytest.mark.parametrize("request_name", CHECKS)
+@pytest.mark.parametrize("request_name", VALIDATIONS)
 def test_the_first_fault_is_answered(request_name: str) -> None:
     row, (faults, mended) = FAULTS[request_name]
-    stage = Stage(GroupState.STABLE, settings=GroupSettings(members_max=2))
+    stage = GroupFixture(GroupState.STABLE, settings=GroupSettings(members_max=2))
     event = msgspec.structs.replace(ASK[row](stage), **faults)
     for error, mending in mended:
         asked = msgspec.structs.replace(event, reply_to=stage.harness.ticket())

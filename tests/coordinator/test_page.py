@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import get_args
 
 from partage.coordinator.page import page
-from partage.coordinator.states import CAUSES, MEANINGS, PREDECESSORS, RESUMED, GroupState
+from partage.coordinator.states import (
+    LOADED_STATES,
+    PREDECESSORS,
+    STATE_DESCRIPTIONS,
+    TRANSITION_CAUSES,
+    GroupState,
+)
 from partage.coordinator.timers import TIMERS, TimerKey
 
 PAGE = Path(__file__).parents[2] / "docs" / "groups.md"
@@ -28,8 +34,8 @@ def test_every_row_of_the_page_has_as_many_cells_as_its_table() -> None:
 
 
 def test_every_state_transition_and_timer_is_explained() -> None:
-    assert MEANINGS.keys() == set(GroupState)
+    assert STATE_DESCRIPTIONS.keys() == set(GroupState)
     allowed = {(before, after) for after, befores in PREDECESSORS.items() for before in befores}
-    assert CAUSES.keys() == allowed
-    assert RESUMED.keys() < set(GroupState)
+    assert TRANSITION_CAUSES.keys() == allowed
+    assert LOADED_STATES.keys() < set(GroupState)
     assert {facts.key for facts in TIMERS} == set(get_args(TimerKey))

@@ -15,11 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from partage.coordinator.events import (
     DeleteGroup,
     DeleteOffsets,
-    Describe,
+    DescribeGroup,
     FetchOffsets,
     Join,
     Leave,
-    Leaver,
+    LeavingMember,
     ListGroups,
     OffsetToCommit,
     Protocol,
@@ -33,7 +33,7 @@ from partage.model.settings import GroupSettings
 from .actors import HEARTBEAT_MS, Actor
 from .checker import Checker
 from .harness import Harness
-from .trace import Answered, Asked, Lost
+from .trace import ReplyLost, ReplySent, Request
 
 GROUPS = ("g", "h")
 SETTINGS = GroupSettings(
@@ -99,7 +99,7 @@ offsets = st.builds(
 commits = st.lists(offsets, min_size=1, max_size=3, unique_by=lambda o: (o.topic, o.partition))
 
 
-class Anything(RuleBasedStateMachine):
+class CoordinatorMachine(RuleBasedStateMachine):
     """Two groups, six clients, one log, one clock."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Anything(RuleBasedStateMachine):
         self.actors = cast()
         self.askers: dict[object, Actor] = {}
 
-    def ask(self, actor: Actor, event: Asked) -> None:
+    def ask(self, actor: Actor, event: Request) -> None:
         self.askers[event.reply_to] = actor
         self.harness.handle(event)
         self.hear()
@@ -118,10 +118,10 @@ class Anything(RuleBasedStateMachine):
         trace = self.harness.trace
         self.checker.feed(trace)
         for entry in trace:
-            if isinstance(entry, Answered) and entry.asked.reply_to in self.askers:
+            if isinstance(entry, ReplySent) and entry.asked.reply_to in self.askers:
                 actor = self.askers.pop(entry.asked.reply_to)
                 actor.hear(entry.asked, entry.reply, self.harness.now_ms)
-            elif isinstance(entry, Lost) and entry.asked.reply_to in self.askers:
+            elif isinstance(entry, ReplyLost) and entry.asked.reply_to in self.askers:
                 actor = self.askers.pop(entry.asked.reply_to)
                 for seat in actor.seats.values():
                     if seat.owed is entry.asked:
@@ -166,7 +166,7 @@ class Anything(RuleBasedStateMachine):
     @rule(who=actors, group_id=groups)
     def comply(self, who: int, group_id: str) -> None:
         actor = self.actors[who]
-        self.ask(actor, actor.comply(self.harness, group_id))
+        self.ask(actor, actor.next_request(self.harness, group_id))
 
     @initialize(some=alive, rounds=st.integers(0, 8))
     def begin(self, some: set[int], rounds: int) -> None:
@@ -184,7 +184,7 @@ class Anything(RuleBasedStateMachine):
             for who in sorted(some):
                 actor = self.actors[who]
                 if actor.seat(group_id).owed is None:
-                    self.ask(actor, actor.comply(self.harness, group_id))
+                    self.ask(actor, actor.next_request(self.harness, group_id))
             self.harness.tick(2_000)
             self.hear()
 
@@ -267,7 +267,9 @@ class Anything(RuleBasedStateMachine):
         self.let_go(
             group_id,
             [
-                Leaver(member_id=actor.seat(group_id).member_id, instance_id=actor.instance_id)
+                LeavingMember(
+                    member_id=actor.seat(group_id).member_id, instance_id=actor.instance_id
+                )
                 for actor in going
             ],
         )
@@ -297,12 +299,12 @@ class Anything(RuleBasedStateMachine):
     # What administrators do.
 
     @rule(
-        what=st.sampled_from((Describe, ListGroups, DeleteGroup, FetchOffsets, FetchOffsets)),
+        what=st.sampled_from((DescribeGroup, ListGroups, DeleteGroup, FetchOffsets, FetchOffsets)),
         group_id=groups,
         wanted=st.none() | st.lists(partitions, max_size=3),
     )
     def administrate(
-        self, what: type[Asked], group_id: str, wanted: list[tuple[str, int]] | None
+        self, what: type[Request], group_id: str, wanted: list[tuple[str, int]] | None
     ) -> None:
         words: dict[str, object] = {
             "at_ms": self.harness.now_ms,
@@ -335,15 +337,15 @@ class Anything(RuleBasedStateMachine):
 
     @rule(group_id=groups, instance_ids=st.lists(st.sampled_from("ijk"), min_size=1, max_size=3))
     def remove(self, group_id: str, instance_ids: list[str]) -> None:
-        self.let_go(group_id, [Leaver(member_id="", instance_id=i) for i in instance_ids])
+        self.let_go(group_id, [LeavingMember(member_id="", instance_id=i) for i in instance_ids])
 
-    def let_go(self, group_id: str, leavers: list[Leaver]) -> None:
+    def let_go(self, group_id: str, leavers: list[LeavingMember]) -> None:
         self.harness.handle(
             Leave(
                 at_ms=self.harness.now_ms,
                 reply_to=self.harness.ticket(),
                 group_id=group_id,
-                leavers=tuple(leavers),
+                members=tuple(leavers),
             )
         )
         self.hear()
@@ -418,13 +420,13 @@ class Anything(RuleBasedStateMachine):
         for actor in alive:
             seat = actor.seat("g")
             while seat.owed is None and seat.next_ms <= self.harness.now_ms:
-                self.ask(actor, actor.comply(self.harness, "g"))
+                self.ask(actor, actor.next_request(self.harness, "g"))
         self.harness.tick(500)
         self.hear()
 
     def is_stable(self, alive: list[Actor]) -> bool:
         group = self.harness.shard.groups.get("g")
-        if group is None or group.state is not GroupState.STABLE or group.unsynced:
+        if group is None or group.state is not GroupState.STABLE or group.pending_sync_members:
             return False
         members = {actor.seat("g").member_id for actor in alive}
         return members == group.members.keys() and all(
@@ -448,7 +450,7 @@ class Anything(RuleBasedStateMachine):
 
 LONG = os.environ.get("PARTAGE_PROPERTIES") == "long"
 
-TestAnything = Anything.TestCase
+TestAnything = CoordinatorMachine.TestCase
 TestAnything.settings = settings(
     max_examples=int(os.environ.get("PARTAGE_EXAMPLES", 5_000)) if LONG else 100,
     stateful_step_count=60 if LONG else 30,

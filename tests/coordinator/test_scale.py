@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from partage.coordinator.events import Heartbeat, Join, Leave, Leaver, Protocol, Sync, Ticket
+from partage.coordinator.events import Heartbeat, Join, Leave, LeavingMember, Protocol, Sync, Ticket
 from partage.coordinator.shard import Shard
 from partage.coordinator.states import GroupState
 from partage.model.settings import GroupSettings
@@ -26,14 +26,14 @@ MANY = 2 * FEW
 GROWTH_MAX = 2.1
 
 
-class Counted(OrderedDict[str, Any]):
+class CountingDict(OrderedDict[str, Any]):
     """Members that count how often one of them is looked at in a loop."""
 
     looked_at = 0
 
     def __iter__(self) -> Iterator[str]:
         for key in super().__iter__():
-            Counted.looked_at += 1
+            CountingDict.looked_at += 1
             yield key
 
     def values(self) -> Any:
@@ -59,17 +59,17 @@ def counting(costs: Counter[str], phase: str) -> Iterator[None]:
             lines += 1
         return trace
 
-    Counted.looked_at = 0
+    CountingDict.looked_at = 0
     before = sys.gettrace()
     sys.settrace(trace)
     try:
         yield
     finally:
         sys.settrace(before)
-        costs[phase] += lines + Counted.looked_at
+        costs[phase] += lines + CountingDict.looked_at
 
 
-class Crowd:
+class LargeGroup:
     """Members of one group that all do the same, one after the other."""
 
     def __init__(self, count: int) -> None:
@@ -101,10 +101,10 @@ class Crowd:
                 self.settle()
 
     def settle(self) -> None:
-        _, mark = self.driver.take_unsent()
-        self.driver.durable(mark)
-        self.driver.take_ready(1_000_000)
-        self.driver.take_notices()
+        _, mark = self.driver.pop_unsent()
+        self.driver.on_durable(mark)
+        self.driver.pop_ready(1_000_000)
+        self.driver.pop_group_events()
 
     def tick(self, phase: str, ms: int) -> None:
         self.now_ms += ms
@@ -117,7 +117,7 @@ class Crowd:
             Join(
                 **self.words(),
                 member_id=member_id.format(n),
-                fresh_member_id=f"m{n}",
+                generated_member_id=f"m{n}",
                 client_id="c",
                 client_host="/",
                 session_timeout_ms=20_000,
@@ -150,13 +150,14 @@ class Crowd:
 
     def leaves(self) -> list[Any]:
         return [
-            Leave(**self.words(), leavers=(Leaver(member_id=f"m{n}"),)) for n in range(self.count)
+            Leave(**self.words(), members=(LeavingMember(member_id=f"m{n}"),))
+            for n in range(self.count)
         ]
 
     def live(self) -> Counter[str]:
         """A group's life: it forms, rebalances, and goes."""
         self.handle("are given ids", self.joins())
-        self.group.members = Counted()
+        self.group.members = CountingDict()
         self.handle("join a new group", self.joins("m{}"))
         self.tick("wait for others", 3_000)
         self.tick("begin the first generation", 3_000)
@@ -181,7 +182,7 @@ class Crowd:
 
 @pytest.fixture(scope="module")
 def costs() -> tuple[Counter[str], Counter[str]]:
-    return Crowd(FEW).live(), Crowd(MANY).live()
+    return LargeGroup(FEW).live(), LargeGroup(MANY).live()
 
 
 def test_nothing_costs_more_in_a_larger_group(costs: tuple[Counter[str], Counter[str]]) -> None:

@@ -11,30 +11,36 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from partage.coordinator.answers import ANSWERS, COLUMNS, ERRORS, Answer, Row
-from partage.coordinator.records import GroupRemoved, OffsetCommitted, OffsetRemoved
+from partage.coordinator.records import GroupTombstone, OffsetRecord, OffsetTombstone
 from partage.coordinator.replies import (
     CommitReply,
+    DeleteGroupReply,
     DeleteOffsetsReply,
-    DeleteReply,
-    DescribeReply,
+    DescribeGroupReply,
+    FetchOffsetsReply,
     HeartbeatReply,
     JoinReply,
     LeaveReply,
-    OffsetsReply,
     SyncReply,
+)
+from partage.coordinator.responses import (
+    RESPONSE_ERRORS,
+    RESPONSES,
+    STATE_COLUMNS,
+    RequestCase,
+    Response,
 )
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import JoinTimer, SessionTimer
 from partage.model.errors import ErrorCode
 
-from .stage import (
+from .fixtures import (
     ARRANGE,
     ASK,
     INITIAL_DELAY_MS,
     REBALANCE_MS,
     SESSION_MS,
-    Stage,
+    GroupFixture,
     join_as,
     variant,
 )
@@ -42,13 +48,13 @@ from .stage import (
 # The answers.
 
 
-class Seen:
+class CaseResult:
     """A cell, what was asked for it, and what came back."""
 
-    def __init__(self, row: Row, column: GroupState | None) -> None:
+    def __init__(self, row: RequestCase, column: GroupState | None) -> None:
         self.row = row
         self.column = column
-        self.stage = Stage(column)
+        self.stage = GroupFixture(column)
         self.asked = ASK[row](self.stage)
         self.reply = self.stage.harness.answer_to(self.asked)
 
@@ -58,9 +64,9 @@ class Seen:
                 JoinReply()
                 | SyncReply()
                 | HeartbeatReply()
-                | DeleteReply()
-                | OffsetsReply()
-                | DescribeReply()
+                | DeleteGroupReply()
+                | FetchOffsetsReply()
+                | DescribeGroupReply()
             ):
                 return {self.reply.error}
             case LeaveReply() | CommitReply():
@@ -90,79 +96,79 @@ class Seen:
         return self.stage.harness.driver.timers.armed[JoinTimer("g")] - self.stage.harness.now_ms
 
 
-def expect_error(seen: Seen) -> None:
-    answer = ANSWERS[seen.row][seen.column]
-    assert seen.errors() - {ErrorCode.NONE} == {ERRORS[answer]}
+def expect_error(seen: CaseResult) -> None:
+    answer = RESPONSES[seen.row][seen.column]
+    assert seen.errors() - {ErrorCode.NONE} == {RESPONSE_ERRORS[answer]}
     seen.assert_nothing_happened()
 
 
-def expect_refused_commit(seen: Seen) -> None:
+def expect_refused_commit(seen: CaseResult) -> None:
     assert seen.errors() == {ErrorCode.GROUP_ID_NOT_FOUND}
     seen.assert_nothing_happened()
     _, old = variant(seen.row, seen.column, knows_group_not_found=False)
     assert old == CommitReply(errors=(ErrorCode.ILLEGAL_GENERATION,))
 
 
-def expect_alive(seen: Seen) -> None:
+def expect_alive(seen: CaseResult) -> None:
     assert seen.errors() == {ErrorCode.NONE}
     seen.assert_session_began_anew()
 
 
-def expect_alive_rebalancing(seen: Seen) -> None:
+def expect_alive_rebalancing(seen: CaseResult) -> None:
     assert seen.errors() == {ErrorCode.REBALANCE_IN_PROGRESS}
     seen.assert_session_began_anew()
 
 
-def expect_id_required(row: Row, column: GroupState | None) -> None:
+def expect_id_required(row: RequestCase, column: GroupState | None) -> None:
     """What clients from JoinGroup v4 on are told: their id, and nothing else happens."""
     stage, reply = variant(row, column, must_rejoin_with_id=True)
     assert isinstance(reply, JoinReply)
     assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
     group = stage.harness.shard.groups["g"]
-    assert reply.member_id in group.pending
+    assert reply.member_id in group.pending_members
     assert group.state is (column or GroupState.EMPTY)
     assert SessionTimer("g", reply.member_id) in stage.harness.driver.timers.armed
 
 
-def expect_first_join(seen: Seen) -> None:
+def expect_first_join(seen: CaseResult) -> None:
     seen.assert_parked(GroupState.PREPARING_REBALANCE)
     assert seen.join_timer_ms() == INITIAL_DELAY_MS
     expect_id_required(seen.row, seen.column)
 
 
-def expect_new_join(seen: Seen) -> None:
+def expect_new_join(seen: CaseResult) -> None:
     seen.assert_parked(GroupState.PREPARING_REBALANCE)
     assert seen.join_timer_ms() == REBALANCE_MS
     expect_id_required(seen.row, seen.column)
 
 
-def expect_new_park(seen: Seen) -> None:
+def expect_new_park(seen: CaseResult) -> None:
     seen.assert_parked(GroupState.PREPARING_REBALANCE)
     assert seen.stage.armed[JoinTimer("g")] - seen.stage.harness.now_ms == seen.join_timer_ms()
     expect_id_required(seen.row, seen.column)
 
 
-def expect_first_rejoin(seen: Seen) -> None:
+def expect_first_rejoin(seen: CaseResult) -> None:
     seen.assert_parked(GroupState.PREPARING_REBALANCE)
     assert seen.join_timer_ms() == INITIAL_DELAY_MS
 
 
-def expect_park(seen: Seen) -> None:
+def expect_park(seen: CaseResult) -> None:
     seen.assert_parked(GroupState.PREPARING_REBALANCE)
     assert seen.stage.armed[JoinTimer("g")] - seen.stage.harness.now_ms == seen.join_timer_ms()
 
 
-def expect_rebalance(seen: Seen) -> None:
+def expect_rebalance(seen: CaseResult) -> None:
     seen.assert_parked(GroupState.PREPARING_REBALANCE)
     assert seen.join_timer_ms() == REBALANCE_MS
 
 
-def expect_current(seen: Seen) -> None:
+def expect_current(seen: CaseResult) -> None:
     stage = seen.stage
     assert isinstance(seen.reply, JoinReply)
     assert seen.reply.error is ErrorCode.NONE
     assert seen.reply.generation == stage.harness.shard.groups["g"].generation
-    leads = seen.row is Row.JOIN_LEADER
+    leads = seen.row is RequestCase.JOIN_LEADER
     assert [m.member_id for m in seen.reply.members] == (
         [stage.id_of(stage.a), stage.id_of(stage.b)] if leads else []
     )
@@ -170,9 +176,9 @@ def expect_current(seen: Seen) -> None:
     assert stage.written() == []
 
 
-def expect_repeat(seen: Seen) -> None:
+def expect_repeat(seen: CaseResult) -> None:
     expect_current(seen)
-    stage = Stage(seen.column)
+    stage = GroupFixture(seen.column)
     stage.harness.crash()
     stage.harness.load()
     assert stage.state is seen.column
@@ -180,13 +186,13 @@ def expect_repeat(seen: Seen) -> None:
     assert stage.state is GroupState.PREPARING_REBALANCE
 
 
-def expect_assign(seen: Seen) -> None:
+def expect_assign(seen: CaseResult) -> None:
     assert isinstance(seen.reply, SyncReply)
     assert seen.reply.error is ErrorCode.NONE
     assert seen.stage.state is GroupState.STABLE
-    assert seen.stage.written() == [seen.stage.harness.shard.groups["g"].saved]
+    assert seen.stage.written() == [seen.stage.harness.shard.groups["g"].record]
     assert seen.reply.assignment == seen.asked.assignments[seen.asked.member_id]
-    stage = Stage(seen.column)
+    stage = GroupFixture(seen.column)
     follower, leader = stage.sync_of(stage.b), stage.sync_of(stage.a)
     assert stage.harness.answer_to(follower) is None
     stage.harness.handle(leader)
@@ -195,11 +201,11 @@ def expect_assign(seen: Seen) -> None:
         assert answered[event.reply_to].assignment == leader.assignments[event.member_id]
 
 
-def expect_await(seen: Seen) -> None:
+def expect_await(seen: CaseResult) -> None:
     seen.assert_parked(GroupState.COMPLETING_REBALANCE)
 
 
-def expect_assignment(seen: Seen) -> None:
+def expect_assignment(seen: CaseResult) -> None:
     assert isinstance(seen.reply, SyncReply)
     assert seen.reply.error is ErrorCode.NONE
     kept = seen.stage.harness.shard.groups["g"].assignments[seen.asked.member_id]
@@ -208,62 +214,64 @@ def expect_assignment(seen: Seen) -> None:
     assert seen.stage.state is seen.column
 
 
-def expect_leave(seen: Seen) -> None:
+def expect_leave(seen: CaseResult) -> None:
     assert seen.errors() == {ErrorCode.NONE}
     assert seen.stage.id_of(seen.stage.b) not in seen.stage.harness.shard.groups["g"].members
     assert seen.stage.state is GroupState.PREPARING_REBALANCE
 
 
-def expect_leave_joining(seen: Seen) -> None:
+def expect_leave_joining(seen: CaseResult) -> None:
     expect_leave(seen)
     assert seen.join_timer_ms() == seen.stage.armed[JoinTimer("g")] - seen.stage.harness.now_ms
-    stage = Stage(seen.column)
+    stage = GroupFixture(seen.column)
     for who in (stage.p, stage.a):
         stage.ask(who, join_as(stage, who, stage.id_of(who)))
     stage.ask(stage.b, ASK[seen.row](stage))
     assert stage.state is GroupState.COMPLETING_REBALANCE
 
 
-def expect_commit(seen: Seen) -> None:
+def expect_commit(seen: CaseResult) -> None:
     assert seen.errors() == {ErrorCode.NONE}
     (written,) = seen.stage.written()
-    assert isinstance(written, OffsetCommitted)
+    assert isinstance(written, OffsetRecord)
     assert written.offset == 6
     assert seen.stage.state is (seen.column or GroupState.EMPTY)
 
 
-def expect_commit_alive(seen: Seen) -> None:
+def expect_commit_alive(seen: CaseResult) -> None:
     expect_commit(seen)
     seen.assert_session_began_anew()
 
 
-def expect_offsets(seen: Seen) -> None:
-    assert isinstance(seen.reply, OffsetsReply)
+def expect_offsets(seen: CaseResult) -> None:
+    assert isinstance(seen.reply, FetchOffsetsReply)
     assert seen.reply.error is ErrorCode.NONE
     assert [o and o.offset for o in seen.reply.offsets] == [5, None]
 
 
-def expect_no_offsets(seen: Seen) -> None:
-    assert seen.reply == OffsetsReply(offsets=(None, None))
+def expect_no_offsets(seen: CaseResult) -> None:
+    assert seen.reply == FetchOffsetsReply(offsets=(None, None))
 
 
-def expect_dead(seen: Seen) -> None:
-    dead = DescribeReply(group_id="g", error=ErrorCode.GROUP_ID_NOT_FOUND, state=GroupState.DEAD)
+def expect_dead(seen: CaseResult) -> None:
+    dead = DescribeGroupReply(
+        group_id="g", error=ErrorCode.GROUP_ID_NOT_FOUND, state=GroupState.DEAD
+    )
     assert seen.reply == dead
     _, old = variant(seen.row, seen.column, knows_group_not_found=False)
     assert old == msgspec.structs.replace(dead, error=ErrorCode.NONE)
 
 
-def expect_plain(seen: Seen) -> None:
-    assert isinstance(seen.reply, DescribeReply)
+def expect_plain(seen: CaseResult) -> None:
+    assert isinstance(seen.reply, DescribeGroupReply)
     members = seen.stage.harness.shard.groups["g"].members
     assert (seen.reply.error, seen.reply.state) == (ErrorCode.NONE, seen.column)
     assert seen.reply.protocol == ""
     assert [(m.member_id, m.metadata) for m in seen.reply.members] == [(m, b"") for m in members]
 
 
-def expect_full(seen: Seen) -> None:
-    assert isinstance(seen.reply, DescribeReply)
+def expect_full(seen: CaseResult) -> None:
+    assert isinstance(seen.reply, DescribeGroupReply)
     group = seen.stage.harness.shard.groups["g"]
     assert (seen.reply.error, seen.reply.state) == (ErrorCode.NONE, seen.column)
     assert (seen.reply.protocol_type, seen.reply.protocol) == ("consumer", "range")
@@ -272,75 +280,75 @@ def expect_full(seen: Seen) -> None:
     ]
 
 
-def expect_deleted(seen: Seen) -> None:
+def expect_deleted(seen: CaseResult) -> None:
     assert seen.errors() == {ErrorCode.NONE}
     assert seen.stage.state is None
     assert seen.stage.written() == [
-        OffsetRemoved(group_id="g", topic="t", partition=0),
-        OffsetRemoved(group_id="g", topic="u", partition=0),
-        GroupRemoved(group_id="g"),
+        OffsetTombstone(group_id="g", topic="t", partition=0),
+        OffsetTombstone(group_id="g", topic="u", partition=0),
+        GroupTombstone(group_id="g"),
     ]
 
 
-def expect_offsets_deleted(seen: Seen) -> None:
+def expect_offsets_deleted(seen: CaseResult) -> None:
     assert seen.reply == DeleteOffsetsReply(errors=(ErrorCode.NONE, ErrorCode.NONE))
     assert "g" not in seen.stage.harness.shard.offsets
     assert len(seen.stage.written()) == 2
 
 
-def expect_offsets_unused(seen: Seen) -> None:
+def expect_offsets_unused(seen: CaseResult) -> None:
     used, unused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE
     assert seen.reply == DeleteOffsetsReply(errors=(used, unused))
-    assert seen.stage.written() == [OffsetRemoved(group_id="g", topic="u", partition=0)]
-    stage = Stage(seen.column, type="connect")
+    assert seen.stage.written() == [OffsetTombstone(group_id="g", topic="u", partition=0)]
+    stage = GroupFixture(seen.column, type="connect")
     refused = stage.harness.answer_to(ASK[seen.row](stage))
     assert refused == DeleteOffsetsReply(error=ErrorCode.NON_EMPTY_GROUP)
     assert stage.written() == []
 
 
-EXPECT: dict[Answer, Callable[[Seen], None]] = {
-    Answer.UNKNOWN_MEMBER: expect_error,
-    Answer.REBALANCING: expect_error,
-    Answer.NOT_EMPTY: expect_error,
-    Answer.NOT_FOUND: expect_error,
-    Answer.REFUSED_COMMIT: expect_refused_commit,
-    Answer.ALIVE: expect_alive,
-    Answer.ALIVE_REBALANCING: expect_alive_rebalancing,
-    Answer.CREATE: expect_first_join,
-    Answer.FIRST_JOIN: expect_first_join,
-    Answer.NEW_JOIN: expect_new_join,
-    Answer.NEW_PARK: expect_new_park,
-    Answer.FIRST_REJOIN: expect_first_rejoin,
-    Answer.PARK: expect_park,
-    Answer.REBALANCE: expect_rebalance,
-    Answer.REPEAT: expect_repeat,
-    Answer.CURRENT: expect_current,
-    Answer.ASSIGN: expect_assign,
-    Answer.AWAIT: expect_await,
-    Answer.ASSIGNMENT: expect_assignment,
-    Answer.LEAVE_JOINING: expect_leave_joining,
-    Answer.LEAVE: expect_leave,
-    Answer.COMMIT: expect_commit,
-    Answer.COMMIT_ALIVE: expect_commit_alive,
-    Answer.OFFSETS: expect_offsets,
-    Answer.NO_OFFSETS: expect_no_offsets,
-    Answer.DEAD: expect_dead,
-    Answer.PLAIN: expect_plain,
-    Answer.FULL: expect_full,
-    Answer.DELETED: expect_deleted,
-    Answer.OFFSETS_DELETED: expect_offsets_deleted,
-    Answer.OFFSETS_UNUSED: expect_offsets_unused,
+EXPECT: dict[Response, Callable[[CaseResult], None]] = {
+    Response.UNKNOWN_MEMBER: expect_error,
+    Response.REBALANCING: expect_error,
+    Response.NOT_EMPTY: expect_error,
+    Response.NOT_FOUND: expect_error,
+    Response.REFUSED_COMMIT: expect_refused_commit,
+    Response.ALIVE: expect_alive,
+    Response.ALIVE_REBALANCING: expect_alive_rebalancing,
+    Response.CREATE: expect_first_join,
+    Response.FIRST_JOIN: expect_first_join,
+    Response.NEW_JOIN: expect_new_join,
+    Response.NEW_PARK: expect_new_park,
+    Response.FIRST_REJOIN: expect_first_rejoin,
+    Response.PARK: expect_park,
+    Response.REBALANCE: expect_rebalance,
+    Response.REPEAT: expect_repeat,
+    Response.CURRENT: expect_current,
+    Response.ASSIGN: expect_assign,
+    Response.AWAIT: expect_await,
+    Response.ASSIGNMENT: expect_assignment,
+    Response.LEAVE_JOINING: expect_leave_joining,
+    Response.LEAVE: expect_leave,
+    Response.COMMIT: expect_commit,
+    Response.COMMIT_ALIVE: expect_commit_alive,
+    Response.OFFSETS: expect_offsets,
+    Response.NO_OFFSETS: expect_no_offsets,
+    Response.DEAD: expect_dead,
+    Response.PLAIN: expect_plain,
+    Response.FULL: expect_full,
+    Response.DELETED: expect_deleted,
+    Response.OFFSETS_DELETED: expect_offsets_deleted,
+    Response.OFFSETS_UNUSED: expect_offsets_unused,
 }
 
 
-@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column or "missing"))
-@pytest.mark.parametrize("row", Row, ids=lambda row: row.name)
-def test_cell(row: Row, column: GroupState | None) -> None:
-    EXPECT[ANSWERS[row][column]](Seen(row, column))
+@pytest.mark.parametrize("column", STATE_COLUMNS, ids=lambda column: str(column or "missing"))
+@pytest.mark.parametrize("row", RequestCase, ids=lambda row: row.name)
+def test_cell(row: RequestCase, column: GroupState | None) -> None:
+    EXPECT[RESPONSES[row][column]](CaseResult(row, column))
 
 
 def test_every_cell_is_asked_and_every_answer_given() -> None:
-    assert ASK.keys() == set(Row) == ANSWERS.keys()
-    assert ARRANGE.keys() == set(COLUMNS) == {None, *GroupState} - {GroupState.DEAD}
-    given = {answer for answers in ANSWERS.values() for answer in answers.values()}
-    assert EXPECT.keys() == set(Answer) == given
+    assert ASK.keys() == set(RequestCase) == RESPONSES.keys()
+    assert ARRANGE.keys() == set(STATE_COLUMNS) == {None, *GroupState} - {GroupState.DEAD}
+    given = {answer for answers in RESPONSES.values() for answer in answers.values()}
+    assert EXPECT.keys() == set(Response) == given

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from partage.coordinator.events import Asked, Event
-from partage.coordinator.outcome import Notice
+from partage.coordinator.events import Event, Request
+from partage.coordinator.outcome import GroupEvent
 from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
 from partage.coordinator.states import GroupState
@@ -13,22 +13,22 @@ from partage.coordinator.timers import TimerKey
 
 
 @dataclass(frozen=True)
-class Heard:
+class RequestReceived:
     """A request came in, to a shard that was loaded or not."""
 
-    asked: Asked
+    asked: Request
     is_loaded: bool
 
 
 @dataclass(frozen=True)
-class Learnt:
+class EventReceived:
     """Something happened that nobody asked for."""
 
     event: Event
 
 
 @dataclass(frozen=True)
-class Fired:
+class TimerExpired:
     """A timer fired."""
 
     at_ms: int
@@ -36,22 +36,22 @@ class Fired:
 
 
 @dataclass(frozen=True)
-class Noted:
+class GroupEventEmitted:
     """A notice; with the state that the group left, if it left one."""
 
-    notice: Notice
+    notice: GroupEvent
     before: GroupState | None
 
 
 @dataclass(frozen=True)
-class Written:
+class RecordAppended:
     """A record was given to the log."""
 
     record: Record
 
 
 @dataclass(frozen=True)
-class Durable:
+class RecordsDurable:
     """The first of the records in doubt are durable; ``waited`` if the log held them back."""
 
     count: int
@@ -59,29 +59,29 @@ class Durable:
 
 
 @dataclass(frozen=True)
-class Answered:
+class ReplySent:
     """A reply left."""
 
-    asked: Asked
+    asked: Request
     reply: Reply
 
 
 @dataclass(frozen=True)
-class Lost:
+class ReplyLost:
     """A connection broke with its reply still owed."""
 
-    asked: Asked
+    asked: Request
 
 
 @dataclass(frozen=True)
-class Failed:
+class AppendFailed:
     """The log refused what it was given, and what was in doubt is lost."""
 
     count: int
 
 
 @dataclass(frozen=True)
-class Crashed:
+class CoordinatorCrashed:
     """The coordinator died; of the records in doubt the first few turned out to be durable."""
 
     kept: int
@@ -89,10 +89,20 @@ class Crashed:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class ShardLoaded:
     """The shard was loaded from what is durable, and resumed."""
 
 
-Entry = (
-    Heard | Learnt | Loaded | Fired | Noted | Written | Durable | Answered | Lost | Failed | Crashed
+TraceEntry = (
+    RequestReceived
+    | EventReceived
+    | ShardLoaded
+    | TimerExpired
+    | GroupEventEmitted
+    | RecordAppended
+    | RecordsDurable
+    | ReplySent
+    | ReplyLost
+    | AppendFailed
+    | CoordinatorCrashed
 )

@@ -17,11 +17,11 @@ from broker.asking import batch, create, fetch, metadata, produce, producing, va
 from broker.raw import Raw
 from fuzz.damage import damaged, reframed
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetRemoved,
-    SavedMember,
+    GroupRecord,
+    GroupTombstone,
+    MemberRecord,
+    OffsetRecord,
+    OffsetTombstone,
 )
 from partage.store.formats import decode_record, encode_record
 from partage.testing import ThreadedBroker
@@ -109,18 +109,18 @@ def _read(read: Callable[[], object]) -> str:
     return "read"
 
 
-def _record(rng: Random) -> GroupSaved | GroupRemoved | OffsetCommitted | OffsetRemoved:
+def _record(rng: Random) -> GroupRecord | GroupTombstone | OffsetRecord | OffsetTombstone:
     match rng.randrange(5):
         case 0:
-            return GroupRemoved(group_id="g")
+            return GroupTombstone(group_id="g")
         case 1:
-            return OffsetRemoved(group_id="g", topic="t", partition=rng.randrange(9))
+            return OffsetTombstone(group_id="g", topic="t", partition=rng.randrange(9))
         case 2:
-            return OffsetCommitted(
+            return OffsetRecord(
                 group_id="g", topic="t", partition=0, offset=7, metadata="m", commit_ms=9
             )
     members = tuple(
-        SavedMember(
+        MemberRecord(
             member_id=f"m{n}",
             instance_id=rng.choice((None, "i")),
             client_id="c",
@@ -132,7 +132,7 @@ def _record(rng: Random) -> GroupSaved | GroupRemoved | OffsetCommitted | Offset
         )
         for n in range(rng.randrange(3))
     )
-    return GroupSaved(
+    return GroupRecord(
         group_id="g",
         protocol_type="consumer",
         generation=3,

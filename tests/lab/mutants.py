@@ -17,13 +17,13 @@ MUTANTS = (
     Mutant(
         "heartbeats of any generation are accepted",
         f"{_C}.heartbeat",
-        "if event.generation != group.saved.generation:",
-        "if event.generation > group.saved.generation:",
+        "if event.generation != group.record.generation:",
+        "if event.generation > group.record.generation:",
     ),
     Mutant(
         "a heartbeat does not prolong the session",
         f"{_C}.heartbeat",
-        "    turn.keep_alive(member)\n",
+        "    turn.restart_session(member)\n",
         "",
     ),
     Mutant(
@@ -34,7 +34,7 @@ MUTANTS = (
     ),
     Mutant(
         "a commit from outside is accepted into a group at work",
-        f"{_C}.answers",
+        "partage.coordinator.responses",
         "        _A.COMMIT,\n        _A.COMMIT,\n        _A.UNKNOWN_MEMBER,\n"
         "        _A.UNKNOWN_MEMBER,\n        _A.UNKNOWN_MEMBER,\n",
         "        _A.COMMIT,\n        _A.COMMIT,\n        _A.UNKNOWN_MEMBER,\n"
@@ -55,19 +55,19 @@ MUTANTS = (
     Mutant(
         "anybody's SyncGroup assigns",
         f"{_C}.sync",
-        "row = Row.SYNC_LEADER if member.id == group.leader else Row.SYNC_FOLLOWER",
-        "row = Row.SYNC_LEADER",
+        "row = RequestCase.SYNC_LEADER if member.id == group.leader else RequestCase.SYNC_FOLLOWER",
+        "row = RequestCase.SYNC_LEADER",
     ),
     Mutant(
         "the group has room for one more",
         f"{_C}.join",
-        "                return group.staying < members_max\n",
-        "                return group.staying <= members_max\n",
+        "                return group.next_generation_size < members_max\n",
+        "                return group.next_generation_size <= members_max\n",
     ),
     Mutant(
         "a group with members can be deleted",
         f"{_C}.admin",
-        "if group is None or answer in ERRORS:",
+        "if group is None or answer in RESPONSE_ERRORS:",
         "if group is None:",
     ),
     # The coordinator: rebalances.
@@ -92,8 +92,9 @@ MUTANTS = (
     Mutant(
         "nobody rebalances when a member goes",
         f"{_C}.rebalance",
-        "if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):\n        start(",
-        "if group.state is GroupState.COMPLETING_REBALANCE:\n        start(",
+        "if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):\n"
+        "        start_rebalance(",
+        "if group.state is GroupState.COMPLETING_REBALANCE:\n        start_rebalance(",
     ),
     Mutant(
         "a parked member's session goes on",
@@ -110,26 +111,26 @@ MUTANTS = (
     Mutant(
         "nobody is missed in the sync phase",
         f"{_C}.rebalance",
-        "    turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())\n    turn.notice(",
-        "    turn.notice(",
+        "    turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())\n    turn.emit(",
+        "    turn.emit(",
     ),
     Mutant(
         "a pending member that is forgotten keeps its timer",
         f"{_C}.rebalance",
-        "    turn.cancel(Member.timer_for(group.id, member_id))\n",
+        "    turn.cancel(Member.session_timer_key(group.id, member_id))\n",
         "",
     ),
     Mutant(
         "who waits in a sync is not told that it is over",
         f"{_C}.rebalance",
-        "        abandon_sync(turn, group)\n    turn.cancel(SyncTimer",
+        "        abort_sync(turn, group)\n    turn.cancel(SyncTimer",
         "        pass\n    turn.cancel(SyncTimer",
     ),
     Mutant(
         "any protocol may be chosen",
         f"{_C}.group",
-        "candidates = {name for name, count in self.support.items() if count == everyone}",
-        "candidates = set(self.support)",
+        "candidates = {name for name, count in self.protocol_counts.items() if count == everyone}",
+        "candidates = set(self.protocol_counts)",
     ),
     Mutant(
         "a static member that returns loses its assignment",
@@ -153,9 +154,12 @@ MUTANTS = (
     Mutant(
         "one partition of a commit is acknowledged and not stored",
         f"{_C}.commit",
-        "        errors.append(ErrorCode.NONE)\n        turn.write(\n            OffsetCommitted(",
-        "        errors.append(ErrorCode.NONE)\n        if wanted.partition == 1:\n"
-        "            continue\n        turn.write(\n            OffsetCommitted(",
+        "        errors.append(ErrorCode.NONE)\n        turn.write(\n            OffsetRecord(",
+        "        errors.append(ErrorCode.NONE)\n"
+        "        if wanted.partition == 1:\n"
+        "            continue\n"
+        "        turn.write(\n"
+        "            OffsetRecord(",
     ),
     Mutant(
         "offsets expire while their group is at work",
@@ -165,10 +169,10 @@ MUTANTS = (
     ),
     Mutant(
         "while it loads the coordinator knows no offsets, and says so without an error",
-        f"{_C}.unavailable",
-        "        case FetchOffsets():\n            return OffsetsReply(error=error)",
+        "partage.coordinator.error_replies",
+        "        case FetchOffsets():\n            return FetchOffsetsReply(error=error)",
         "        case FetchOffsets():\n"
-        "            return OffsetsReply(offsets=(None,) * len(event.partitions or ()))",
+        "            return FetchOffsetsReply(offsets=(None,) * len(event.partitions or ()))",
     ),
     # The coordinator: loading.
     Mutant(
@@ -180,14 +184,15 @@ MUTANTS = (
     Mutant(
         "after loading members have no session",
         f"{_C}.shard",
-        "            for member in group.members.values():\n                turn.keep_alive(member)\n",
+        "            for member in group.members.values():\n"
+        "                turn.restart_session(member)\n",
         "",
     ),
     Mutant(
         "after loading nobody is missed in the sync phase",
         f"{_C}.shard",
-        "            if group.sync_resumed:\n",
-        "            if group.sync_resumed and not group.members:\n",
+        "            if group.is_sync_resumed:\n",
+        "            if group.is_sync_resumed and not group.members:\n",
     ),
     # The driver.
     Mutant(
@@ -199,31 +204,31 @@ MUTANTS = (
     Mutant(
         "what is durable first lets all replies leave",
         "partage.runtime.driver",
-        "while self._held and self._held[0][0] <= mark:",
-        "while self._held:",
+        "while self._deferred_replies and self._deferred_replies[0][0] <= mark:",
+        "while self._deferred_replies:",
     ),
     Mutant(
         "timers of a core that was dropped fire in the next one",
         "partage.runtime.driver",
-        "        self.timers = Timers()\n        self._held.clear()",
-        "        self._held.clear()",
+        "        self.timers = TimerQueue()\n        self._deferred_replies.clear()",
+        "        self._deferred_replies.clear()",
     ),
     Mutant(
         "a standstill of the broker counts against members",
-        "partage.runtime.resting",
+        "partage.runtime.stall_grace",
         "if stood_ms <= _STALL_MS:",
         "if stood_ms <= 1_000_000:",
     ),
     Mutant(
         "timers fire while nobody can be answered",
-        "partage.runtime.alarm",
+        "partage.runtime.timer_scheduler",
         "if not self._shell.may_fire():",
-        "if self._rest is None:",
+        "if self._grace is None:",
     ),
     Mutant(
         "of two standstills the second counts against members",
-        "partage.runtime.resting",
-        "            self._limit_ms = self._rested_ms\n",
+        "partage.runtime.stall_grace",
+        "            self._limit_ms = self._grace_began_ms\n",
         "            pass\n",
     ),
     Mutant(
@@ -241,13 +246,13 @@ MUTANTS = (
     Mutant(
         "a shard that failed is not told again of deleted topics",
         "partage.runtime.driver",
-        "        self._postponed.extendleft(event for _, event in reversed(self._unsettled))\n",
+        "        self._deferred_events.extendleft(event for _, event in reversed(self._undurable_events))\n",
         "",
     ),
     Mutant(
         "retention counts from the commit, however long members stay",
         f"{_C}.admin",
-        "max(group.saved.since_ms, offset.commit_ms)",
+        "max(group.record.since_ms, offset.commit_ms)",
         "offset.commit_ms",
     ),
     Mutant(
@@ -265,7 +270,7 @@ MUTANTS = (
     Mutant(
         "a commit does not prolong a session",
         f"{_C}.commit",
-        "            turn.keep_alive(member)\n",
+        "            turn.restart_session(member)\n",
         "",
     ),
     Mutant(
@@ -283,7 +288,8 @@ MUTANTS = (
     Mutant(
         "a deleted group's offsets stay",
         f"{_C}.admin",
-        "    for topic, partition in list(committed):\n        turn.write(OffsetRemoved(group_id=group.id, topic=topic, partition=partition))\n",
+        "    for topic, partition in list(committed):\n"
+        "        turn.write(OffsetTombstone(group_id=group.id, topic=topic, partition=partition))\n",
         "",
     ),
     # The member.
@@ -363,8 +369,8 @@ MUTANTS = (
     Mutant(
         "what is committed to an empty group goes with what it had",
         f"{_C}.admin",
-        "max(group.saved.since_ms, offset.commit_ms)",
-        "group.saved.since_ms",
+        "max(group.record.since_ms, offset.commit_ms)",
+        "group.record.since_ms",
     ),
     *KEPT,
     *SHARED,

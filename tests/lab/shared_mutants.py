@@ -15,10 +15,10 @@ SHARED = (
     ),
     Mutant(
         "a transaction in doubt counts as done",
-        f"{_S}.gathering",
+        "partage.store.write_batcher",
         "                    one.is_in_doubt = True\n"
-        "                await self._session.connected()\n",
-        "                    self._done(one)\n                return\n",
+        "                await self._session.wait_connected()\n",
+        "                    self._complete(one)\n                return\n",
     ),
     Mutant(
         "the last entry of a log is not read",
@@ -29,7 +29,7 @@ SHARED = (
     Mutant(
         "what was decided before a shard was given up is answered after",
         "partage.runtime.driver",
-        "[(ticket, instead_of(reply, error)) for ticket, reply in self.ready]",
+        "[(ticket, replace_with_error(reply, error)) for ticket, reply in self.ready]",
         "list(self.ready)",
     ),
     Mutant(
@@ -41,14 +41,14 @@ SHARED = (
     Mutant(
         "entries that were merged are read once more",
         f"{_S}.shared_log",
-        "await self._swing(entries[-1].number + 1, [part",
-        "await self._swing(entries[0].number, [part",
+        "await self._commit_state(entries[-1].number + 1, [part",
+        "await self._commit_state(entries[0].number, [blob",
     ),
     Mutant(
         "who is up is read before who has what",
-        f"{_S}.roster",
-        "        await self._read_shards(changed)\n        await self.look(changed)\n",
-        "        await self.look(changed)\n        await self._read_shards(changed)\n",
+        "partage.store.cluster_registry",
+        "        await self._read_shards(changed)\n        await self.refresh_brokers(changed)\n",
+        "        await self.refresh_brokers(changed)\n        await self._read_shards(changed)\n",
     ),
     Mutant(
         "writes carry no fence",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from partage.coordinator.records import GroupSaved, OffsetCommitted, SavedMember
+from partage.coordinator.records import GroupRecord, MemberRecord, OffsetRecord
 from partage.lab import history as told
 from partage.lab.checkers import watch
 from partage.lab.history import History
@@ -47,8 +47,8 @@ def claim(*indexes: int, generation: int = -1) -> bytes:
     return encode_subscription(said)
 
 
-def member(name: str, assignment: bytes = b"", said: bytes | None = None) -> SavedMember:
-    return SavedMember(
+def member(name: str, assignment: bytes = b"", said: bytes | None = None) -> MemberRecord:
+    return MemberRecord(
         member_id=name,
         instance_id=None,
         client_id=name,
@@ -60,8 +60,8 @@ def member(name: str, assignment: bytes = b"", said: bytes | None = None) -> Sav
     )
 
 
-def group(generation: int, *members: SavedMember, awaiting: bool = False) -> GroupSaved:
-    return GroupSaved(
+def group(generation: int, *members: MemberRecord, awaiting: bool = False) -> GroupRecord:
+    return GroupRecord(
         group_id="g",
         protocol_type="consumer",
         generation=generation,
@@ -108,7 +108,7 @@ class Story:
     def answer(self, asked: told.Asked, message: Any) -> None:
         self.tell(told.Answered, asked=asked, message=message)
 
-    def generation(self, number: int, *members: SavedMember, awaits: bool = False) -> None:
+    def generation(self, number: int, *members: MemberRecord, awaits: bool = False) -> None:
         """Members join, and their leader assigns what they have in the end, unless it waits."""
         for one in members:
             self.ask(JOIN_GROUP, join(one.member_id))
@@ -129,7 +129,7 @@ def join(member_id: str) -> JoinGroupRequest:
     )
 
 
-def sync(generation: int, member_id: str, members: list[SavedMember]) -> SyncGroupRequest:
+def sync(generation: int, member_id: str, members: list[MemberRecord]) -> SyncGroupRequest:
     return SyncGroupRequest(
         group_id="g",
         generation_id=generation,
@@ -165,7 +165,7 @@ def commit(
     asked = story.ask(OFFSET_COMMIT, message)
     if writes:
         story.write(
-            OffsetCommitted(group_id="g", topic="t", partition=0, offset=offset, commit_ms=at_ms)
+            OffsetRecord(group_id="g", topic="t", partition=0, offset=offset, commit_ms=at_ms)
         )
     result = OffsetCommitPartitionResult(partition_index=0, error_code=code)
     topics = [OffsetCommitTopicResult(name="t", partitions=[result])]

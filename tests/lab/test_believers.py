@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from partage.coordinator.records import OffsetCommitted
+from partage.coordinator.records import OffsetRecord
 from partage.lab.brokers import place
 from partage.lab.brokers.place import Place, name_of
 from partage.lab.nature.clock import Clock
@@ -26,7 +26,7 @@ from partage.model.settings import GroupSettings
 from partage.store.lease import Lease
 from partage.store.shard_log import encode_records, replay
 from partage.store.shared_log import SharedLog
-from partage.store.zookeeper import InDoubt, StoreFault
+from partage.store.zookeeper import InDoubtError, StoreError
 from partage.wire.primitives import Malformed
 
 SHARDS = 3
@@ -184,8 +184,8 @@ class Shard:
         while self.log is log:
             try:
                 content = await log.load()
-            except InDoubt:
-                await self.broker.place.session.connected()
+            except InDoubtError:
+                await self.broker.place.session.wait_connected()
             except Malformed:  # who has the shard by now may have merged what was to be read
                 moment: Moment[None] = Moment()
                 self.broker.world.clock.later(500, partial(moment.come, None))
@@ -200,11 +200,11 @@ class Shard:
         assert log is not None
         world.numbers += 1
         number = world.numbers
-        record = OffsetCommitted(
+        record = OffsetRecord(
             group_id="g", topic="t", partition=0, offset=number, commit_ms=world.clock.now_ms
         )
 
-        def written(fault: StoreFault | None) -> None:
+        def written(fault: StoreError | None) -> None:
             if self.log is not log or not broker.is_up or broker.shards[shard] is not self:
                 return
             if fault is not None:
@@ -216,7 +216,7 @@ class Shard:
 
         for batch in encode_records([record], world.clock.now_ms):
             broker.place.append(log, batch, written)
-        if log.wants_merging and world.rng.random() < 0.5:
+        if log.needs_merge and world.rng.random() < 0.5:
             broker.place.merge(log)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from partage.coordinator.records import OffsetRemoved
+from partage.coordinator.records import OffsetTombstone
 from partage.lab import history as told
 from partage.lab.checkers import Ledger
 from partage.lab.checkers.instances import Instances
@@ -131,7 +131,7 @@ def a_commit_is_refused_and_stored(story: Story) -> None:
 def an_offset_goes_before_its_time(story: Story) -> None:
     story.generation(1, A)
     commit(story)
-    story.write(OffsetRemoved(group_id="g", topic="t", partition=0))
+    story.write(OffsetTombstone(group_id="g", topic="t", partition=0))
 
 
 def what_was_durable_is_not_loaded(story: Story) -> None:

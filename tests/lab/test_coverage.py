@@ -8,7 +8,7 @@ import pytest
 
 from partage.coordinator.events import (
     DeleteGroup,
-    Describe,
+    DescribeGroup,
     ListGroups,
     Ticket,
     TimerFired,
@@ -35,7 +35,7 @@ TICKET = Ticket(object())
 
 def test_an_event_is_met_by_the_group_that_it_is_about() -> None:
     shard = Shard(GroupSettings(), lambda subscription: frozenset())
-    described = Describe(at_ms=0, reply_to=TICKET, group_id="g")
+    described = DescribeGroup(at_ms=0, reply_to=TICKET, group_id="g")
     assert list(met_by_groups(shard, LOADING, described)) == ["none Describe"]
     assert list(met_by_groups(None, ELSEWHERE, described)) == ["elsewhere Describe"]
     fired = TimerFired(at_ms=0, key=JoinTimer("g"))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from partage.coordinator.records import GroupRemoved, GroupSaved, OffsetCommitted, OffsetRemoved
+from partage.coordinator.records import GroupRecord, GroupTombstone, OffsetRecord, OffsetTombstone
 from partage.lab import history as told
 from partage.lab.history import Violation
 from partage.model.settings import GroupSettings
@@ -39,7 +39,7 @@ from partage.wire.apis.offset_fetch import (
 from .stories import Story, commit, member, share
 
 A = member("a", share(0))
-GONE = OffsetRemoved(group_id="g", topic="t", partition=0)
+GONE = OffsetTombstone(group_id="g", topic="t", partition=0)
 RETENTION_MS = GroupSettings().offsets_retention_ms
 
 
@@ -71,7 +71,7 @@ def empty(story: Story, generation: int) -> None:
     """Nobody is in the group any more, from now on."""
     at_ms = story.at_ms + 1
     story.write(
-        GroupSaved(
+        GroupRecord(
             group_id="g",
             protocol_type="consumer",
             generation=generation,
@@ -89,7 +89,7 @@ def delete_group(story: Story) -> None:
     story.answer(asked, DeleteGroupsResponse(results=[done]))
 
 
-def delete_offset(story: Story, *records: OffsetRemoved) -> None:
+def delete_offset(story: Story, *records: OffsetTombstone) -> None:
     wanted = OffsetDeleteTopic(name="t", partitions=[OffsetDeletePartition(partition_index=0)])
     asked = story.ask(OFFSET_DELETE, OffsetDeleteRequest(group_id="g", topics=[wanted]))
     story.at_ms -= 1  # at the same moment
@@ -136,7 +136,7 @@ def another_one_goes_than_was_deleted(story: Story) -> None:
     story.generation(1, A)
     commit(story)
     empty(story, 2)
-    delete_offset(story, OffsetRemoved(group_id="h", topic="t", partition=0))
+    delete_offset(story, OffsetTombstone(group_id="h", topic="t", partition=0))
 
 
 def a_deleted_topic_s_offset_is_shown(story: Story) -> None:
@@ -152,7 +152,7 @@ def what_a_group_had_goes_before_it_was_empty_for_long_enough(story: Story) -> N
     story.at_ms += RETENTION_MS
     empty(story, 2)
     story.at_ms += RETENTION_MS - 10
-    story.write(GONE, GroupRemoved(group_id="g"))
+    story.write(GONE, GroupTombstone(group_id="g"))
 
 
 def an_offset_goes_in_the_middle_of_a_rebalance(story: Story) -> None:
@@ -197,7 +197,7 @@ def test_what_may_be() -> None:
     commit(story)
     empty(story, 2)
     story.at_ms += RETENTION_MS
-    story.write(GONE, GroupRemoved(group_id="g"))
+    story.write(GONE, GroupTombstone(group_id="g"))
     show(story, None)
 
 
@@ -222,4 +222,4 @@ def test_records_that_are_as_committed_are_not_asked_for_twice() -> None:
     story = Story()
     story.generation(1, A)
     with pytest.raises(Violation, match="nobody asked for"):
-        story.write(OffsetCommitted(group_id="g", topic="t", partition=0, offset=9, commit_ms=1))
+        story.write(OffsetRecord(group_id="g", topic="t", partition=0, offset=9, commit_ms=1))

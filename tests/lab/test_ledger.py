@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partage.coordinator.records import OffsetCommitted, Record
+from partage.coordinator.records import OffsetRecord, Record
 from partage.lab import history as told
 from partage.lab.checkers import Ledger
 from partage.lab.history import Violation
@@ -13,8 +13,8 @@ from partage.store.formats import encode_record
 from .stories import Story, member
 
 
-def committed(offset: int) -> OffsetCommitted:
-    return OffsetCommitted(group_id="g", topic="t", partition=0, offset=offset, commit_ms=0)
+def committed(offset: int) -> OffsetRecord:
+    return OffsetRecord(group_id="g", topic="t", partition=0, offset=offset, commit_ms=0)
 
 
 class Shared(Story):

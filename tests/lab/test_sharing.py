@@ -10,7 +10,7 @@ from partage.lab.brokers.place import TREE
 from partage.lab.brokers.shared_store import SharedStore
 from partage.lab.running import draw
 from partage.lab.world import World
-from partage.store.tree import StateDoc, decode
+from partage.store.zk_schema import StateDoc, decode
 
 TIMEOUT_MS = 6_000
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import msgspec
 
 from partage.pipelines.rebalances.history import History
-from partage.store.group_events import VERSION, EventMember, GroupEvent
+from partage.store.group_events import VERSION, EventMember, GroupEventRecord
 
 FIRST = """
     0.0   joined a
@@ -102,16 +102,16 @@ def member(text: str, at: int, *, starts: bool) -> EventMember:
     )
 
 
-def event(line: str, generation: int = 0, group_id: str = "g") -> GroupEvent:
+def event(line: str, generation: int = 0, group_id: str = "g") -> GroupEventRecord:
     time, kind, *words = shlex.split(line)
     at = ms(time)
     common = {"version": VERSION, "at_ms": at, "group_id": group_id}
     match kind:
         case "joined" | "left" | "synced":
-            return GroupEvent(event=kind, generation=generation, member_id=words[0], **common)
+            return GroupEventRecord(event=kind, generation=generation, member_id=words[0], **common)
         case "expired":
             cause = words[1]
-            return GroupEvent(
+            return GroupEventRecord(
                 event=kind,
                 generation=generation,
                 member_id=words[0],
@@ -121,7 +121,7 @@ def event(line: str, generation: int = 0, group_id: str = "g") -> GroupEvent:
             )
         case "rebalance":
             who = words[1] if len(words) > 1 else None
-            return GroupEvent(
+            return GroupEventRecord(
                 event="rebalance started",
                 generation=generation,
                 cause=words[0],
@@ -133,7 +133,7 @@ def event(line: str, generation: int = 0, group_id: str = "g") -> GroupEvent:
             name = "generation started" if kind == "generation" else kind
             starts = kind == "generation"
             members = [member(word, at, starts=starts) for word in words]
-            return GroupEvent(
+            return GroupEventRecord(
                 event=name,
                 generation=number,
                 reason="Stable" if kind == "loaded" else "",
@@ -144,7 +144,7 @@ def event(line: str, generation: int = 0, group_id: str = "g") -> GroupEvent:
                 **common,
             )
         case "refused":
-            return GroupEvent(
+            return GroupEventRecord(
                 event="commit refused",
                 generation=generation,
                 member_id=words[0],
@@ -156,11 +156,11 @@ def event(line: str, generation: int = 0, group_id: str = "g") -> GroupEvent:
         case "lag":
             lags = dict(word.split(":") for word in words)
             lag = {"t": {int(number): int(lag) for number, lag in lags.items()}}
-            return GroupEvent(event=kind, generation=generation, lag=lag, **common)
-    return GroupEvent(event=kind, generation=generation, **common)
+            return GroupEventRecord(event=kind, generation=generation, lag=lag, **common)
+    return GroupEventRecord(event=kind, generation=generation, **common)
 
 
-def events(script: str, group_id: str = "g") -> Iterator[GroupEvent]:
+def events(script: str, group_id: str = "g") -> Iterator[GroupEventRecord]:
     generation = 0
     origin: dict[str, int] = {}
     for line in map(str.strip, script.strip().splitlines()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partage.pipelines.rebalances.history import History
-from partage.store.group_events import EventMember, GroupEvent
+from partage.store.group_events import EventMember, GroupEventRecord
 
 from .telling import COOPERATIVE, EAGER, FIRST, events, history
 
@@ -245,7 +245,7 @@ def test_what_stands_still_at_the_end_has_no_end() -> None:
 def test_a_member_that_is_fenced_in_a_rebalance_has_left() -> None:
     told = history(FIRST + '10.0 joined b\n10.0 rebalance "member joined" b')
     told.take(
-        GroupEvent(
+        GroupEventRecord(
             version=1, event="fenced", at_ms=11_000, group_id="g", generation=1, member_id="a"
         )
     )
@@ -261,7 +261,7 @@ def test_a_static_member_that_comes_back_is_the_same() -> None:
     3.1   assigned 1 static_a[0-3]
     """
     told = history(script)
-    fenced = GroupEvent(
+    fenced = GroupEventRecord(
         version=1,
         event="fenced",
         at_ms=20_000,
@@ -274,7 +274,7 @@ def test_a_static_member_that_comes_back_is_the_same() -> None:
     members = [
         EventMember(member_id="later-id", instance_id="static_a", assigned={"t": [0, 1, 2, 3]})
     ]
-    again = GroupEvent(
+    again = GroupEventRecord(
         version=1, event="assigned", at_ms=21_000, group_id="g", generation=1, members=members
     )
     told.take(again)
@@ -339,7 +339,7 @@ def test_parts_of_one_generation_are_put_together() -> None:
         told.take(one)
     for part, each in enumerate(last.members, start=1):
         told.take(
-            GroupEvent(
+            GroupEventRecord(
                 version=1,
                 event="assigned",
                 at_ms=last.at_ms,
@@ -357,7 +357,7 @@ def test_parts_of_one_generation_are_put_together() -> None:
 
 def test_a_part_that_is_missing_makes_the_history_incomplete() -> None:
     told = history(EAGER)
-    half = GroupEvent(
+    half = GroupEventRecord(
         version=1, event="assigned", at_ms=1, group_id="g", generation=3, members=[], parts=2
     )
     told.take(half)

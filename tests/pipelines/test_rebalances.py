@@ -24,7 +24,7 @@ from partage.pipelines.rebalances.results import (
 )
 from partage.pipelines.rebalances.running import RebalancesOptions, rebalances
 from partage.pipelines.rebalances.tables import SCHEMAS, TABLES, Analysis, nested, table_of
-from partage.store.group_events import dropped_event, encode_event
+from partage.store.group_events import dropped_record, encode_event
 from partage.testing import ThreadedBroker
 
 from .telling import COOPERATIVE, EAGER, FIRST, MOVED, events
@@ -41,7 +41,7 @@ def records() -> list[tuple[str, bytes]]:
     mixed += cooperative[len(eager) :]
     lag = [("coop", encode_event(each)) for each in events("14.0 lag 0:5 1:2", "coop")]
     no_events = [("eager", b"{}"), ("stray", b"?"), ("astray", b""), ("", b"{}"), ("", b"[]")]
-    return [*mixed, *lag, ("", encode_event(dropped_event(1, 3))), *no_events]
+    return [*mixed, *lag, ("", encode_event(dropped_record(1, 3))), *no_events]
 
 
 @pytest.fixture

@@ -343,5 +343,5 @@ def test_what_it_does_not_take(servers):
         election(servers, "a", group_instance_id="x")
     with pytest.raises(ValueError, match="stop_ms=2990 leaves 10 ms"):
         election(servers, "a", stop_ms=2990)
-    with pytest.raises(TypeError, match=r"priority is a whole number, not 1\.5"):
+    with pytest.raises(TypeError, match=r"priority must be an integer, not 1\.5"):
         election(servers, "a", priority=1.5)

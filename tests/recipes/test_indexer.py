@@ -298,7 +298,7 @@ def test_what_is_left_out_and_what_cannot_be_read(servers, tmp_path):
     with BlockingIndexer(servers, "x", ["t"], tmp_path / "b", text=text, **QUICK) as indexer:
         with pytest.raises(AttributeError) as raised:
             indexer.run(to_end=True)
-        assert raised.value.__notes__ == ["for t-0 at 1"]
+        assert raised.value.__notes__ == ["for record t-0 at offset 1"]
     assert texts(tmp_path / "b", 0) == ({}, None)  # nothing half-done
 
 
@@ -340,15 +340,15 @@ def test_on_asyncio_it_runs_until_it_is_stopped_or_cancelled(servers, tmp_path):
 def test_what_it_does_not_take(partage_broker, tmp_path, face):
     servers = partage_broker.bootstrap_servers
     create_topic(servers, "t", PARTITIONS)
-    with pytest.raises(TypeError, match="takes no auto_offset_reset: what an index lacks"):
+    with pytest.raises(TypeError, match="does not accept auto_offset_reset: records missing"):
         face(servers, "g", ["t"], tmp_path, auto_offset_reset="latest")
     with pytest.raises(UnknownOption, match="session_timeout_ms"):
         face(servers, "g", ["t"], tmp_path, session_timeout=1)
     with pytest.raises(ValueError, match="at least one member"):
         face(servers, "g", ["t"], tmp_path, replicas=0)
-    with pytest.raises(ValueError, match=r"topics are a list: \['t'\]"):
+    with pytest.raises(ValueError, match=r"topics must be a list: \['t'\]"):
         face(servers, "g", "t", tmp_path)
-    with pytest.raises(ValueError, match="one topic at least"):
+    with pytest.raises(ValueError, match="at least one topic"):
         face(servers, "g", [], tmp_path)
     with pytest.raises(ValueError, match="commit_interval_ms"):
         face(servers, "g", ["t"], tmp_path, commit_interval_ms=0)

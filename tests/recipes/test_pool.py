@@ -179,22 +179,22 @@ def test_work_that_fails_is_logged_and_the_others_go_on(servers, caplog):
 def test_what_it_does_not_take(servers, log):
     with pytest.raises(TypeError, match="group_instance_id"):
         worker(servers, log, "one", group_instance_id="x")
-    with pytest.raises(ValueError, match=r"units are a list: \['abc'\]"):
+    with pytest.raises(ValueError, match=r"units must be a list: \['abc'\]"):
         worker(servers, log, "one", "abc")
-    with pytest.raises(TypeError, match="units are named by strings, and 2 is none"):
+    with pytest.raises(TypeError, match="units must be strings, not 2"):
         worker(servers, log, "one", ["1", 2])
-    with pytest.raises(ValueError, match="a worker needs a name"):
+    with pytest.raises(ValueError, match="name must not be empty"):
         worker(servers, log, "")
-    with pytest.raises(TypeError, match="name is a string, not 1"):
+    with pytest.raises(TypeError, match="name must be a string, not 1"):
         worker(servers, log, 1)
-    with pytest.raises(ValueError, match="rebalance_delay_ms is 0 or more, not -1"):
+    with pytest.raises(ValueError, match="rebalance_delay_ms must be 0 or more, not -1"):
         worker(servers, log, "one", rebalance_delay_ms=-1)
 
 
 def test_units_that_a_function_gives_are_checked_too(servers, log):
     async def main():
         async with worker(servers, log, "one", lambda: [1, 2]) as one:
-            with pytest.raises(AssignmentFailed, match="units are named by strings, and 1 is none"):
+            with pytest.raises(AssignmentFailed, match="units must be strings, not 1"):
                 await one.membership.standing()
 
     run(main())

@@ -106,7 +106,7 @@ def test_retired_indexes_are_kept_for_a_while_and_not_searched(indexes, tmp_path
 
 
 def test_one_process_at_a_time(indexes, tmp_path):
-    with pytest.raises(DirectoryInUse, match="another process keeps indexes in"):
+    with pytest.raises(DirectoryInUse, match="another process uses"):
         SqliteIndexes(tmp_path / "a")
     indexes.close()
     SqliteIndexes(tmp_path / "a").close()
@@ -146,7 +146,7 @@ def test_a_first_transaction_that_was_cut_short_left_nothing(tmp_path):
     connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
     (tmp_path / "a" / "flights-1.index").touch()
-    with pytest.raises(NothingToSearch, match="no index in"):
+    with pytest.raises(NothingToSearch, match="no search index in"):
         search(tmp_path, "x")
     indexes = SqliteIndexes(tmp_path / "a")
     assert indexes.open(ZERO, "id").position is None
@@ -160,7 +160,7 @@ def test_a_first_transaction_that_was_cut_short_left_nothing(tmp_path):
 
 def test_what_is_no_index_is_left_alone(tmp_path):
     (tmp_path / "flights-0.index").write_text("shopping list\n" * 100)
-    with pytest.raises(IndexFailed, match=r"flights-0.index: file is not a database; if it is"):
+    with pytest.raises(IndexFailed, match=r"flights-0.index: file is not a database\. If the file"):
         SqliteIndexes(tmp_path)
     with pytest.raises(IndexFailed, match="not a database"):
         search(tmp_path, "x")
@@ -172,7 +172,7 @@ def test_what_is_no_index_is_left_alone(tmp_path):
         SqliteIndexes(tmp_path)
     (tmp_path / "flights-0.index").unlink()
     SqliteIndexes(tmp_path).close()
-    with pytest.raises(SearchIndexError, match="cannot be a directory"):
+    with pytest.raises(SearchIndexError, match="cannot create directory"):
         SqliteIndexes(tmp_path / "member.sqlite")
 
 
@@ -182,7 +182,7 @@ def test_an_index_of_a_later_format_is_refused(indexes, tmp_path):
     connection = sqlite3.connect(tmp_path / "a" / "flights-0.index")
     connection.execute("PRAGMA user_version = 2")
     connection.close()
-    with pytest.raises(IndexFailed, match="its format is 2, and this version reads 1"):
+    with pytest.raises(IndexFailed, match="its format is 2, but this version of partage reads 1"):
         SqliteIndexes(tmp_path / "a")
 
 
@@ -245,13 +245,13 @@ class TestSearch:
     def test_topics(self, tmp_path):
         assert found(tmp_path, "kite")[0][:2] == BIRDS
         assert found(tmp_path, "kite", topics=["flights"]) == []
-        with pytest.raises(NothingToSearch, match="no index of birds in"):
+        with pytest.raises(NothingToSearch, match="no search index of birds in"):
             search(tmp_path, "kite", topics=["birds"])
 
     def test_its_own_language(self, tmp_path):
         assert found(tmp_path, "kite NOT red", is_fts5=True) == [(*BIRDS, 0)]
         for query in ("kite AND", "mine:kite", '"kite', "*kite"):
-            with pytest.raises(BadQuery, match="not in FTS5's language"):
+            with pytest.raises(BadQuery, match="not a valid FTS5 query"):
                 search(tmp_path, query, is_fts5=True)
 
     def test_everything_of_a_hit(self, tmp_path):
@@ -281,12 +281,12 @@ class TestSearch:
         for limit in (0, LIMIT_MAX + 1, 2**63):
             with pytest.raises(BadQuery, match="1 to 1,000,000 records, not"):
                 search(tmp_path, "x", limit=limit)
-        with pytest.raises(BadQuery, match=r"'x\\udcff' has half a character"):
+        with pytest.raises(BadQuery, match=r"'x\\udcff' is not valid UTF-8"):
             search(tmp_path, "x\udcff")
-        with pytest.raises(NothingToSearch, match="no directory"):
+        with pytest.raises(NothingToSearch, match="does not exist"):
             search(tmp_path / "nowhere", "x")
         (tmp_path / "empty").mkdir()
-        with pytest.raises(NothingToSearch, match=r"no index in .*empty"):
+        with pytest.raises(NothingToSearch, match=r"no search index in .*empty"):
             search(tmp_path / "empty", "x")
 
 

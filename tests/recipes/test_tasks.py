@@ -106,9 +106,9 @@ def test_what_was_done_is_committed_of_tasks_that_can_be_trusted():
     [
         ("ab", [], "lists of topics"),
         (["a", "b"], "c", "lists of topics"),
-        (["a"], [], "two topics at least, not 1"),
-        (["a", "a"], [], "two topics at least, not 1"),
-        (["a", "b"], ["c", "b"], "not to be named again: b"),
+        (["a"], [], "at least two topics, not 1"),
+        (["a", "a"], [], "at least two topics, not 1"),
+        (["a", "b"], ["c", "b"], "in both joined and topics: b"),
     ],
 )
 def test_topics_that_cannot_be_meant(joined, topics, why):
@@ -150,5 +150,5 @@ class TestJoining:
 
     def test_members_that_join_other_topics(self):
         members = self.members("m1") + self.members("m2", joined=("a", "c"))
-        with pytest.raises(NotCoPartitioned, match="m2 joins a, c, others a, b"):
+        with pytest.raises(NotCoPartitioned, match="m2 joins a, c, other members join a, b"):
             Joining(*JOINED).assign(members, self.topics)

@@ -5,28 +5,34 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from partage.coordinator.error_replies import error_reply
 from partage.coordinator.events import (
-    Asked,
     Commit,
     DeleteGroup,
     DeleteOffsets,
-    Describe,
+    DescribeGroup,
     FetchOffsets,
     Heartbeat,
     Join,
     Leave,
-    Leaver,
+    LeavingMember,
     ListGroups,
     OffsetToCommit,
     Protocol,
+    Request,
     Sync,
     Ticket,
     TopicsDeleted,
 )
-from partage.coordinator.records import OffsetCommitted, OffsetRemoved
-from partage.coordinator.replies import CommitReply, HeartbeatReply, JoinReply, OffsetsReply, Reply
+from partage.coordinator.records import OffsetRecord, OffsetTombstone
+from partage.coordinator.replies import (
+    CommitReply,
+    FetchOffsetsReply,
+    HeartbeatReply,
+    JoinReply,
+    Reply,
+)
 from partage.coordinator.shard import Shard
-from partage.coordinator.unavailable import unavailable
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
@@ -55,8 +61,8 @@ def fetch(ticket: int) -> FetchOffsets:
     return FetchOffsets(at_ms=NOW_MS, reply_to=Ticket(ticket), group_id="g", partitions=partitions)
 
 
-def describe(ticket: int) -> Describe:
-    return Describe(at_ms=NOW_MS, reply_to=Ticket(ticket), group_id="nobody's")
+def describe(ticket: int) -> DescribeGroup:
+    return DescribeGroup(at_ms=NOW_MS, reply_to=Ticket(ticket), group_id="nobody's")
 
 
 def join(ticket: int) -> Join:
@@ -65,7 +71,7 @@ def join(ticket: int) -> Join:
         reply_to=Ticket(ticket),
         group_id="h",
         member_id="",
-        fresh_member_id=f"m-{ticket}",
+        generated_member_id=f"m-{ticket}",
         client_id="c",
         client_host="/",
         session_timeout_ms=10_000,
@@ -76,13 +82,13 @@ def join(ticket: int) -> Join:
     )
 
 
-EVERY_REQUEST: list[Asked] = [
+EVERY_REQUEST: list[Request] = [
     commit(1),
     fetch(1),
     describe(1),
     Heartbeat(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g", generation=1, member_id="m"),
     Sync(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g", generation=1, member_id="m"),
-    Leave(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g", leavers=(Leaver(member_id="m"),)),
+    Leave(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g", members=(LeavingMember(member_id="m"),)),
     ListGroups(at_ms=NOW_MS, reply_to=Ticket(1)),
     DeleteGroup(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g"),
     DeleteOffsets(at_ms=NOW_MS, reply_to=Ticket(1), group_id="g", partitions=(("t", 0),)),
@@ -91,11 +97,11 @@ EVERY_REQUEST: list[Asked] = [
 
 def ready(driver: Driver) -> list[object]:
     """The tickets whose replies leave now."""
-    return [ticket for ticket, _ in driver.take_ready(100)]
+    return [ticket for ticket, _ in driver.pop_ready(100)]
 
 
 def replies(driver: Driver) -> dict[object, Reply]:
-    return dict(driver.take_ready(100))
+    return dict(driver.pop_ready(100))
 
 
 def test_what_needs_no_record_leaves_at_once(driver: Driver) -> None:
@@ -113,81 +119,81 @@ def test_replies_leave_in_order_once_what_was_applied_before_them_is_durable(
     driver.handle(commit(2))
     driver.handle(fetch(3))
     driver.handle(describe(4))
-    records, first = driver.take_unsent()
+    records, first = driver.pop_unsent()
     driver.handle(commit(5, offset=2))
     driver.handle(fetch(6))
-    more, second = driver.take_unsent()
-    assert [r.offset for r in records + more if isinstance(r, OffsetCommitted)] == [1, 2]
+    more, second = driver.pop_unsent()
+    assert [r.offset for r in records + more if isinstance(r, OffsetRecord)] == [1, 2]
     assert ready(driver) == [1]
-    driver.durable(first)
+    driver.on_durable(first)
     assert ready(driver) == [2, 3, 4]
-    driver.durable(second)
+    driver.on_durable(second)
     assert ready(driver) == [5, 6]
 
 
 def test_a_later_mark_confirms_the_earlier_ones(driver: Driver) -> None:
     driver.handle(commit(1))
-    driver.take_unsent()
+    driver.pop_unsent()
     driver.handle(commit(2))
-    _, mark = driver.take_unsent()
-    driver.durable(mark)
+    _, mark = driver.pop_unsent()
+    driver.on_durable(mark)
     assert ready(driver) == [1, 2]
-    driver.durable(mark)
+    driver.on_durable(mark)
     assert ready(driver) == []
 
 
 def test_replies_wait_for_records_the_log_was_not_even_given(driver: Driver) -> None:
     driver.handle(commit(1))
-    _, mark = driver.take_unsent()
+    _, mark = driver.pop_unsent()
     driver.handle(commit(2))
     driver.handle(fetch(3))
-    driver.durable(mark)
+    driver.on_durable(mark)
     assert ready(driver) == [1]
     assert driver.unsent
-    _, mark = driver.take_unsent()
-    driver.durable(mark)
-    assert replies(driver)[Ticket(3)] == OffsetsReply(
-        offsets=(OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=1000),)
+    _, mark = driver.pop_unsent()
+    driver.on_durable(mark)
+    assert replies(driver)[Ticket(3)] == FetchOffsetsReply(
+        offsets=(OffsetRecord(group_id="g", topic="t", partition=0, offset=1, commit_ms=1000),)
     )
 
 
 def test_replies_leave_in_slices(driver: Driver) -> None:
     for ticket in range(5):
         driver.handle(describe(ticket))
-    assert [ticket for ticket, _ in driver.take_ready(2)] == [0, 1]
+    assert [ticket for ticket, _ in driver.pop_ready(2)] == [0, 1]
     driver.handle(describe(5))
-    assert [ticket for ticket, _ in driver.take_ready(2)] == [2, 3]
-    assert [ticket for ticket, _ in driver.take_ready(9)] == [4, 5]
+    assert [ticket for ticket, _ in driver.pop_ready(2)] == [2, 3]
+    assert [ticket for ticket, _ in driver.pop_ready(9)] == [4, 5]
 
 
 def test_the_log_cannot_confirm_what_it_was_not_given(driver: Driver) -> None:
     driver.handle(commit(1))
     with pytest.raises(AssertionError, match="not given"):
-        driver.durable(1)
+        driver.on_durable(1)
 
 
 def test_a_failure_answers_everybody_whose_reply_was_not_ready(driver: Driver) -> None:
     driver.handle(commit(0))
-    _, mark = driver.take_unsent()
-    driver.durable(mark)
+    _, mark = driver.pop_unsent()
+    driver.on_durable(mark)
     driver.handle(describe(1))
     driver.handle(join(2))  # parked
     driver.handle(commit(3))
-    driver.take_unsent()
+    driver.pop_unsent()
     driver.handle(fetch(4))
     driver.handle(commit(5))  # never given to the log
-    driver.failed()
+    driver.fail()
     assert driver.shard is None
     assert not driver.unsent
     assert not driver.timers.armed
-    leaving = driver.take_ready(100)
+    leaving = driver.pop_ready(100)
     assert [ticket for ticket, _ in leaving] == [0, 1, 2, 3, 4, 5]
     answers = dict(leaving)
     assert answers[Ticket(0)] == CommitReply(errors=(ErrorCode.NONE,))
     unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert answers[Ticket(2)] == JoinReply(error=unavailable, member_id="")
     assert answers[Ticket(3)] == answers[Ticket(5)] == CommitReply(errors=(unavailable,))
-    assert answers[Ticket(4)] == OffsetsReply(error=ErrorCode.NOT_COORDINATOR)
+    assert answers[Ticket(4)] == FetchOffsetsReply(error=ErrorCode.NOT_COORDINATOR)
 
 
 def test_a_request_that_the_core_chokes_on_is_answered_by_the_failure(driver: Driver) -> None:
@@ -195,17 +201,17 @@ def test_a_request_that_the_core_chokes_on_is_answered_by_the_failure(driver: Dr
     again = msgspec.structs.replace(join(2), fresh_member_id="m-1")
     with pytest.raises(AssertionError, match="already"):
         driver.handle(again)
-    driver.failed()
+    driver.fail()
     unavailable = JoinReply(error=ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id="")
     assert replies(driver) == {Ticket(1): unavailable, Ticket(2): unavailable}
 
 
 def test_after_a_failure_the_shard_is_loaded_again(driver: Driver) -> None:
     driver.handle(commit(1, offset=1))
-    records, mark = driver.take_unsent()
-    driver.durable(mark)
+    records, mark = driver.pop_unsent()
+    driver.on_durable(mark)
     driver.handle(commit(2, offset=2))
-    driver.failed()
+    driver.fail()
     ready(driver)
     again = shard()
     for record in records:
@@ -213,12 +219,12 @@ def test_after_a_failure_the_shard_is_loaded_again(driver: Driver) -> None:
     driver.activate(again, NOW_MS)
     driver.handle(fetch(3))
     (reply,) = replies(driver).values()
-    assert isinstance(reply, OffsetsReply)
+    assert isinstance(reply, FetchOffsetsReply)
     assert [o and o.offset for o in reply.offsets] == [1]
     driver.handle(commit(4, offset=3))
-    _, mark = driver.take_unsent()
+    _, mark = driver.pop_unsent()
     assert ready(driver) == []
-    driver.durable(mark)
+    driver.on_durable(mark)
     assert ready(driver) == [4]
 
 
@@ -233,38 +239,38 @@ def test_while_loading_requests_are_told_so_and_what_happens_is_kept_for_later()
     }
     assert not driver.unsent
     loaded = shard()
-    loaded.apply(OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
+    loaded.apply(OffsetRecord(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
     driver.activate(loaded, NOW_MS)
-    records, mark = driver.take_unsent()
-    assert records == [OffsetRemoved(group_id="g", topic="t", partition=0)]
+    records, mark = driver.pop_unsent()
+    assert records == [OffsetTombstone(group_id="g", topic="t", partition=0)]
     driver.handle(fetch(3))
     assert ready(driver) == []
-    driver.durable(mark)
-    assert replies(driver) == {Ticket(3): OffsetsReply(offsets=(None,))}
+    driver.on_durable(mark)
+    assert replies(driver) == {Ticket(3): FetchOffsetsReply(offsets=(None,))}
 
 
 def test_topics_are_gone_for_good_when_that_is_durable_whatever_fails_before() -> None:
     driver = Driver()
     loaded = shard()
-    loaded.apply(OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
-    assert not driver.is_settled
+    loaded.apply(OffsetRecord(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
+    assert not driver.is_caught_up
     driver.activate(loaded, NOW_MS)
-    assert driver.is_settled
+    assert driver.is_caught_up
     driver.handle(TopicsDeleted(at_ms=1, topics=frozenset({"t"})))
-    driver.take_unsent()
-    assert not driver.is_settled
-    driver.failed()
-    assert not driver.is_settled
+    driver.pop_unsent()
+    assert not driver.is_caught_up
+    driver.fail()
+    assert not driver.is_caught_up
     again = shard()
-    again.apply(OffsetCommitted(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
+    again.apply(OffsetRecord(group_id="g", topic="t", partition=0, offset=1, commit_ms=0))
     driver.activate(again, NOW_MS)
-    records, mark = driver.take_unsent()
-    assert records == [OffsetRemoved(group_id="g", topic="t", partition=0)]
-    assert not driver.is_settled
-    driver.durable(mark)
-    assert driver.is_settled
+    records, mark = driver.pop_unsent()
+    assert records == [OffsetTombstone(group_id="g", topic="t", partition=0)]
+    assert not driver.is_caught_up
+    driver.on_durable(mark)
+    assert driver.is_caught_up
     driver.resign()
-    assert not driver.is_settled
+    assert not driver.is_caught_up
 
 
 def test_who_has_resigned_says_so_to_all(driver: Driver) -> None:
@@ -272,10 +278,10 @@ def test_who_has_resigned_says_so_to_all(driver: Driver) -> None:
     whoever comes, until a shard is expected again.
     """
     driver.handle(commit(1))
-    _, mark = driver.take_unsent()
+    _, mark = driver.pop_unsent()
     driver.handle(commit(2))
     driver.handle(join(3))
-    driver.durable(mark)
+    driver.on_durable(mark)
     driver.handle(TopicsDeleted(at_ms=NOW_MS, topics=frozenset({"t"})))
     driver.resign()
     gone = ErrorCode.NOT_COORDINATOR
@@ -287,28 +293,28 @@ def test_who_has_resigned_says_so_to_all(driver: Driver) -> None:
     driver.handle(commit(4))
     driver.handle(TopicsDeleted(at_ms=NOW_MS, topics=frozenset({"t"})))  # others see to it
     assert replies(driver) == {Ticket(4): CommitReply(errors=(gone,))}
-    driver.expect()
+    driver.start_loading()
     driver.handle(commit(5))
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert replies(driver) == {Ticket(5): CommitReply(errors=(loading,))}
     driver.activate(shard(), NOW_MS)
-    assert driver.take_unsent()[0] == []
+    assert driver.pop_unsent()[0] == []
     driver.handle(fetch(6))
-    assert replies(driver) == {Ticket(6): OffsetsReply(offsets=(None,))}
+    assert replies(driver) == {Ticket(6): FetchOffsetsReply(offsets=(None,))}
 
 
 @pytest.mark.parametrize("event", EVERY_REQUEST, ids=lambda event: type(event).__name__)
-def test_an_answer_that_was_ready_is_taken_back(event: Asked) -> None:
+def test_an_answer_that_was_ready_is_taken_back(event: Request) -> None:
     """It may have been true when it was decided; each kind has its own form of saying so."""
     driver = Driver()
     driver.activate(shard(), NOW_MS)
     driver.handle(event)
     if isinstance(event, Commit):
-        driver.durable(driver.take_unsent()[1])
+        driver.on_durable(driver.pop_unsent()[1])
     driver.resign()
     (reply,) = replies(driver).values()
     gone = ErrorCode.NOT_COORDINATOR
-    assert reply == unavailable(event, gone)
+    assert reply == error_reply(event, gone)
 
 
 def test_a_shard_is_loaded_once(driver: Driver) -> None:
@@ -324,8 +330,8 @@ def test_timers_fire_as_events_as_many_as_are_wanted(driver: Driver) -> None:
     driver.fire_due(due_ms, 0)
     assert ready(driver) == []
     driver.fire_due(due_ms, 1)
-    _, mark = driver.take_unsent()
-    driver.durable(mark)
+    _, mark = driver.pop_unsent()
+    driver.on_durable(mark)
     assert ready(driver) == [1]
 
 
@@ -340,8 +346,8 @@ def test_timers_with_later_deadlines_can_be_left(driver: Driver) -> None:
 
 def test_notices_are_taken_once(driver: Driver) -> None:
     driver.handle(join(1))
-    assert [notice.happening for notice in driver.take_notices()] == [
+    assert [notice.event_type for notice in driver.pop_group_events()] == [
         "joined",
         "rebalance started",
     ]
-    assert driver.take_notices() == []
+    assert driver.pop_group_events() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.runtime.timers import Timers
+from partage.runtime.timers import TimerQueue
 
 keys = st.sampled_from("abcd")
 steps = st.lists(
@@ -20,7 +20,7 @@ steps = st.lists(
 
 @given(steps)
 def test_timers_fire_as_a_search_would_find_them(script: list[tuple[str, str, int]]) -> None:
-    timers: Timers[str] = Timers()
+    timers: TimerQueue[str] = TimerQueue()
     model: dict[str, int] = {}
     now_ms = 0
     for what, key, ms in script:
@@ -32,7 +32,7 @@ def test_timers_fire_as_a_search_would_find_them(script: list[tuple[str, str, in
             model.pop(key, None)
         else:
             now_ms += ms
-            fired = [(model[key], key) for key in timers.due(now_ms)]
+            fired = [(model[key], key) for key in timers.pop_due(now_ms)]
             expected = {(at_ms, key) for key, at_ms in model.items() if at_ms <= now_ms}
             assert set(fired) == expected
             assert [at_ms for at_ms, _ in fired] == sorted(at_ms for at_ms, _ in expected)
@@ -47,7 +47,7 @@ def test_timers_fire_as_a_search_would_find_them(script: list[tuple[str, str, in
 def test_what_is_armed_or_cancelled_while_timers_fire_counts_at_once(
     script: list[tuple[str, str, int]], reactions: dict[str, tuple[str, int | None]]
 ) -> None:
-    timers: Timers[str] = Timers()
+    timers: TimerQueue[str] = TimerQueue()
     model: dict[str, int] = {}
     now_ms = 0
     for what, key, ms in script:
@@ -56,7 +56,7 @@ def test_what_is_armed_or_cancelled_while_timers_fire_counts_at_once(
             change(timers, model, key, deadline_ms)
             continue
         now_ms += ms
-        for _, fired in zip(range(20), timers.due(now_ms), strict=False):
+        for _, fired in zip(range(20), timers.pop_due(now_ms), strict=False):
             assert model[fired] == min(model.values()) <= now_ms
             del model[fired]
             if fired in reactions:
@@ -65,7 +65,9 @@ def test_what_is_armed_or_cancelled_while_timers_fire_counts_at_once(
         assert timers.armed == model
 
 
-def change(timers: Timers[str], model: dict[str, int], key: str, deadline_ms: int | None) -> None:
+def change(
+    timers: TimerQueue[str], model: dict[str, int], key: str, deadline_ms: int | None
+) -> None:
     timers.set(key, deadline_ms)
     if deadline_ms is None:
         model.pop(key, None)
@@ -74,27 +76,27 @@ def change(timers: Timers[str], model: dict[str, int], key: str, deadline_ms: in
 
 
 def test_timers_that_moved_fire_in_the_order_of_where_they_moved_to() -> None:
-    timers: Timers[str] = Timers()
+    timers: TimerQueue[str] = TimerQueue()
     timers.set("a", 5)
     timers.set("b", 7)
     timers.set("a", 9)
-    assert list(timers.due(10)) == ["b", "a"]
+    assert list(timers.pop_due(10)) == ["b", "a"]
 
 
 def test_heartbeats_do_not_let_the_queue_grow() -> None:
-    timers: Timers[int] = Timers()
+    timers: TimerQueue[int] = TimerQueue()
     members = range(1_000)
     for member in members:
         timers.set(member, 10_000)
     for beat_ms in range(0, 1_000_000, 3_000):
-        assert list(timers.due(beat_ms)) == []
+        assert list(timers.pop_due(beat_ms)) == []
         for member in members:
             timers.set(member, beat_ms + 10_000)
         assert timers.queue_length <= len(members)
 
 
 def test_timers_that_come_and_go_leave_little_behind() -> None:
-    timers: Timers[int] = Timers()
+    timers: TimerQueue[int] = TimerQueue()
     for key in range(100_000):
         timers.set(key, 1_000_000)
         timers.set(key, None)
@@ -103,6 +105,6 @@ def test_timers_that_come_and_go_leave_little_behind() -> None:
         timers.set(0, 1_000_000 - key)
         assert timers.queue_length <= 1_100
     assert timers.armed == {0: 900_001}
-    assert list(timers.due(900_001)) == [0]
-    assert list(timers.due(2_000_000)) == []
+    assert list(timers.pop_due(900_001)) == [0]
+    assert list(timers.pop_due(2_000_000)) == []
     assert timers.wake_at_ms() is None

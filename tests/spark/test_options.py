@@ -126,7 +126,10 @@ def test_options_can_be_sent_to_executors():
         ({"kafka.bootstrap.servers": "a"}, "kafka.bootstrap.servers: 'a' is not a broker address"),
         ({"kafka.max.pol.records": "1"}, "did you mean kafka.max.poll.records?"),
         ({"kafka.auto.offset.reset": "latest"}, "not supported: say startingOffsets"),
-        ({"kafka.security.protocol": "TLS"}, "security_protocol must be one of PLAINTEXT, SSL, .*'TLS'"),
+        (
+            {"kafka.security.protocol": "TLS"},
+            "security_protocol must be one of PLAINTEXT, SSL, .*'TLS'",
+        ),
         ({"kafka.sasl.mechanism": "PLAIN"}, "sasl_mechanism has no effect with .*=PLAINTEXT"),
         ({"kafka.ssl.keystore.key": "x"}, "set kafka.ssl.keystore.location"),
         ({"kafka.isolation.level": "x"}, "takes read_uncommitted or read_committed, not 'x'"),

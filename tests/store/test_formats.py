@@ -10,18 +10,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetRemoved,
+    GroupRecord,
+    GroupTombstone,
+    MemberRecord,
+    OffsetRecord,
+    OffsetTombstone,
     Record,
-    SavedMember,
 )
 from partage.store.formats import AWAITING_SYNC_TAG, decode_record, encode_record
 from partage.wire.primitives import Malformed
 
 from .kafka import GROUP_KEY, GROUP_VALUE, MADE_BY_KAFKA, OFFSET_KEY, OFFSET_VALUE
-from .making import (
+from .record_strategies import (
     AT_MS,
     committed_offsets,
     expiring_offsets,
@@ -47,7 +47,7 @@ VALUES = [
 
 # What is in the bytes that Kafka made.
 
-OFFSET = OffsetCommitted(
+OFFSET = OffsetRecord(
     group_id="größe",
     topic="t",
     partition=7,
@@ -57,7 +57,7 @@ OFFSET = OffsetCommitted(
     commit_ms=AT_MS,
 )
 WITH_EXPIRY = msgspec.structs.replace(OFFSET, leader_epoch=-1, expire_ms=AT_MS + 600_000)
-GROUP = GroupSaved(
+GROUP = GroupRecord(
     group_id="größe",
     protocol_type="consumer",
     generation=3,
@@ -65,7 +65,7 @@ GROUP = GroupSaved(
     leader="m-1",
     since_ms=AT_MS,
     members=(
-        SavedMember(
+        MemberRecord(
             member_id="m-1",
             instance_id="i",
             client_id="c",
@@ -75,7 +75,7 @@ GROUP = GroupSaved(
             subscription=b"\x00\x01\x02",
             assignment=b"\x03\x04",
         ),
-        SavedMember(
+        MemberRecord(
             member_id="m-2",
             instance_id=None,
             client_id="",
@@ -86,10 +86,10 @@ GROUP = GroupSaved(
         ),
     ),
 )
-EMPTY = GroupSaved(group_id="größe", generation=4, since_ms=AT_MS)
+EMPTY = GroupRecord(group_id="größe", generation=4, since_ms=AT_MS)
 
 
-def without(saved: GroupSaved, version: int) -> GroupSaved:
+def without(saved: GroupRecord, version: int) -> GroupRecord:
     """What is left of a group in an older version."""
     changed: dict[str, object] = {}
     if version < 3:
@@ -113,8 +113,8 @@ def without(saved: GroupSaved, version: int) -> GroupSaved:
         (WITH_EXPIRY, OFFSET_KEY_BYTES, made("offset", 1)),
         (GROUP, GROUP_KEY_BYTES, made("group", 4)),
         (EMPTY, GROUP_KEY_BYTES, made("empty group", 4)),
-        (OffsetRemoved(group_id="größe", topic="t", partition=7), OFFSET_KEY_BYTES, None),
-        (GroupRemoved(group_id="größe"), GROUP_KEY_BYTES, None),
+        (OffsetTombstone(group_id="größe", topic="t", partition=7), OFFSET_KEY_BYTES, None),
+        (GroupTombstone(group_id="größe"), GROUP_KEY_BYTES, None),
     ],
 )
 def test_records_are_written_as_kafka_writes_them(
@@ -136,7 +136,7 @@ def test_offsets_are_read_in_all_of_kafkas_versions(version: int) -> None:
 def test_the_first_version_of_an_offsets_key_is_read_too() -> None:
     key = b"\x00\x00" + OFFSET_KEY_BYTES[2:]
     assert decode_record(key, made("offset", 3)) == OFFSET
-    assert decode_record(key, None) == OffsetRemoved(group_id="größe", topic="t", partition=7)
+    assert decode_record(key, None) == OffsetTombstone(group_id="größe", topic="t", partition=7)
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -149,8 +149,8 @@ def test_groups_are_read_in_all_of_kafkas_versions(version: int) -> None:
 # What another implementation reads and writes.
 
 
-def fields_of(record: OffsetCommitted | GroupSaved) -> dict[str, object]:
-    if isinstance(record, OffsetCommitted):
+def fields_of(record: OffsetRecord | GroupRecord) -> dict[str, object]:
+    if isinstance(record, OffsetRecord):
         return {
             "offset": record.offset,
             "metadata": record.metadata,
@@ -179,20 +179,20 @@ def fields_of(record: OffsetCommitted | GroupSaved) -> dict[str, object]:
 
 
 @given(committed_offsets)
-def test_others_read_and_write_offsets_so(record: OffsetCommitted) -> None:
+def test_others_read_and_write_offsets_so(record: OffsetRecord) -> None:
     values = fields_of(record) | {"leader_epoch": record.leader_epoch}
     where = {"group": record.group_id, "topic": record.topic, "partition": record.partition}
     assert encode_record(record) == (OFFSET_KEY.encode(1, where), OFFSET_VALUE.encode(3, values))
 
 
 @given(expiring_offsets)
-def test_others_read_and_write_offsets_with_an_expiry_so(record: OffsetCommitted) -> None:
+def test_others_read_and_write_offsets_with_an_expiry_so(record: OffsetRecord) -> None:
     values = fields_of(record) | {"expire_timestamp": record.expire_ms}
     assert encode_record(record)[1] == OFFSET_VALUE.encode(1, values)
 
 
 @given(saved_groups)
-def test_others_read_and_write_groups_so(record: GroupSaved) -> None:
+def test_others_read_and_write_groups_so(record: GroupRecord) -> None:
     """A tag of ours, for a sync that is awaited, is skipped by who does not know it."""
     key, value = encode_record(record)
     assert value is not None
@@ -266,7 +266,7 @@ def test_any_bytes_are_a_record_or_refused(key: bytes, version: int, rest: bytes
         record = decode_record(key, struct.pack(">h", version) + rest)
     except Malformed:
         return
-    assert isinstance(record, OffsetCommitted | GroupSaved)
+    assert isinstance(record, OffsetRecord | GroupRecord)
 
 
 @given(st.data())

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.coordinator.outcome import Cause, Happening, Notice
-from partage.coordinator.records import GroupSaved, SavedMember
+from partage.coordinator.outcome import GroupEvent, GroupEventType, RebalanceCause
+from partage.coordinator.records import GroupRecord, MemberRecord
 from partage.store import group_events
 from partage.store.group_events import (
     VERSION,
     EventMember,
-    GroupEvent,
-    Lag,
+    GroupEventRecord,
+    LagSample,
     decode_event,
-    dropped_event,
+    dropped_record,
     encode_event,
-    events_of,
-    in_order,
-    lag_events,
+    event_records,
+    lag_records,
+    order_by_epoch,
 )
 from partage.wire.consumer_protocol import (
     Assignment,
@@ -34,8 +34,8 @@ from partage.wire.consumer_protocol import (
 from partage.wire.primitives import Malformed
 
 
-def saved_member(name: str, subscription: bytes = b"", assignment: bytes = b"") -> SavedMember:
-    return SavedMember(
+def saved_member(name: str, subscription: bytes = b"", assignment: bytes = b"") -> MemberRecord:
+    return MemberRecord(
         member_id=name,
         instance_id=f"{name}-instance",
         client_id="c",
@@ -47,8 +47,8 @@ def saved_member(name: str, subscription: bytes = b"", assignment: bytes = b"") 
     )
 
 
-def generation(*members: SavedMember, protocol_type: str = "consumer") -> GroupSaved:
-    return GroupSaved(
+def generation(*members: MemberRecord, protocol_type: str = "consumer") -> GroupRecord:
+    return GroupRecord(
         group_id="g",
         protocol_type=protocol_type,
         generation=7,
@@ -58,13 +58,13 @@ def generation(*members: SavedMember, protocol_type: str = "consumer") -> GroupS
     )
 
 
-def notice(happening: Happening, **fields: Any) -> Notice:
-    return Notice(at_ms=1_000, group_id="g", happening=happening, generation=7, **fields)
+def notice(happening: GroupEventType, **fields: Any) -> GroupEvent:
+    return GroupEvent(at_ms=1_000, group_id="g", event_type=happening, generation=7, **fields)
 
 
-def told(happening: Happening, **fields: Any) -> list[GroupEvent]:
+def told(happening: GroupEventType, **fields: Any) -> list[GroupEventRecord]:
     """The events, as a reader gets them."""
-    events = events_of(notice(happening, **fields))
+    events = event_records(notice(happening, **fields))
     return [decode_event(encode_event(event)) for event in events if event is not None]
 
 
@@ -83,13 +83,13 @@ def assigned(*numbers: int) -> bytes:
 
 def test_a_member_that_goes() -> None:
     (event,) = told(
-        Happening.EXPIRED,
+        GroupEventType.EXPIRED,
         member_id="a",
         reason="gone",
-        cause=Cause.SESSION_EXPIRED,
+        cause=RebalanceCause.SESSION_EXPIRED,
         member=saved_member("a"),
     )
-    assert event == GroupEvent(
+    assert event == GroupEventRecord(
         version=VERSION,
         event="expired",
         at_ms=1_000,
@@ -107,7 +107,7 @@ def test_a_member_that_goes() -> None:
 
 def test_a_generation_has_when_each_joined_and_what_it_goes_on_reading() -> None:
     saved = generation(saved_member("a", owning(3, 1)), saved_member("b", owning()))
-    (event,) = told(Happening.GENERATION_STARTED, saved=saved, times_ms=(900, None))
+    (event,) = told(GroupEventType.GENERATION_STARTED, saved=saved, times_ms=(900, None))
     assert (event.protocol_type, event.protocol, event.leader) == ("consumer", "range", "a")
     common = {"client_id": "c", "client_host": "/10.0.0.1"}
     assert event.members == [
@@ -120,7 +120,7 @@ def test_a_generation_has_when_each_joined_and_what_it_goes_on_reading() -> None
 
 def test_an_assignment_has_who_got_what_and_when() -> None:
     saved = generation(saved_member("a", b"", assigned(2, 0)), saved_member("b"))
-    (event,) = told(Happening.ASSIGNED, saved=saved, times_ms=(950, None))
+    (event,) = told(GroupEventType.ASSIGNED, saved=saved, times_ms=(950, None))
     members = event.members or []
     assert [(m.assigned_ms, m.assigned, m.owned) for m in members] == [
         (950, {"t": [0, 2]}, None),
@@ -135,14 +135,14 @@ def test_what_is_no_assignment_of_a_consumer_is_not_told(
     content: bytes, protocol_type: str
 ) -> None:
     saved = generation(saved_member("a", b"", content), protocol_type=protocol_type)
-    (event,) = told(Happening.ASSIGNED, saved=saved, times_ms=(950,))
+    (event,) = told(GroupEventType.ASSIGNED, saved=saved, times_ms=(950,))
     assert [member.assigned for member in event.members or []] == [None]
 
 
 def test_a_large_generation_becomes_several_records() -> None:
     count = 5_000
     saved = generation(*(saved_member(f"m{n}", b"", assigned(n)) for n in range(count)))
-    steps = list(events_of(notice(Happening.ASSIGNED, saved=saved, times_ms=(1,) * count)))
+    steps = list(event_records(notice(GroupEventType.ASSIGNED, saved=saved, times_ms=(1,) * count)))
     events = [event for event in steps if event is not None]
     assert [(event.part, event.parts) for event in events] == [
         (n, len(events)) for n in range(1, len(events) + 1)
@@ -157,13 +157,13 @@ def test_a_large_generation_becomes_several_records() -> None:
 def test_members_with_many_partitions_are_described_one_in_a_turn() -> None:
     content = assigned(*range(10_000))
     saved = generation(*(saved_member(f"m{n}", b"", content) for n in range(20)))
-    steps = list(events_of(notice(Happening.ASSIGNED, saved=saved, times_ms=(1,) * 20)))
+    steps = list(event_records(notice(GroupEventType.ASSIGNED, saved=saved, times_ms=(1,) * 20)))
     assert steps.count(None) == 19
 
 
 def test_the_lag_of_very_many_partitions_becomes_several_records() -> None:
     lag = {name: {n: 10**6 + n for n in range(50_000)} for name in ("t", "u" * 249)}
-    steps = list(lag_events(Lag(at_ms=5, group_id="g", generation=2, lag=lag)))
+    steps = list(lag_records(LagSample(at_ms=5, group_id="g", generation=2, lag=lag)))
     events = [event for event in steps if event is not None]
     assert [(e.part, e.parts) for e in events] == [(n, len(events)) for n in range(1, 8)]
     assert max(len(encode_event(event)) for event in events) < 512 * 1024
@@ -180,7 +180,7 @@ def test_very_many_partitions_are_only_counted(monkeypatch: pytest.MonkeyPatch) 
     saved = generation(
         saved_member("a", b"", assigned(1, 2, 3, 4)), saved_member("b", b"", assigned(5, 6, 7))
     )
-    (event,) = told(Happening.ASSIGNED, saved=saved, times_ms=(1, 1))
+    (event,) = told(GroupEventType.ASSIGNED, saved=saved, times_ms=(1, 1))
     members = event.members or []
     assert [(m.assigned, m.partition_count) for m in members] == [
         (None, 4),
@@ -189,24 +189,24 @@ def test_very_many_partitions_are_only_counted(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_words_of_clients_are_cut() -> None:
-    (event,) = told(Happening.COMMIT_REFUSED, member_id="m" * 10_000, reason="r" * 10_000)
+    (event,) = told(GroupEventType.COMMIT_REFUSED, member_id="m" * 10_000, reason="r" * 10_000)
     assert (event.member_id, event.reason) == ("m" * 255, "r" * 255)
 
 
 def test_a_refused_commit_says_of_what_and_how_often() -> None:
-    (event,) = events_of(notice(Happening.COMMIT_REFUSED, topics=("t", "u")), 12)
+    (event,) = event_records(notice(GroupEventType.COMMIT_REFUSED, topics=("t", "u")), 12)
     assert event is not None
     assert (event.topics, event.count) == (["t", "u"], 12)
 
 
 def test_lag_and_losses() -> None:
-    sample = Lag(at_ms=5, group_id="g", generation=2, lag={"t": {0: 3, 11: 0}})
-    (event,) = lag_events(sample)
+    sample = LagSample(at_ms=5, group_id="g", generation=2, lag={"t": {0: 3, 11: 0}})
+    (event,) = lag_records(sample)
     assert event is not None
-    assert decode_event(encode_event(event)) == GroupEvent(
+    assert decode_event(encode_event(event)) == GroupEventRecord(
         version=VERSION, event="lag", at_ms=5, group_id="g", generation=2, lag={"t": {0: 3, 11: 0}}
     )
-    assert decode_event(encode_event(dropped_event(6, 40))).count == 40
+    assert decode_event(encode_event(dropped_record(6, 40))).count == 40
 
 
 def test_readers_pass_over_what_they_do_not_know() -> None:
@@ -228,7 +228,7 @@ def test_what_is_no_event_is_refused(value: bytes) -> None:
 
 
 def of_epoch(epoch: int | None, number: int) -> bytes:
-    event = GroupEvent(
+    event = GroupEventRecord(
         version=VERSION, event="left", at_ms=0, group_id="g", generation=number, epoch=epoch
     )
     return encode_event(event)
@@ -249,17 +249,17 @@ def test_a_groups_events_are_in_order_whichever_brokers_wrote_them(
         written += events
         by_broker.setdefault(broker, []).extend(events)
     read = [value for _, values in sorted(by_broker.items()) for value in values]
-    assert [read[place] for place in in_order(read)] == written
+    assert [read[place] for place in order_by_epoch(read)] == written
 
 
 def test_what_has_no_epoch_stays_where_it_was() -> None:
     """A broker that is alone writes none; what is no event is passed over by whoever reads on."""
     values = [of_epoch(None, 0), b"?", None, b'{"epoch": "7"}', of_epoch(None, 1)]
-    assert in_order(values) == [0, 1, 2, 3, 4]
-    assert in_order([of_epoch(3, 0), b"?", of_epoch(2, 1)]) == [1, 2, 0]
+    assert order_by_epoch(values) == [0, 1, 2, 3, 4]
+    assert order_by_epoch([of_epoch(3, 0), b"?", of_epoch(2, 1)]) == [1, 2, 0]
 
 
 def test_a_broker_that_is_alone_writes_what_it_always_wrote() -> None:
-    assert encode_event(GroupEvent(
+    assert encode_event(GroupEventRecord(
         version=VERSION, event="left", at_ms=0, group_id="g", generation=1
     )) == b'{"version":1,"event":"left","at_ms":0,"group_id":"g","generation":1}'  # fmt: skip

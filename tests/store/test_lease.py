@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from partage.store.cluster_registry import clock_skew_ms
 from partage.store.lease import Lease
-from partage.store.roster import ahead_of
 
 
 def at_once(lease: Lease, *asked_ms: int) -> None:
@@ -16,57 +16,57 @@ def at_once(lease: Lease, *asked_ms: int) -> None:
 
 def test_a_lease_ends_before_the_session_can() -> None:
     lease = Lease(9_000, begun_ms=0)
-    assert not lease.holds(0)
+    assert not lease.is_valid(0)
     at_once(lease, 1_000)
-    assert lease.holds(8_099)
-    assert not lease.holds(8_100)
+    assert lease.is_valid(8_099)
+    assert not lease.is_valid(8_100)
 
 
 def test_of_what_was_asked_last_the_leader_may_not_have_heard() -> None:
     lease = Lease(9_000, begun_ms=0)
     for sent_ms in (1_500, 3_000, 4_499):
         at_once(lease, sent_ms)
-        assert not lease.holds(8_100)
+        assert not lease.is_valid(8_100)
     at_once(lease, 4_500)  # of 1,500 it has, for that was a third of the timeout before
-    assert lease.holds(9_599)
-    assert not lease.holds(9_600)
+    assert lease.is_valid(9_599)
+    assert not lease.is_valid(9_600)
 
 
 def test_what_was_long_under_way_may_have_come_with_what_was_asked_after_it() -> None:
     lease = Lease(9_000, begun_ms=0)
     lease.renew(sent_ms=1_500, answered_ms=6_000)
     at_once(lease, 6_001, 8_099)
-    assert lease.holds(8_099)
-    assert not lease.holds(8_100)
+    assert lease.is_valid(8_099)
+    assert not lease.is_valid(8_100)
     at_once(lease, 9_000)  # by now the leader has heard of what was answered at 6,000
-    assert lease.holds(1_500 + 8_099)
-    assert not lease.holds(1_500 + 8_100)
+    assert lease.is_valid(1_500 + 8_099)
+    assert not lease.is_valid(1_500 + 8_100)
 
 
 def test_asking_often_does_not_help() -> None:
     lease = Lease(9_000, begun_ms=0)
     at_once(lease, *range(0, 6_001, 10))
-    assert lease.holds(3_000 + 8_099)
-    assert not lease.holds(3_000 + 8_100)
+    assert lease.is_valid(3_000 + 8_099)
+    assert not lease.is_valid(3_000 + 8_100)
 
 
 def test_an_answer_that_comes_late_renews_from_when_it_was_asked() -> None:
     lease = Lease(9_000, begun_ms=0)
     at_once(lease, 6_000, 1_000)
-    assert not lease.holds(8_100)
+    assert not lease.is_valid(8_100)
     at_once(lease, 9_000)
-    assert lease.holds(14_099)
+    assert lease.is_valid(14_099)
 
 
 def test_without_a_connection_there_is_silence_until_it_is_renewed() -> None:
     lease = Lease(9_000, begun_ms=0)
     at_once(lease, 0)
-    lease.suspend()
-    assert not lease.holds(1)
+    lease.invalidate()
+    assert not lease.is_valid(1)
     at_once(lease, 1_000)
-    assert lease.holds(1_001)
+    assert lease.is_valid(1_001)
 
 
 @pytest.mark.parametrize(("theirs", "ahead"), [(50, 50), (100, 0), (150, 0), (200, 0), (260, -60)])
 def test_how_far_clocks_are_apart(theirs: int, ahead: int) -> None:
-    assert ahead_of(theirs, 100, 200) == ahead
+    assert clock_skew_ms(theirs, 100, 200) == ahead

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from partage.store.memory import MemoryZooKeeper, lost
-from partage.store.tree import BrokerDoc, decode
+from partage.store.memory import MemoryZooKeeper, lose_transactions
+from partage.store.zk_schema import BrokerDoc, decode
 from partage.store.zookeeper import Delete
 
-from .zoo import SHARDS, TREE, Player, nothing, play
+from .zk_fixture import PATHS, SHARDS, BrokerStores, nothing, run
 
 
-class Newcomer(Player):
+class JoiningBroker(BrokerStores):
     """A broker that says by itself when it is ready."""
 
     @property
@@ -26,41 +26,41 @@ class Newcomer(Player):
         )
 
     def found(self, zoo: MemoryZooKeeper) -> BrokerDoc:
-        path = TREE.broker(self.broker_id)
+        path = PATHS.broker(self.broker_id)
         return decode(path, zoo.nodes[path].data, BrokerDoc)
 
 
-async def decide(*players: Player) -> None:
+async def decide(*players: BrokerStores) -> None:
     """All see to their shards, again and again."""
     for _ in range(4):
         for player in players:
-            await player.look()
-            take, give = player.roster.wanted()
-            await player.roster.give(give)
-            await player.roster.take(take)
+            await player.refresh()
+            take, give = player.roster.plan_changes()
+            await player.roster.release(give)
+            await player.roster.acquire(take)
 
 
-def owners(player: Player) -> list[int | None]:
+def owners(player: BrokerStores) -> list[int | None]:
     return [player.roster.owner(shard) for shard in range(SHARDS)]
 
 
 def test_every_shard_has_an_owner_while_a_broker_that_comes_is_not_ready() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
         await decide(one, two)
-        three = Newcomer(zoo, 3)
+        three = JoiningBroker(zoo, 3)
         await three.roster.register(three.me)
         await decide(one, two, three)
         assert sorted(map(str, owners(one))) == ["1", "1", "2", "2"]
-        await three.roster.ready()
+        await three.roster.mark_ready()
         await decide(one, two, three)
         assert sorted(map(str, owners(one))) in (["1", "1", "2", "3"], ["1", "2", "2", "3"])
-        await two.roster.leave()
+        await two.roster.unregister()
         await decide(one, three)
         assert sorted(map(str, owners(one))) == ["1", "1", "3", "3"]
 
-    play(scenario())
+    run(scenario())
 
 
 def test_what_a_broker_has_it_keeps_until_it_is_ready_again() -> None:
@@ -68,39 +68,39 @@ def test_what_a_broker_has_it_keeps_until_it_is_ready_again() -> None:
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), Newcomer(zoo, 2)
+        one, two = await BrokerStores(zoo, 1).register(), JoiningBroker(zoo, 2)
         await two.roster.register(two.me)
-        await two.roster.ready()
+        await two.roster.mark_ready()
         await decide(one, two)
         before = owners(one)
-        await one.session.transact([Delete(TREE.broker(2))])
+        await one.session.transact([Delete(PATHS.broker(2))])
         await two.roster.register(two.me)
         await decide(one, two)
         assert owners(one) == before
-        await two.roster.ready()
+        await two.roster.mark_ready()
         await decide(one, two)
         assert owners(one) == before
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_watches_is_told_that_a_broker_is_ready() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), Newcomer(zoo, 2)
+        one, two = await BrokerStores(zoo, 1).register(), JoiningBroker(zoo, 2)
         await two.roster.register(two.me)
         heard: list[int] = []
         await one.roster.refresh(lambda: heard.append(1))
-        await two.roster.ready()
+        await two.roster.mark_ready()
         assert heard
-        await two.roster.ready()
+        await two.roster.mark_ready()
         heard.clear()
         await one.roster.refresh(lambda: heard.append(1))
         assert one.roster.brokers[2].is_ready
-        await two.roster.ready()  # it is so already
+        await two.roster.mark_ready()  # it is so already
         assert not heard
 
-    play(scenario())
+    run(scenario())
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -108,14 +108,14 @@ def test_who_watches_is_told_that_a_broker_is_ready() -> None:
 def test_ready_in_doubt(when: str, count: int) -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        await Player(zoo, 1).come()
-        two = Newcomer(zoo, 2)
+        await BrokerStores(zoo, 1).register()
+        two = JoiningBroker(zoo, 2)
         await two.roster.register(two.me)
-        setattr(two.session, when, lost(count))
-        await two.roster.ready()
+        setattr(two.session, when, lose_transactions(count))
+        await two.roster.mark_ready()
         assert two.found(zoo) == msgspec.structs.replace(two.me, is_ready=True)
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_registers_once_more_stays_as_ready_as_it_is() -> None:
@@ -123,29 +123,29 @@ def test_who_registers_once_more_stays_as_ready_as_it_is() -> None:
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        await Player(zoo, 1).come()
-        two = Newcomer(zoo, 2)
+        await BrokerStores(zoo, 1).register()
+        two = JoiningBroker(zoo, 2)
         await two.roster.register(two.me)
-        await two.roster.ready()
+        await two.roster.mark_ready()
         await two.roster.register(two.me)
         assert two.found(zoo).is_ready
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_is_gone_or_replaced_makes_nobody_ready() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        await Player(zoo, 1).come()
-        two = Newcomer(zoo, 2)
+        await BrokerStores(zoo, 1).register()
+        two = JoiningBroker(zoo, 2)
         await two.roster.register(two.me)
-        again = Newcomer(zoo, 2)
+        again = JoiningBroker(zoo, 2)
         await again.roster.register(again.me)
-        await two.roster.ready()
+        await two.roster.mark_ready()
         assert not again.found(zoo).is_ready
-        await again.roster.leave()
-        await again.roster.ready()
-        assert TREE.broker(2) not in zoo.nodes
+        await again.roster.unregister()
+        await again.roster.mark_ready()
+        assert PATHS.broker(2) not in zoo.nodes
         await again.roster.refresh(nothing)
 
-    play(scenario())
+    run(scenario())

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from coordinator.story import ScenarioRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.story import Story
 from coordinator.test_scenarios import SCENARIOS, played
 from partage.coordinator.invariants import durable_state
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetRemoved,
+    GroupRecord,
+    GroupTombstone,
+    OffsetRecord,
+    OffsetTombstone,
     Record,
 )
 from partage.coordinator.shard import Shard
@@ -29,13 +29,13 @@ from partage.wire.records.decode import decode_pairs, decode_records
 from partage.wire.records.encode import Record as StoredRecord
 from partage.wire.records.encode import encode_batch
 
-from .making import AT_MS, records
+from .record_strategies import AT_MS, records
 
 SETTINGS = GroupSettings()
 
 
-def offset(at: int, *, partition: int = 0, metadata: str = "") -> OffsetCommitted:
-    return OffsetCommitted(
+def offset(at: int, *, partition: int = 0, metadata: str = "") -> OffsetRecord:
+    return OffsetRecord(
         group_id="g",
         topic="t",
         partition=partition,
@@ -84,7 +84,7 @@ def test_groups_have_their_shards_where_kafka_has_them(
 
 
 def test_records_are_stored_in_order_with_their_time() -> None:
-    history = [offset(1), offset(2), GroupRemoved(group_id="g")]
+    history = [offset(1), offset(2), GroupTombstone(group_id="g")]
     (batch,) = encode_records(history, AT_MS)
     expected = [(n, AT_MS, *encode_record(record), ()) for n, record in enumerate(history)]
     assert decode_records(batch) == expected
@@ -131,16 +131,16 @@ def test_so_does_that_of_a_compacted_log(history: list[Record], clean_up_to: int
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_what_a_coordinator_stored_is_read_back(path: Path) -> None:
     """All the stories that are told of it, up to their end."""
-    story = Story()
+    story = ScenarioRunner()
     played(path.read_text(), story)
     shard = story.harness.shard
     again = replay(encode_records(story.harness.log.durable, AT_MS), story.harness.settings)
     assert durable_state(again) == durable_state(shard)
     again.resume(story.harness.now_ms)
     for group in shard.groups.values():
-        if group.members and group.saved.members:
+        if group.members and group.record.members:
             assert list(again.groups[group.id].members) == [
-                m.member_id for m in group.saved.members
+                m.member_id for m in group.record.members
             ]
 
 
@@ -152,10 +152,10 @@ def test_a_group_that_only_commits_is_one() -> None:
 
 def test_what_was_removed_last_is_not_there() -> None:
     history = [
-        GroupSaved(group_id="g", generation=1),
+        GroupRecord(group_id="g", generation=1),
         offset(5),
-        OffsetRemoved(group_id="g", topic="t", partition=0),
-        GroupRemoved(group_id="g"),
+        OffsetTombstone(group_id="g", topic="t", partition=0),
+        GroupTombstone(group_id="g"),
     ]
     shard = replay(encode_records(history, AT_MS), SETTINGS)
     assert (shard.groups, shard.offsets) == ({}, {})

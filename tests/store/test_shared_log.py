@@ -6,28 +6,28 @@ from collections.abc import Sequence
 
 import pytest
 
-from partage.store.gathering import Deposed
-from partage.store.memory import MemoryZooKeeper, lost
+from partage.store.memory import MemoryZooKeeper, lose_transactions
 from partage.store.shared_log import CHUNK_BYTES
-from partage.store.tree import ForeignData
+from partage.store.write_batcher import ShardFencedError
+from partage.store.zk_schema import ForeignDataError
 from partage.store.zookeeper import (
     TRANSACTION_BYTES_MAX,
     Check,
     Create,
-    InDoubt,
+    InDoubtError,
     Operation,
 )
 from partage.wire.primitives import Malformed
 
-from .zoo import (
+from .zk_fixture import (
+    PATHS,
     SHARDS,
-    TREE,
-    Player,
+    BrokerStores,
     at_once,
     committed,
     large_group,
     offsets,
-    play,
+    run,
     size_of,
 )
 
@@ -35,13 +35,13 @@ from .zoo import (
 def test_what_was_written_is_found_by_the_next_owner() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
-        log = await one.take()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
+        log = await one.acquire()
         assert await one.store(log, committed(5), committed(6), committed(7, 1)) == [None] * 3
-        await two.take()
+        await two.acquire()
         assert await offsets(two) == {0: 6, 1: 7}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_was_deposed_writes_nothing() -> None:
@@ -49,26 +49,26 @@ def test_who_was_deposed_writes_nothing() -> None:
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
-        old = await one.take()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
+        old = await one.acquire()
         await one.store(old, committed(5))
-        new = await two.take()
+        new = await two.acquire()
         (told,) = await one.store(old, committed(1))
-        assert isinstance(told, Deposed)
+        assert isinstance(told, ShardFencedError)
         assert await two.store(new, committed(9)) == [None]
         (told,) = await one.store(old, committed(1))
-        assert isinstance(told, Deposed)
+        assert isinstance(told, ShardFencedError)
         assert await offsets(two) == {0: 9}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_shard_that_is_lost_keeps_no_other_from_being_written() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
-        lost_one, kept = await one.take(0), await one.take(1)
-        await two.take(0)
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
+        lost_one, kept = await one.acquire(0), await one.acquire(1)
+        await two.acquire(0)
         told: dict[str, object] = {}
         from partage.store.shard_log import encode_records
 
@@ -78,43 +78,43 @@ def test_a_shard_that_is_lost_keeps_no_other_from_being_written() -> None:
             def note(fault: object, name: str = name) -> None:
                 told[name] = fault
 
-            one.gatherer.add(log, batch, note)
+            one.gatherer.enqueue(log, batch, note)
         await one.gatherer.flush()
-        assert isinstance(told["lost"], Deposed)
+        assert isinstance(told["lost"], ShardFencedError)
         assert told["kept"] is None
         assert await offsets(two, 1) == {0: 5}
         assert await offsets(two, 0) == {}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_entries_of_many_shards_share_a_transaction() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
-        logs = [await one.take(shard) for shard in range(SHARDS)]
+        one = await BrokerStores(zoo, 1).register()
+        logs = [await one.acquire(shard) for shard in range(SHARDS)]
         before = len(zoo.history)
         from partage.store.shard_log import encode_records
 
         for number in range(20):
             for log in logs:
                 (batch,) = encode_records([committed(number)], 0)
-                one.gatherer.add(log, batch, one.told.append)
+                one.gatherer.enqueue(log, batch, one.told.append)
         await one.gatherer.flush()
         assert one.told == [None] * 80
         assert len(zoo.history) == before + 1
         assert sum(isinstance(op, Check) for op in zoo.history[-1]) == SHARDS
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_lost_answer_costs_one_transaction_however_many_entries_it_had() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
-        log = await one.take()
+        one = await BrokerStores(zoo, 1).register()
+        log = await one.acquire()
         asked: list[int] = []
-        losing = lost(1)
+        losing = lose_transactions(1)
 
         async def noted(what: Sequence[Operation] | str) -> None:
             if not isinstance(what, str):
@@ -125,20 +125,20 @@ def test_a_lost_answer_costs_one_transaction_however_many_entries_it_had() -> No
         assert asked == [51, 51]
         assert await offsets(one) == {0: 49}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_every_transaction_fits_into_a_packet() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
-        log = await one.take()
+        one = await BrokerStores(zoo, 1).register()
+        log = await one.acquire()
         groups = [large_group(members) for members in (300, 1000, 1500, 5000)]
         assert await one.store(log, *groups, committed(5)) == [None] * 5
         await log.merge(at_once)
         assert max(map(size_of, zoo.history)) <= TRANSACTION_BYTES_MAX
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_group_larger_than_a_packet_is_found_again() -> None:
@@ -146,15 +146,15 @@ def test_a_group_larger_than_a_packet_is_found_again() -> None:
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
-        log = await one.take()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
+        log = await one.acquire()
         group = large_group(5000)
         await one.store(log, group)
-        assert len(one.session.server.nodes[TREE.entry(0, 0)].data) < 1000
-        await two.take()
-        assert len((await two.read()).groups["large"].saved.members) == 5000
+        assert len(one.session.server.nodes[PATHS.entry(0, 0)].data) < 1000
+        await two.acquire()
+        assert len((await two.read()).groups["large"].record.members) == 5000
 
-    play(scenario())
+    run(scenario())
 
 
 @pytest.mark.parametrize("stop_after", range(5))
@@ -163,8 +163,8 @@ def test_a_crash_between_chunks_leaves_what_was_there(stop_after: int) -> None:
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
-        log = await one.take()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
+        log = await one.acquire()
         await one.store(log, committed(5))
         begun = 0
 
@@ -178,16 +178,16 @@ def test_a_crash_between_chunks_leaves_what_was_there(stop_after: int) -> None:
         one.session.before = crash
         with pytest.raises(Exception, match="expired"):
             await one.store(log, large_group(5000))
-        next_log = await two.take()
+        next_log = await two.acquire()
         assert "large" not in (await two.read()).groups
         assert await offsets(two) == {0: 5}
         assert await two.store(next_log, committed(6)) == [None]
         await next_log.merge(at_once)
         assert await offsets(two) == {0: 6}
-        left = await two.session.children(TREE.chunks(0))
+        left = await two.session.children(PATHS.chunks(0))
         assert len(left) == 1, left
 
-    play(scenario())
+    run(scenario())
 
 
 # In doubt.
@@ -198,26 +198,26 @@ def test_an_answer_that_was_lost_is_found_out() -> None:
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
-        log = await one.take()
-        one.session.after = lost()
+        one = await BrokerStores(zoo, 1).register()
+        log = await one.acquire()
+        one.session.after = lose_transactions()
         assert await one.store(log, committed(5), committed(6)) == [None, None]
-        assert await one.session.children(TREE.log(0)) == [f"{n:020}" for n in range(2)]
+        assert await one.session.children(PATHS.log(0)) == [f"{n:020}" for n in range(2)]
         assert await offsets(one) == {0: 6}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_request_that_was_lost_is_sent_again() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
-        log = await one.take()
-        one.session.before = lost(3)
+        one = await BrokerStores(zoo, 1).register()
+        log = await one.acquire()
+        one.session.before = lose_transactions(3)
         assert await one.store(log, committed(5)) == [None]
         assert await offsets(one) == {0: 5}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_in_doubt_and_then_deposed() -> None:
@@ -225,21 +225,21 @@ def test_in_doubt_and_then_deposed() -> None:
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
-        log = await one.take()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
+        log = await one.acquire()
 
         async def lose_and_depose(what: Sequence[Operation] | str) -> None:
             if not isinstance(what, str):
-                one.session.after = lost(0)
-                await two.take()
-                raise InDoubt("the connection was lost")
+                one.session.after = lose_transactions(0)
+                await two.acquire()
+                raise InDoubtError("the connection was lost")
 
         one.session.after = lose_and_depose
         (told,) = await one.store(log, committed(5))
-        assert isinstance(told, Deposed)
+        assert isinstance(told, ShardFencedError)
         assert await offsets(two) == {0: 5}
 
-    play(scenario())
+    run(scenario())
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -249,7 +249,7 @@ def test_every_transaction_in_doubt(when: str, nth: int) -> None:
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
+        one = await BrokerStores(zoo, 1).register()
         begun = 0
 
         async def losing(what: Sequence[Operation] | str) -> None:
@@ -257,19 +257,19 @@ def test_every_transaction_in_doubt(when: str, nth: int) -> None:
             if not isinstance(what, str):
                 begun += 1
                 if begun == nth + 1:
-                    raise InDoubt("the connection was lost")
+                    raise InDoubtError("the connection was lost")
 
         setattr(one.session, when, losing)
-        log = await one.take()
+        log = await one.acquire()
         assert await one.store(log, committed(5), large_group(5000), committed(6)) == [None] * 3
         await log.merge(at_once)
         assert await one.store(log, committed(7)) == [None]
         assert begun > nth
         shard = await one.read()
         assert await offsets(one) == {0: 7}
-        assert len(shard.groups["large"].saved.members) == 5000
+        assert len(shard.groups["large"].record.members) == 5000
 
-    play(scenario())
+    run(scenario())
 
 
 # Damage is not passed over.
@@ -278,22 +278,22 @@ def test_every_transaction_in_doubt(when: str, nth: int) -> None:
 @pytest.mark.parametrize(
     ("path", "content"),
     [
-        (TREE.entry(0, 1), None),
-        (TREE.entry(0, 1), b"\x00damaged"),
-        (TREE.entry(0, 1), b"\x05\x00\x00\x00\x00"),
-        (TREE.chunk(0, "1-1", 0), None),
-        (TREE.chunk(0, "1-1", 0), b"shorter"),
-        (TREE.state(0), None),
-        (TREE.state(0), b"{"),
+        (PATHS.entry(0, 1), None),
+        (PATHS.entry(0, 1), b"\x00damaged"),
+        (PATHS.entry(0, 1), b"\x05\x00\x00\x00\x00"),
+        (PATHS.chunk(0, "1-1", 0), None),
+        (PATHS.chunk(0, "1-1", 0), b"shorter"),
+        (PATHS.state(0), None),
+        (PATHS.state(0), b"{"),
     ],
 )
 def test_what_is_missing_or_damaged_is_said(path: str, content: bytes | None) -> None:
     async def scenario() -> None:
-        from partage.store.tree import ForeignData
+        from partage.store.zk_schema import ForeignDataError
 
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
-        log = await one.take()
+        one = await BrokerStores(zoo, 1).register()
+        log = await one.acquire()
         await one.store(log, committed(1))
         await one.store(log, committed(2))
         await one.store(log, large_group(5000))
@@ -301,10 +301,10 @@ def test_what_is_missing_or_damaged_is_said(path: str, content: bytes | None) ->
         node = zoo.nodes.pop(path)
         if content is not None:
             zoo.nodes[path] = type(node)(data=content, version=9)
-        with pytest.raises((Malformed, ForeignData)):
+        with pytest.raises((Malformed, ForeignDataError)):
             await one.read()
 
-    play(scenario())
+    run(scenario())
 
 
 assert CHUNK_BYTES < TRANSACTION_BYTES_MAX
@@ -314,12 +314,14 @@ def test_an_entry_of_something_else_is_told_with_its_place() -> None:
     """Also by who comes to sweep."""
 
     async def scenario() -> None:
-        one = await Player(MemoryZooKeeper(), 1).come()
-        log = await one.take()
+        one = await BrokerStores(MemoryZooKeeper(), 1).register()
+        log = await one.acquire()
         await one.store(log, committed(5))
-        await one.session.transact([Create(f"{TREE.log(0)}/backup")])
-        for asked in (log.load, log.sweep):
-            with pytest.raises(ForeignData, match="/a/cluster/shards/0/log/backup in ZooKeeper"):
+        await one.session.transact([Create(f"{PATHS.log(0)}/backup")])
+        for asked in (log.load, log.remove_orphans):
+            with pytest.raises(
+                ForeignDataError, match="/a/cluster/shards/0/log/backup in ZooKeeper"
+            ):
                 await asked()
 
-    play(scenario())
+    run(scenario())

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from partage.store.memory import MemoryZooKeeper, lost
-from partage.store.tree import AppliedDoc, ForeignData, TopicDoc
-from partage.store.zookeeper import Create, InDoubt, Operation
+from partage.store.memory import MemoryZooKeeper, lose_transactions
+from partage.store.zk_schema import AppliedDoc, ForeignDataError, TopicDoc
+from partage.store.zookeeper import Create, InDoubtError, Operation
 
-from .zoo import TREE, Player, made, nothing, play
+from .zk_fixture import PATHS, BrokerStores, made, nothing, run
 
 
 def test_a_topic_is_known_to_all() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
         heard: list[int] = []
         await two.topics.refresh(lambda: heard.append(1))
         await one.topics.refresh(nothing)
@@ -27,13 +27,13 @@ def test_a_topic_is_known_to_all() -> None:
         assert two.topics.version == one.topics.version
         assert two.topics.partition_counts() == {1: 2, 2: 1}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_only_what_has_changed_is_read() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
         await one.topics.refresh(nothing)
         for number in range(150):
             await one.topics.put(f"t{number}", made("aa", 1), f"n{number}")
@@ -47,16 +47,16 @@ def test_only_what_has_changed_is_read() -> None:
 
         two.session.before = note
         await two.topics.refresh(nothing)
-        assert read == [TREE.topics, TREE.topic("t7"), TREE.topic("t8")]
+        assert read == [PATHS.topics, PATHS.topic("t7"), PATHS.topic("t8")]
         assert two.topics.topics == one.topics.topics
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_has_missed_many_changes_reads_everything() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
         await one.topics.refresh(nothing)
         await one.topics.put("first", made("aa", 1), "n")
         await two.topics.refresh(nothing)
@@ -66,13 +66,13 @@ def test_who_has_missed_many_changes_reads_everything() -> None:
         await two.topics.refresh(nothing)
         assert two.topics.topics == one.topics.topics
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_decides_has_seen_what_others_decided_before() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
         await one.topics.refresh(nothing)
         await two.topics.refresh(nothing)
         await one.topics.put("t", made("aa", 1), "n1")
@@ -86,7 +86,7 @@ def test_who_decides_has_seen_what_others_decided_before() -> None:
         assert seen == [[], ["t"]]
         assert two.topics.topics["t"].id == "aa"
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_has_not_read_anything_yet_sees_what_others_decided_before_too() -> None:
@@ -94,7 +94,7 @@ def test_who_has_not_read_anything_yet_sees_what_others_decided_before_too() -> 
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two, three = [await Player(zoo, number).come() for number in (1, 2, 3)]
+        one, two, three = [await BrokerStores(zoo, number).register() for number in (1, 2, 3)]
         await one.topics.put("t", made("aa", 1), "n1")
         seen: list[list[str]] = []
 
@@ -108,25 +108,25 @@ def test_who_has_not_read_anything_yet_sees_what_others_decided_before_too() -> 
         assert await three.topics.delete("t", "n3")
         assert sorted(three.topics.topics) == ["u"]
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_deleted_topic_leaves_a_tombstone_for_each_that_holds_it() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
         await one.topics.refresh(nothing)
         await one.topics.put("t", made("aa", 1, 1, 3), "n1")
         assert await one.topics.delete("t", "n2")
         assert not await one.topics.delete("t", "n3")
         assert await one.topics.tombstones() == ["aa"]
         assert await two.topics.tombstones() == []
-        await one.topics.bury("aa")
-        await one.topics.bury("aa")
+        await one.topics.remove_tombstone("aa")
+        await one.topics.remove_tombstone("aa")
         assert await one.topics.tombstones() == []
-        assert await one.session.children(TREE.tombstones) == ["aa.3", "aa.groups"]
+        assert await one.session.children(PATHS.tombstones) == ["aa.3", "aa.groups"]
 
-    play(scenario())
+    run(scenario())
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -134,19 +134,19 @@ def test_a_deleted_topic_leaves_a_tombstone_for_each_that_holds_it() -> None:
 def test_changes_in_doubt(when: str, count: int) -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
         await one.topics.refresh(nothing)
-        setattr(one.session, when, lost(count))
+        setattr(one.session, when, lose_transactions(count))
         assert await one.topics.put("t", made("aa", 1), "n1")
-        setattr(one.session, when, lost(count))
+        setattr(one.session, when, lose_transactions(count))
         assert await one.topics.put("t", made("aa", 1, 2), "n2")
-        setattr(one.session, when, lost(count))
+        setattr(one.session, when, lose_transactions(count))
         assert await one.topics.delete("t", "n3")
         await two.topics.refresh(nothing)
         assert two.topics.topics == {}
         assert two.topics.version == one.topics.version
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_change_in_doubt_that_another_followed_is_still_ours() -> None:
@@ -154,7 +154,7 @@ def test_a_change_in_doubt_that_another_followed_is_still_ours() -> None:
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
         await two.topics.refresh(nothing)
         number = 0
 
@@ -164,7 +164,7 @@ def test_a_change_in_doubt_that_another_followed_is_still_ours() -> None:
                 number += 1
                 one.session.after = nobody
                 await two.topics.put(f"other{number}", made("ff", 2), f"two's {number}")
-                raise InDoubt("the connection was lost")
+                raise InDoubtError("the connection was lost")
 
         nobody = one.session.after
         decided = 0
@@ -185,41 +185,41 @@ def test_a_change_in_doubt_that_another_followed_is_still_ours() -> None:
         await one.topics.refresh(nothing)
         assert sorted(one.topics.topics) == ["other1", "other2", "other3"]
 
-    play(scenario())
+    run(scenario())
 
 
 def test_how_far_each_has_come() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
         await one.topics.refresh(nothing)
         await one.topics.put("t", made("aa", 1), "n1")
-        await one.topics.tell_applied(AppliedDoc(value=one.topics.version))
+        await one.topics.publish_applied(AppliedDoc(value=one.topics.version))
         version = one.topics.version
         assert await one.topics.is_applied_by([1], version)
         assert not await one.topics.is_applied_by([1, 2], version)
         await two.topics.refresh(nothing)
-        await two.topics.tell_applied(AppliedDoc(value=two.topics.version))
+        await two.topics.publish_applied(AppliedDoc(value=two.topics.version))
         assert await one.topics.is_applied_by([1, 2], version)
         zoo.expire(two.session)
         assert not await one.topics.is_applied_by([1, 2], version)
 
-    play(scenario())
+    run(scenario())
 
 
 def test_what_an_earlier_session_told_does_not_go_with_it() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
+        one = await BrokerStores(zoo, 1).register()
         await one.topics.refresh(nothing)
-        await one.topics.tell_applied(AppliedDoc(value=one.topics.version))
-        again = await Player(zoo, 1).come()
+        await one.topics.publish_applied(AppliedDoc(value=one.topics.version))
+        again = await BrokerStores(zoo, 1).register()
         await again.topics.refresh(nothing)
-        await again.topics.tell_applied(AppliedDoc(value=again.topics.version))
+        await again.topics.publish_applied(AppliedDoc(value=again.topics.version))
         zoo.expire(one.session)
         assert await again.topics.is_applied_by([1], again.topics.version)
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_reads_slowly_does_not_bring_back_what_was_before() -> None:
@@ -227,7 +227,7 @@ def test_who_reads_slowly_does_not_bring_back_what_was_before() -> None:
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
         await one.topics.refresh(nothing)
         await two.topics.refresh(nothing)
         await one.topics.put("t", made("aa", 1), "n1")
@@ -235,7 +235,7 @@ def test_who_reads_slowly_does_not_bring_back_what_was_before() -> None:
 
         async def overtaken(what: Sequence[Operation] | str) -> None:
             nonlocal is_first
-            if what == TREE.topic("t") and is_first:
+            if what == PATHS.topic("t") and is_first:
                 is_first = False
                 await one.topics.put("t", made("bb", 1), "n2")
                 await two.topics.refresh(nothing)
@@ -246,13 +246,13 @@ def test_who_reads_slowly_does_not_bring_back_what_was_before() -> None:
         assert two.topics.topics["t"].id == "bb"
         assert two.topics.version == one.topics.version
 
-    play(scenario())
+    run(scenario())
 
 
 def test_what_was_read_before_the_answer_came_is_not_counted_twice() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
+        one = await BrokerStores(zoo, 1).register()
         await one.topics.refresh(nothing)
 
         async def read_first(what: Sequence[Operation] | str) -> None:
@@ -261,18 +261,18 @@ def test_what_was_read_before_the_answer_came_is_not_counted_twice() -> None:
 
         one.session.after = read_first
         assert await one.topics.put("t", made("aa", 1), "n1")
-        assert one.topics.version == zoo.nodes[TREE.topics].version
+        assert one.topics.version == zoo.nodes[PATHS.topics].version
         assert await one.topics.put("u", made("bb", 1), "n2")
         assert sorted(one.topics.topics) == ["t", "u"]
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_tombstone_of_something_else_is_told_with_its_place() -> None:
     async def scenario() -> None:
-        one = await Player(MemoryZooKeeper(), 1).come()
-        await one.session.transact([Create(f"{TREE.tombstones}/backup.1")])
-        with pytest.raises(ForeignData, match=r"/a/cluster/tombstones/backup\.1 in"):
+        one = await BrokerStores(MemoryZooKeeper(), 1).register()
+        await one.session.transact([Create(f"{PATHS.tombstones}/backup.1")])
+        with pytest.raises(ForeignDataError, match=r"/a/cluster/tombstones/backup\.1 in"):
             await one.topics.tombstones()
 
-    play(scenario())
+    run(scenario())

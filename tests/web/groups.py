@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from partage.model.groups import (
-    GroupState,
-    MemberState,
+    GroupDescription,
+    MemberDescription,
     Node,
-    OffsetState,
+    OffsetDescription,
     TopicPartitions,
 )
 
@@ -21,7 +21,7 @@ def numbers(text: str) -> list[int]:
     return found
 
 
-def member(name: str, owned: str = "", **fields: object) -> MemberState:
+def member(name: str, owned: str = "", **fields: object) -> MemberDescription:
     """A member; one whose name begins with ``static`` has it for its instance id."""
     given: dict[str, Any] = {
         "member_id": f"{name}-id",
@@ -34,18 +34,18 @@ def member(name: str, owned: str = "", **fields: object) -> MemberState:
         "assignment_bytes": 20,
         **fields,
     }
-    return MemberState(**given)
+    return MemberDescription(**given)
 
 
-def group(name: str = "g", state: str = "", lag: int = 0, **owned: str) -> GroupState:
+def group(name: str = "g", state: str = "", lag: int = 0, **owned: str) -> GroupDescription:
     """A group, Stable if it has members and Empty if it has none; all its lag is in t-0."""
     return with_members(name, [member(each, of) for each, of in owned.items()], state, lag)
 
 
 def with_members(
-    name: str, members: list[MemberState], state: str = "", lag: int = 0
-) -> GroupState:
-    return GroupState(
+    name: str, members: list[MemberDescription], state: str = "", lag: int = 0
+) -> GroupDescription:
+    return GroupDescription(
         group=name,
         protocol_type="consumer",
         type="Classic",
@@ -54,7 +54,7 @@ def with_members(
         coordinator=Node(1, "kafka-1", 9092),
         members=members,
         offsets=[
-            OffsetState(
+            OffsetDescription(
                 topic="t",
                 partition=partition,
                 current_offset=10,

@@ -260,7 +260,7 @@ class Gated:
         self.looks = 0
         self.let_through = threading.Event()
 
-    def look(self) -> ClusterSnapshot:
+    def poll(self) -> ClusterSnapshot:
         self.looks += 1
         if self.looks > 1 and not self.let_through.wait(60):
             raise ClusterUnreachableError("nobody let it through")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from partage.model.groups import GroupState
+from partage.model.groups import GroupDescription
 from partage.store.group_events import encode_event
 from partage.web.cluster_history import ClusterHistory, ClusterSnapshot, ReceivedEvent
 from partage.web.formats import age, count, duration, group_url
@@ -27,7 +27,7 @@ AT = 60_000
 AROUND = PageContext(servers="kafka-1:9092", interval_ms=2_000, now_ms=AT + 3_000)
 
 
-def watched_with(*groups: GroupState, story: str = "") -> ClusterHistory:
+def watched_with(*groups: GroupDescription, story: str = "") -> ClusterHistory:
     watched = ClusterHistory()
     told = [ReceivedEvent(event, encode_event(event)) for event in events(story)]
     watched.add(ClusterSnapshot(at_ms=AT, took_ms=12, groups=groups, events=told))

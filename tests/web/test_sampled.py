@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.model.groups import GroupState, MemberState
+from partage.model.groups import GroupDescription, MemberDescription
 from partage.web.polled_timeline import MARKS_MAX, SPANS_MAX, PolledTimeline, member_key
 from partage.web.timeline import TimelineRebalance
 
 from .groups import group, member, with_members
 
 
-def seen(*looks: GroupState) -> PolledTimeline:
+def seen(*looks: GroupDescription) -> PolledTimeline:
     """Looks, 2 s apart, the first at 0."""
     sampled = PolledTimeline()
     for place, look in enumerate(looks):
@@ -144,7 +144,7 @@ def test_what_must_hold(looks: list[tuple[dict[str, str], str]]) -> None:
     assert (ends[-1:] == [None]) == is_under_way
 
 
-def owners(members: list[MemberState]) -> set[tuple[int, str]]:
+def owners(members: list[MemberDescription]) -> set[tuple[int, str]]:
     return {
         (partition, member_key(each))
         for each in members

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.coordinator.outcome import Cause, Happening
-from partage.store.group_events import EventMember, GroupEvent, encode_event
+from partage.coordinator.outcome import GroupEventType, RebalanceCause
+from partage.store.group_events import EventMember, GroupEventRecord, encode_event
 from partage.web.event_timeline import BYTES_MAX, EVENTS_MAX, EventTimeline
 from partage.web.timeline_chart import member_codes, timeline_chart
 from pipelines.telling import events
@@ -25,7 +25,7 @@ STORY = """
 """
 
 
-def told(*given: GroupEvent) -> EventTimeline:
+def told(*given: GroupEventRecord) -> EventTimeline:
     found = EventTimeline()
     for event in given:
         found.add(event, encode_event(event))
@@ -85,13 +85,13 @@ MEMBERS = st.builds(
     partition_count=st.none() | st.integers(0, 9),
 )
 EVENTS = st.builds(
-    GroupEvent,
+    GroupEventRecord,
     version=st.just(1),
-    event=st.sampled_from([*map(str, Happening), "lag", "dropped", "what nobody knows"]),
+    event=st.sampled_from([*map(str, GroupEventType), "lag", "dropped", "what nobody knows"]),
     at_ms=TIMES,
     group_id=st.just("g"),
     generation=st.integers(-1, 5),
-    cause=st.none() | st.sampled_from([*map(str, Cause), "<b>"]),
+    cause=st.none() | st.sampled_from([*map(str, RebalanceCause), "<b>"]),
     member_id=st.none() | WHO,
     instance_id=st.none() | WHO,
     session_timeout_ms=st.none() | st.integers(0, 10_000),
@@ -105,7 +105,7 @@ EVENTS = st.builds(
 
 
 @given(st.lists(EVENTS, max_size=20))
-def test_whatever_is_told_is_borne(given_events: list[GroupEvent]) -> None:
+def test_whatever_is_told_is_borne(given_events: list[GroupEventRecord]) -> None:
     """A topic takes what anybody writes."""
     timeline = told(*given_events).timeline()
     if timeline is not None:
@@ -117,7 +117,7 @@ def test_whatever_is_told_is_borne(given_events: list[GroupEvent]) -> None:
 def test_lag_is_told_in_parts() -> None:
     found = EventTimeline()
     parts = [
-        GroupEvent(
+        GroupEventRecord(
             version=1,
             event="lag",
             at_ms=5,
@@ -142,7 +142,7 @@ def test_since_when_it_is_in_its_state() -> None:
 
 def test_what_is_kept_does_not_grow() -> None:
     found = EventTimeline()
-    large = GroupEvent(
+    large = GroupEventRecord(
         version=1, event="joined", at_ms=1, group_id="g", generation=1, member_id="m" * 10_000
     )
     for _ in range(2 * EVENTS_MAX):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from partage.model.groups import GroupState
-from partage.store.group_events import GroupEvent, encode_event
+from partage.model.groups import GroupDescription
+from partage.store.group_events import GroupEventRecord, encode_event
 from partage.web import cluster_history as module
 from partage.web.cluster_history import ClusterHistory, ClusterSnapshot, ReceivedEvent
 from partage.web.lag_history import Point
@@ -15,12 +15,12 @@ from .groups import group
 from .test_told import STORY
 
 
-def taken(*given: GroupEvent) -> list[ReceivedEvent]:
+def taken(*given: GroupEventRecord) -> list[ReceivedEvent]:
     return [ReceivedEvent(event, encode_event(event)) for event in given]
 
 
 def look(
-    at_ms: int, *groups: GroupState, told: list[ReceivedEvent] | None = None
+    at_ms: int, *groups: GroupDescription, told: list[ReceivedEvent] | None = None
 ) -> ClusterSnapshot:
     return ClusterSnapshot(at_ms=at_ms, took_ms=3, groups=groups, events=told or [])
 
@@ -71,7 +71,7 @@ def test_a_group_that_was_deleted_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
     assert late is not None
     assert [point.at_ms for point in late.lags.since(0)] == [400_000]
     # Or sooner, if others need its room.
-    monkeypatch.setattr(module, "REMEMBERED_MAX", 2)
+    monkeypatch.setattr(module, "GROUP_HISTORIES_MAX", 2)
     watched.add(look(500_000, group("b"), group("c")))
     watched.add(look(501_000, group("a"), group("b")))
     last = watched.history("a")
@@ -159,7 +159,7 @@ def test_a_cluster_that_goes_away_and_comes_back() -> None:
 
 
 def test_beyond_so_many_groups_no_history_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(module, "GROUP_HISTORIES_MAX", 10)
     watched = ClusterHistory()
     watched.add(look(1_000, *[group(f"g{n}") for n in range(15)]))
     assert len(watched) == 15
@@ -167,7 +167,7 @@ def test_beyond_so_many_groups_no_history_is_kept(monkeypatch: pytest.MonkeyPatc
 
 
 def test_events_of_all_groups_together_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TOLD_BYTES_MAX", 10_000)
+    monkeypatch.setattr(module, "EVENT_BYTES_MAX", 10_000)
     watched = ClusterHistory()
     groups = [group(f"g{n}") for n in range(20)]
     for at in range(1, 11):

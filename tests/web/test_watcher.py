@@ -28,7 +28,7 @@ class Script:
         self._steps = list(steps)
         self.done = threading.Event()
 
-    def look(self) -> ClusterSnapshot:
+    def poll(self) -> ClusterSnapshot:
         step = self._steps.pop(0)
         if not self._steps:
             self.done.set()

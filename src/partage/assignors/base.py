@@ -148,7 +148,7 @@ class Assignor(ABC):
         """What this member tells the leader, beside what it subscribes to and owns."""
         return None
 
-    def on_assignment(self, assignment: Mapping[str, Sequence[int]], generation: int) -> None:
+    def on_assignment(self, assignment: Mapping[str, Sequence[int]], generation: int) -> None:  # noqa: B027
         """Told on every member what it got in which generation, before its listener hears of it."""
 
     def understand(self, members: Sequence[Member]) -> Sequence[Member]:

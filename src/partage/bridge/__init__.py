@@ -9,32 +9,32 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from partage.bridge.delete_groups import DELETE_GROUPS_EXCHANGE
-from partage.bridge.describe_groups import DESCRIBE_GROUPS_EXCHANGE
-from partage.bridge.exchange import Call, Exchange, Part
-from partage.bridge.heartbeat import HEARTBEAT_EXCHANGE
-from partage.bridge.join_group import JOIN_GROUP_EXCHANGE
-from partage.bridge.leave_group import LEAVE_GROUP_EXCHANGE
-from partage.bridge.list_groups import LIST_GROUPS_EXCHANGE
-from partage.bridge.offset_commit import OFFSET_COMMIT_EXCHANGE
-from partage.bridge.offset_delete import OFFSET_DELETE_EXCHANGE
-from partage.bridge.offset_fetch import OFFSET_FETCH_EXCHANGE
-from partage.bridge.sync_group import SYNC_GROUP_EXCHANGE
+from partage.bridge.api_adapter import ApiAdapter, ApiCall, SubTicket
+from partage.bridge.delete_groups import DELETE_GROUPS_ADAPTER
+from partage.bridge.describe_groups import DESCRIBE_GROUPS_ADAPTER
+from partage.bridge.heartbeat import HEARTBEAT_ADAPTER
+from partage.bridge.join_group import JOIN_GROUP_ADAPTER
+from partage.bridge.leave_group import LEAVE_GROUP_ADAPTER
+from partage.bridge.list_groups import LIST_GROUPS_ADAPTER
+from partage.bridge.offset_commit import OFFSET_COMMIT_ADAPTER
+from partage.bridge.offset_delete import OFFSET_DELETE_ADAPTER
+from partage.bridge.offset_fetch import OFFSET_FETCH_ADAPTER
+from partage.bridge.sync_group import SYNC_GROUP_ADAPTER
 
-__all__ = ["EXCHANGES", "Call", "Exchange", "Part"]
+__all__ = ["API_ADAPTERS", "ApiAdapter", "ApiCall", "SubTicket"]
 
-EXCHANGES: Final[dict[int, Exchange[Any, Any]]] = {
+API_ADAPTERS: Final[dict[int, ApiAdapter[Any, Any]]] = {
     exchange.api.key: exchange
     for exchange in (
-        OFFSET_COMMIT_EXCHANGE,
-        OFFSET_FETCH_EXCHANGE,
-        JOIN_GROUP_EXCHANGE,
-        HEARTBEAT_EXCHANGE,
-        LEAVE_GROUP_EXCHANGE,
-        SYNC_GROUP_EXCHANGE,
-        DESCRIBE_GROUPS_EXCHANGE,
-        LIST_GROUPS_EXCHANGE,
-        DELETE_GROUPS_EXCHANGE,
-        OFFSET_DELETE_EXCHANGE,
+        OFFSET_COMMIT_ADAPTER,
+        OFFSET_FETCH_ADAPTER,
+        JOIN_GROUP_ADAPTER,
+        HEARTBEAT_ADAPTER,
+        LEAVE_GROUP_ADAPTER,
+        SYNC_GROUP_ADAPTER,
+        DESCRIBE_GROUPS_ADAPTER,
+        LIST_GROUPS_ADAPTER,
+        DELETE_GROUPS_ADAPTER,
+        OFFSET_DELETE_ADAPTER,
     )
 }

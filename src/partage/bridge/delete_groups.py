@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from partage.bridge.exchange import Call, Exchange
+from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import DeleteGroup
-from partage.coordinator.replies import DeleteReply
+from partage.coordinator.replies import DeleteGroupReply
 from partage.wire.apis.delete_groups import (
     DELETE_GROUPS,
     DeleteGroupsRequest,
@@ -13,23 +13,25 @@ from partage.wire.apis.delete_groups import (
 )
 
 
-def ask(call: Call[DeleteGroupsRequest]) -> list[DeleteGroup]:
+def to_events(call: ApiCall[DeleteGroupsRequest]) -> list[DeleteGroup]:
     """Return one event for each distinct group."""
-    call.kept = list(dict.fromkeys(call.message.groups_names))
+    call.prepared = list(dict.fromkeys(call.message.groups_names))
     return [
-        DeleteGroup(at_ms=call.at_ms, reply_to=call.part(index), group_id=group_id)
-        for index, group_id in enumerate(call.kept)
+        DeleteGroup(at_ms=call.at_ms, reply_to=call.sub_ticket(index), group_id=group_id)
+        for index, group_id in enumerate(call.prepared)
     ]
 
 
-def answer(call: Call[DeleteGroupsRequest], replies: list[DeleteReply]) -> DeleteGroupsResponse:
+def to_response(
+    call: ApiCall[DeleteGroupsRequest], replies: list[DeleteGroupReply]
+) -> DeleteGroupsResponse:
     """Return one result for each distinct group, in the order of the request."""
     return DeleteGroupsResponse(
         results=[
             DeleteGroupsResult(group_id=group_id, error_code=reply.error)
-            for group_id, reply in zip(call.kept, replies, strict=True)
+            for group_id, reply in zip(call.prepared, replies, strict=True)
         ]
     )
 
 
-DELETE_GROUPS_EXCHANGE = Exchange(DELETE_GROUPS, ask, answer)
+DELETE_GROUPS_ADAPTER = ApiAdapter(DELETE_GROUPS, to_events, to_response)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from partage.bridge.exchange import Call, Exchange
-from partage.coordinator.events import Describe
-from partage.coordinator.replies import DescribeReply
+from partage.bridge.api_adapter import ApiAdapter, ApiCall
+from partage.coordinator.events import DescribeGroup
+from partage.coordinator.replies import DescribeGroupReply
 from partage.model.errors import ErrorCode
 from partage.wire.apis.describe_groups import (
     DESCRIBE_GROUPS,
@@ -15,16 +15,16 @@ from partage.wire.apis.describe_groups import (
 )
 
 
-def ask(call: Call[DescribeGroupsRequest]) -> list[Describe]:
+def to_events(call: ApiCall[DescribeGroupsRequest]) -> list[DescribeGroup]:
     """Return one event for each distinct group.
 
     Duplicates are dropped, because a description can be much larger than the id in the request.
     Clients from v6 on understand GROUP_ID_NOT_FOUND (KIP-1043).
     """
     return [
-        Describe(
+        DescribeGroup(
             at_ms=call.at_ms,
-            reply_to=call.part(index),
+            reply_to=call.sub_ticket(index),
             group_id=group_id,
             knows_group_not_found=call.version >= 6,
         )
@@ -32,14 +32,14 @@ def ask(call: Call[DescribeGroupsRequest]) -> list[Describe]:
     ]
 
 
-def answer(
-    call: Call[DescribeGroupsRequest], replies: list[DescribeReply]
+def to_response(
+    call: ApiCall[DescribeGroupsRequest], replies: list[DescribeGroupReply]
 ) -> DescribeGroupsResponse:
     """Return one entry for each distinct group, in the order of the request."""
     return DescribeGroupsResponse(groups=[_group(reply) for reply in replies])
 
 
-def _group(reply: DescribeReply) -> DescribedGroup:
+def _group(reply: DescribeGroupReply) -> DescribedGroup:
     is_missing = reply.error is ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(
         error_code=reply.error,
@@ -62,4 +62,4 @@ def _group(reply: DescribeReply) -> DescribedGroup:
     )
 
 
-DESCRIBE_GROUPS_EXCHANGE = Exchange(DESCRIBE_GROUPS, ask, answer)
+DESCRIBE_GROUPS_ADAPTER = ApiAdapter(DESCRIBE_GROUPS, to_events, to_response)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from partage.bridge.exchange import Call, Exchange
+from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import Heartbeat
 from partage.coordinator.replies import HeartbeatReply
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 
 
-def ask(call: Call[HeartbeatRequest]) -> list[Heartbeat]:
+def to_events(call: ApiCall[HeartbeatRequest]) -> list[Heartbeat]:
     """Return one event. This is the hottest code of the bridge."""
     request = call.message
     return [
@@ -23,9 +23,11 @@ def ask(call: Call[HeartbeatRequest]) -> list[Heartbeat]:
     ]
 
 
-def answer(call: Call[HeartbeatRequest], replies: list[HeartbeatReply]) -> HeartbeatResponse:
+def to_response(
+    call: ApiCall[HeartbeatRequest], replies: list[HeartbeatReply]
+) -> HeartbeatResponse:
     """Return a response with the error code."""
     return HeartbeatResponse(error_code=replies[0].error)
 
 
-HEARTBEAT_EXCHANGE = Exchange(HEARTBEAT, ask, answer, is_error_only=True)
+HEARTBEAT_ADAPTER = ApiAdapter(HEARTBEAT, to_events, to_response, is_error_only=True)

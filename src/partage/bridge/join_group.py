@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from partage.bridge.exchange import Call, Exchange
+from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import Join, Protocol
 from partage.coordinator.replies import JoinReply
 from partage.wire.apis.join_group import (
@@ -16,10 +16,10 @@ from partage.wire.apis.join_group import (
 
 #: The number of characters of the client id or instance id at the start of a new member id. The
 #: limit keeps the id short enough for every place that stores it.
-_STEM_MAX: Final = 255
+_MEMBER_ID_PREFIX_MAX: Final = 255
 
 
-def ask(call: Call[JoinGroupRequest]) -> list[Join]:
+def to_events(call: ApiCall[JoinGroupRequest]) -> list[Join]:
     """Return one event; v4 and later rejoin with an id, v9 and later may skip the assignment."""
     request = call.message
     stem = call.client_id if request.group_instance_id is None else request.group_instance_id
@@ -29,7 +29,7 @@ def ask(call: Call[JoinGroupRequest]) -> list[Join]:
             reply_to=call.ticket,
             group_id=request.group_id,
             member_id=request.member_id,
-            fresh_member_id=f"{stem[:_STEM_MAX]}-{call.fresh_id}",
+            generated_member_id=f"{stem[:_MEMBER_ID_PREFIX_MAX]}-{call.fresh_id}",
             instance_id=request.group_instance_id,
             client_id=call.client_id,
             client_host=call.client_host,
@@ -46,7 +46,7 @@ def ask(call: Call[JoinGroupRequest]) -> list[Join]:
     ]
 
 
-def answer(call: Call[JoinGroupRequest], replies: list[JoinReply]) -> JoinGroupResponse:
+def to_response(call: ApiCall[JoinGroupRequest], replies: list[JoinReply]) -> JoinGroupResponse:
     """Return the response; before v7 an empty string stands for no protocol."""
     (reply,) = replies
     protocol_name = reply.protocol
@@ -71,4 +71,4 @@ def answer(call: Call[JoinGroupRequest], replies: list[JoinReply]) -> JoinGroupR
     )
 
 
-JOIN_GROUP_EXCHANGE = Exchange(JOIN_GROUP, ask, answer)
+JOIN_GROUP_ADAPTER = ApiAdapter(JOIN_GROUP, to_events, to_response)

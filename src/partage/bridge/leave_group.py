@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from partage.bridge.exchange import Call, Exchange
-from partage.coordinator.events import Leave, Leaver
+from partage.bridge.api_adapter import ApiAdapter, ApiCall
+from partage.coordinator.events import Leave, LeavingMember
 from partage.coordinator.replies import LeaveReply
 from partage.model.errors import ErrorCode
 from partage.wire.apis.leave_group import (
@@ -15,7 +15,7 @@ from partage.wire.apis.leave_group import (
 )
 
 
-def ask(call: Call[LeaveGroupRequest]) -> list[Leave]:
+def to_events(call: ApiCall[LeaveGroupRequest]) -> list[Leave]:
     """Return one event for all members; before v3 a request names one."""
     request = call.message
     members = request.members
@@ -26,15 +26,17 @@ def ask(call: Call[LeaveGroupRequest]) -> list[Leave]:
             at_ms=call.at_ms,
             reply_to=call.ticket,
             group_id=request.group_id,
-            leavers=tuple(
-                Leaver(member_id=m.member_id, instance_id=m.group_instance_id, reason=m.reason)
+            members=tuple(
+                LeavingMember(
+                    member_id=m.member_id, instance_id=m.group_instance_id, reason=m.reason
+                )
                 for m in members
             ),
         )
     ]
 
 
-def answer(call: Call[LeaveGroupRequest], replies: list[LeaveReply]) -> LeaveGroupResponse:
+def to_response(call: ApiCall[LeaveGroupRequest], replies: list[LeaveReply]) -> LeaveGroupResponse:
     """Return the response with an error for each member; before v3 it has a single one."""
     (reply,) = replies
     if reply.error:
@@ -52,4 +54,4 @@ def answer(call: Call[LeaveGroupRequest], replies: list[LeaveReply]) -> LeaveGro
     )
 
 
-LEAVE_GROUP_EXCHANGE = Exchange(LEAVE_GROUP, ask, answer)
+LEAVE_GROUP_ADAPTER = ApiAdapter(LEAVE_GROUP, to_events, to_response)

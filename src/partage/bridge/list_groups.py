@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from partage.bridge.exchange import Call, Exchange
+from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import ListGroups
-from partage.coordinator.replies import ListReply
+from partage.coordinator.replies import ListGroupsReply
 from partage.model.errors import ErrorCode
 from partage.wire.apis.list_groups import (
     LIST_GROUPS,
@@ -14,17 +14,19 @@ from partage.wire.apis.list_groups import (
 )
 
 
-def ask(call: Call[ListGroupsRequest]) -> list[ListGroups]:
+def to_events(call: ApiCall[ListGroupsRequest]) -> list[ListGroups]:
     """Return the same event for every shard, in the order of the shards."""
     states = frozenset(state.lower() for state in call.message.states_filter)
     types = frozenset(kind.lower() for kind in call.message.types_filter)
     return [
-        ListGroups(at_ms=call.at_ms, reply_to=call.part(index), states=states, types=types)
-        for index in range(call.surroundings.shard_count)
+        ListGroups(at_ms=call.at_ms, reply_to=call.sub_ticket(index), states=states, types=types)
+        for index in range(call.broker.shard_count)
     ]
 
 
-def answer(call: Call[ListGroupsRequest], replies: list[ListReply]) -> ListGroupsResponse:
+def to_response(
+    call: ApiCall[ListGroupsRequest], replies: list[ListGroupsReply]
+) -> ListGroupsResponse:
     """Return the groups of all shards. Shards of other brokers are skipped; a loading one is an
     error.
     """
@@ -48,4 +50,4 @@ def answer(call: Call[ListGroupsRequest], replies: list[ListReply]) -> ListGroup
     )
 
 
-LIST_GROUPS_EXCHANGE = Exchange(LIST_GROUPS, ask, answer)
+LIST_GROUPS_ADAPTER = ApiAdapter(LIST_GROUPS, to_events, to_response)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from partage.bridge.exchange import Call, Exchange
+from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import Commit, OffsetToCommit
 from partage.coordinator.replies import CommitReply
 from partage.model.errors import ErrorCode
@@ -19,15 +19,15 @@ from partage.wire.apis.offset_commit import (
 _RETENTION_MAX_MS: Final = 1 << 62
 
 
-def ask(call: Call[OffsetCommitRequest]) -> list[Commit]:
+def to_events(call: ApiCall[OffsetCommitRequest]) -> list[Commit]:
     """Return one event for the existing partitions; `to_response` rejects the others."""
     request = call.message
-    has_partition = call.surroundings.has_partition
+    has_partition = call.broker.has_partition
     known = [
         [has_partition(topic.name, p.partition_index) for p in topic.partitions]
         for topic in request.topics
     ]
-    call.kept = known
+    call.prepared = known
     offsets = tuple(
         OffsetToCommit(
             topic=topic.name,
@@ -62,7 +62,9 @@ def _retention_ms(asked_ms: int) -> int | None:
     return min(asked_ms, _RETENTION_MAX_MS) if asked_ms >= 0 else None
 
 
-def answer(call: Call[OffsetCommitRequest], replies: list[CommitReply]) -> OffsetCommitResponse:
+def to_response(
+    call: ApiCall[OffsetCommitRequest], replies: list[CommitReply]
+) -> OffsetCommitResponse:
     """Return an error for each partition, in the order of the request."""
     errors = iter(replies[0].errors if replies else ())
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -78,9 +80,9 @@ def answer(call: Call[OffsetCommitRequest], replies: list[CommitReply]) -> Offse
                     for p, is_there in zip(topic.partitions, there, strict=True)
                 ],
             )
-            for topic, there in zip(call.message.topics, call.kept, strict=True)
+            for topic, there in zip(call.message.topics, call.prepared, strict=True)
         ]
     )
 
 
-OFFSET_COMMIT_EXCHANGE = Exchange(OFFSET_COMMIT, ask, answer)
+OFFSET_COMMIT_ADAPTER = ApiAdapter(OFFSET_COMMIT, to_events, to_response)

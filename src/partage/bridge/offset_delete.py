@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from partage.bridge.exchange import Call, Exchange
+from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import DeleteOffsets
 from partage.coordinator.replies import DeleteOffsetsReply
 from partage.model.errors import ErrorCode
@@ -15,7 +15,7 @@ from partage.wire.apis.offset_delete import (
 )
 
 
-def ask(call: Call[OffsetDeleteRequest]) -> list[DeleteOffsets]:
+def to_events(call: ApiCall[OffsetDeleteRequest]) -> list[DeleteOffsets]:
     """Return one event for all partitions."""
     return [
         DeleteOffsets(
@@ -31,15 +31,15 @@ def ask(call: Call[OffsetDeleteRequest]) -> list[DeleteOffsets]:
     ]
 
 
-def answer(
-    call: Call[OffsetDeleteRequest], replies: list[DeleteOffsetsReply]
+def to_response(
+    call: ApiCall[OffsetDeleteRequest], replies: list[DeleteOffsetsReply]
 ) -> OffsetDeleteResponse:
     """Return the group's error, or one error for each partition."""
     (reply,) = replies
     if reply.error:
         return OffsetDeleteResponse(error_code=reply.error, topics=[])
     errors = iter(reply.errors)
-    has_partition = call.surroundings.has_partition
+    has_partition = call.broker.has_partition
     return OffsetDeleteResponse(
         error_code=ErrorCode.NONE,
         topics=[
@@ -67,4 +67,4 @@ def _error(error: ErrorCode, *, known: bool) -> ErrorCode:
     return error if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-OFFSET_DELETE_EXCHANGE = Exchange(OFFSET_DELETE, ask, answer)
+OFFSET_DELETE_ADAPTER = ApiAdapter(OFFSET_DELETE, to_events, to_response)

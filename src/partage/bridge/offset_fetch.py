@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from partage.bridge.exchange import Call, Exchange
+from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import FetchOffsets
-from partage.coordinator.records import OffsetCommitted
-from partage.coordinator.replies import OffsetsReply
+from partage.coordinator.records import OffsetRecord
+from partage.coordinator.replies import FetchOffsetsReply
 from partage.model.errors import ErrorCode
 from partage.wire.apis.offset_fetch import (
     OFFSET_FETCH,
@@ -19,21 +19,21 @@ from partage.wire.apis.offset_fetch import (
 )
 
 
-def ask(call: Call[OffsetFetchRequest]) -> list[FetchOffsets]:
+def to_events(call: ApiCall[OffsetFetchRequest]) -> list[FetchOffsets]:
     """Return one event for each distinct group; before v8 a request names one group."""
-    call.kept = _groups(call)
+    call.prepared = _groups(call)
     return [
         FetchOffsets(
             at_ms=call.at_ms,
-            reply_to=call.part(index),
+            reply_to=call.sub_ticket(index),
             group_id=group.group_id,
-            partitions=_wanted(group.topics),
+            partitions=_requested_partitions(group.topics),
         )
-        for index, group in enumerate(call.kept)
+        for index, group in enumerate(call.prepared)
     ]
 
 
-def _groups(call: Call[OffsetFetchRequest]) -> list[OffsetFetchGroup]:
+def _groups(call: ApiCall[OffsetFetchRequest]) -> list[OffsetFetchGroup]:
     request = call.message
     if call.version >= 8:
         # Duplicates are dropped: the offsets of a group can be much larger than the id in the
@@ -42,17 +42,21 @@ def _groups(call: Call[OffsetFetchRequest]) -> list[OffsetFetchGroup]:
     return [OffsetFetchGroup(group_id=request.group_id, topics=request.topics)]
 
 
-def _wanted(topics: list[OffsetFetchTopic] | None) -> tuple[tuple[str, int], ...] | None:
+def _requested_partitions(
+    topics: list[OffsetFetchTopic] | None,
+) -> tuple[tuple[str, int], ...] | None:
     if topics is None:
         return None
     return tuple((topic.name, index) for topic in topics for index in topic.partition_indexes)
 
 
-def answer(call: Call[OffsetFetchRequest], replies: list[OffsetsReply]) -> OffsetFetchResponse:
+def to_response(
+    call: ApiCall[OffsetFetchRequest], replies: list[FetchOffsetsReply]
+) -> OffsetFetchResponse:
     """Return the response. Up to v7 it has one group at the top level, and in v1 errors by
     partition.
     """
-    groups: list[OffsetFetchGroup] = call.kept
+    groups: list[OffsetFetchGroup] = call.prepared
     if call.version >= 8:
         return OffsetFetchResponse(
             groups=[
@@ -71,9 +75,9 @@ def answer(call: Call[OffsetFetchRequest], replies: list[OffsetsReply]) -> Offse
 
 
 def _topics(
-    asked: list[OffsetFetchTopic] | None, reply: OffsetsReply
+    asked: list[OffsetFetchTopic] | None, reply: FetchOffsetsReply
 ) -> list[OffsetFetchTopicResult]:
-    wanted = _wanted(asked)
+    wanted = _requested_partitions(asked)
     offsets = reply.offsets
     if reply.error:
         offsets = (None,) * len(wanted or ())
@@ -89,7 +93,7 @@ def _topics(
 
 
 def _partition(
-    index: int, committed: OffsetCommitted | None, error: ErrorCode
+    index: int, committed: OffsetRecord | None, error: ErrorCode
 ) -> OffsetFetchPartitionResult:
     if committed is None:
         return OffsetFetchPartitionResult(
@@ -104,4 +108,4 @@ def _partition(
     )
 
 
-OFFSET_FETCH_EXCHANGE = Exchange(OFFSET_FETCH, ask, answer)
+OFFSET_FETCH_ADAPTER = ApiAdapter(OFFSET_FETCH, to_events, to_response)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from partage.bridge.exchange import Call, Exchange
+from partage.bridge.api_adapter import ApiAdapter, ApiCall
 from partage.coordinator.events import Sync
 from partage.coordinator.replies import SyncReply
 from partage.model.errors import ErrorCode
 from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupResponse
 
 
-def ask(call: Call[SyncGroupRequest]) -> list[Sync]:
+def to_events(call: ApiCall[SyncGroupRequest]) -> list[Sync]:
     """Return one event; none if a v5 client does not name its protocol, which is an error
     (KIP-559).
     """
@@ -32,7 +32,7 @@ def ask(call: Call[SyncGroupRequest]) -> list[Sync]:
     ]
 
 
-def answer(call: Call[SyncGroupRequest], replies: list[SyncReply]) -> SyncGroupResponse:
+def to_response(call: ApiCall[SyncGroupRequest], replies: list[SyncReply]) -> SyncGroupResponse:
     """Return the response with the member's assignment."""
     unnamed = SyncReply(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     reply = replies[0] if replies else unnamed
@@ -45,4 +45,4 @@ def answer(call: Call[SyncGroupRequest], replies: list[SyncReply]) -> SyncGroupR
     )
 
 
-SYNC_GROUP_EXCHANGE = Exchange(SYNC_GROUP, ask, answer)
+SYNC_GROUP_ADAPTER = ApiAdapter(SYNC_GROUP, to_events, to_response)

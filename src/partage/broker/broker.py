@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
-from partage.bridge.exchange import Surroundings
+from partage.bridge.api_adapter import BrokerContext
 from partage.broker.apis import cluster, configs, metadata, offsets, producers, topics
 from partage.broker.apis.fetch import Fetching
 from partage.broker.apis.groups import group_handlers
@@ -92,7 +92,9 @@ class Broker:
         self._clock = Clock()
         self._fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         in_memory = not isinstance(disk, RealDisk)
-        self._writer = Writer(disk, sync=settings.syncs and not in_memory, inline=in_memory)
+        self._writer = Writer(
+            disk, sync=settings.is_fsync_enabled and not in_memory, inline=in_memory
+        )
         self.hosted = Hosted(
             disk,
             self._writer,
@@ -260,7 +262,7 @@ class Broker:
     def _handlers(self, neighbours: Neighbours) -> dict[int, Handler]:
         hosted, changes = self.hosted, self._changes
         reads = Reads(self._disk)
-        surroundings = Surroundings(
+        surroundings = BrokerContext(
             shard_count=self.coordinator.shard_count, has_partition=hosted.has_partition
         )
         handlers: dict[int, Handler] = {

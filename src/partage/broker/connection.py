@@ -244,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
                 return None
             # KIP-511: whatever was asked, the answer to this one can be read by everybody.
             return Inbound(self, API_VERSIONS, 0, correlation_id, "", None, self._received_ms)
-        limit = self._server.limits.bytes_max(key)
+        limit = self._server.limits.frame_bytes_max(key)
         if len(frame) > limit:
             raise Malformed(f"{api.name} of {len(frame)} bytes; {limit} are accepted")
         client_id, pos = client_id_and_body(api, version, frame)

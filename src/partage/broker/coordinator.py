@@ -10,8 +10,8 @@ from typing import Final
 
 from partage.broker.inbound import Inbound
 from partage.broker.shard_host import ShardHost
-from partage.coordinator.events import Asked, ListGroups
-from partage.coordinator.outcome import Happening, Notice
+from partage.coordinator.events import ListGroups, Request
+from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.store.shard_log import shard_of
 
 log = logging.getLogger(__name__)
@@ -24,12 +24,12 @@ _ASKED_A_TURN: Final = 256
 _STORED_WITHIN_S: Final = 5.0
 
 _LOUD = {
-    Happening.REBALANCE_STARTED,
-    Happening.GENERATION_STARTED,
-    Happening.EXPIRED,
-    Happening.FENCED,
-    Happening.EMPTIED,
-    Happening.REMOVED,
+    GroupEventType.REBALANCE_STARTED,
+    GroupEventType.GENERATION_STARTED,
+    GroupEventType.EXPIRED,
+    GroupEventType.FENCED,
+    GroupEventType.EMPTIED,
+    GroupEventType.REMOVED,
 }
 
 
@@ -40,14 +40,14 @@ class Coordinator:
         self.hosts = hosts
         self.shard_count = len(hosts)
 
-    def serve(self, inbound: Inbound, asked: Sequence[Asked]) -> None:
+    def serve(self, inbound: Inbound, asked: Sequence[Request]) -> None:
         """Ask the core what a request asks; the response leaves when all of it is answered."""
         if asked:
             self._ask(asked, 0)
         else:
-            inbound.respond_encoded(inbound.response())
+            inbound.respond_encoded(inbound.encode_response())
 
-    def _ask(self, asked: Sequence[Asked], begin: int) -> None:
+    def _ask(self, asked: Sequence[Request], begin: int) -> None:
         """Ask from here on, and go on in the next turn of the loop when it is much."""
         end = begin + _ASKED_A_TURN
         if end < len(asked):
@@ -95,15 +95,15 @@ class Coordinator:
             host.close()
 
 
-def log_notice(notice: Notice) -> None:
+def log_notice(notice: GroupEvent) -> None:
     """Say in the broker's log what happened in a group."""
-    level = logging.INFO if notice.happening in _LOUD else logging.DEBUG
+    level = logging.INFO if notice.event_type in _LOUD else logging.DEBUG
     log.log(
         level,
         "group %s generation %d: %s%s%s",
         notice.group_id,
         notice.generation,
-        notice.happening,
+        notice.event_type,
         f" {notice.member_id}" if notice.member_id else "",
         f": {notice.reason}" if notice.reason else "",
     )

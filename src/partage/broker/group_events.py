@@ -19,17 +19,17 @@ import msgspec
 
 from partage.broker.hosted import Hosted
 from partage.broker.partition import Partition
-from partage.coordinator.outcome import Happening, Notice
+from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
 from partage.store.group_events import (
     TOPIC,
-    GroupEvent,
-    Lag,
-    dropped_event,
+    GroupEventRecord,
+    LagSample,
+    dropped_record,
     encode_event,
-    events_of,
-    lag_events,
+    event_records,
+    lag_records,
 )
 from partage.wire.records.batch import Compression
 from partage.wire.records.encode import Record, encode_batch
@@ -88,7 +88,7 @@ class GroupEvents:
         self._place = place or OnlyPlace(hosted)
         self._broker_id = broker_id
         self._weight_max = weight_max
-        self._waiting: list[tuple[Notice | Lag, int | None]] = []
+        self._waiting: list[tuple[GroupEvent | LagSample, int | None]] = []
         self._refused: dict[tuple[object, ...], int] = {}  # how often, by what `_key` gives
         self._weight = 0
         self._untold = 0  # of those dropped, how many the topic does not know of
@@ -98,10 +98,10 @@ class GroupEvents:
 
     # Taking.
 
-    def publish(self, told: Notice | Lag, epoch: int | None = None) -> None:
+    def publish(self, told: GroupEvent | LagSample, epoch: int | None = None) -> None:
         """Have it written, soon; never waits. ``epoch`` is that of the group's shard."""
         key = None
-        if isinstance(told, Notice) and told.happening is Happening.COMMIT_REFUSED:
+        if isinstance(told, GroupEvent) and told.event_type is GroupEventType.COMMIT_REFUSED:
             if told.topics == (TOPIC,):
                 return  # who reads the events would otherwise have one more to read for each
             key = _key(told, epoch)
@@ -167,7 +167,7 @@ class GroupEvents:
 
     async def _write(
         self,
-        taken: list[tuple[Notice | Lag, int | None]],
+        taken: list[tuple[GroupEvent | LagSample, int | None]],
         refused: Mapping[tuple[object, ...], int],
     ) -> None:
         place = await self._place.partition()
@@ -178,7 +178,7 @@ class GroupEvents:
         size = 0
         if self._untold:
             untold, self._untold = self._untold, 0
-            gathered.append(self._record(dropped_event(self._hosted.wall_ms(), untold), None))
+            gathered.append(self._record(dropped_record(self._hosted.wall_ms(), untold), None))
         events = worked = 0  # in this slice
         for told, epoch in taken:
             for event in _events(told, epoch, refused):
@@ -195,7 +195,7 @@ class GroupEvents:
         if gathered:
             await self._append(gathered)
 
-    def _record(self, event: GroupEvent, epoch: int | None) -> Record:
+    def _record(self, event: GroupEventRecord, epoch: int | None) -> Record:
         if self._broker_id is not None:
             event = msgspec.structs.replace(event, broker_id=self._broker_id, epoch=epoch)
         key = event.group_id.encode() or None
@@ -224,23 +224,23 @@ class GroupEvents:
 
 
 def _events(
-    told: Notice | Lag, epoch: int | None, refused: Mapping[tuple[object, ...], int]
-) -> Iterator[GroupEvent | None]:
-    if isinstance(told, Lag):
-        yield from lag_events(told)
-    elif told.happening is Happening.COMMIT_REFUSED:
-        yield from events_of(told, refused.get(_key(told, epoch), 1))
+    told: GroupEvent | LagSample, epoch: int | None, refused: Mapping[tuple[object, ...], int]
+) -> Iterator[GroupEventRecord | None]:
+    if isinstance(told, LagSample):
+        yield from lag_records(told)
+    elif told.event_type is GroupEventType.COMMIT_REFUSED:
+        yield from event_records(told, refused.get(_key(told, epoch), 1))
     else:
-        yield from events_of(told)
+        yield from event_records(told)
 
 
-def _key(of: Notice, epoch: int | None) -> tuple[object, ...]:
+def _key(of: GroupEvent, epoch: int | None) -> tuple[object, ...]:
     return of.group_id, of.member_id, of.generation, of.reason, of.topics, epoch
 
 
-def _weight(told: Notice | Lag) -> int:
-    if isinstance(told, Lag):
+def _weight(told: GroupEvent | LagSample) -> int:
+    if isinstance(told, LagSample):
         return 1 + sum(map(len, told.lag.values())) // _LAGS_A_WEIGHT
-    members = 0 if told.saved is None else len(told.saved.members)
+    members = 0 if told.group_record is None else len(told.group_record.members)
     words = len(told.group_id) + len(told.member_id or "") + len(told.reason)
     return 1 + members + (words + sum(map(len, told.topics))) // 100

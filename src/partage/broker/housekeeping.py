@@ -91,7 +91,7 @@ class Housekeeping:
             log.exception("seeing to %s failed", partition.name)
 
     async def _expire(self, partition: Partition) -> None:
-        if not self._hosted.settings.syncs:
+        if not self._hosted.settings.is_fsync_enabled:
             # Nothing was synced since the last round; a start after a crash begins from here.
             end, checkpoint = partition.log.durable, partition.log.checkpoint()
             if checkpoint.writes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from partage.bridge import Call
+from partage.bridge import ApiCall
 from partage.wire.api import AnyApi
 from partage.wire.frames import response_frame
 from partage.wire.types import Buffer, Message
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from partage.broker.connection import Connection
 
 
-class Inbound(Call[Any]):
+class Inbound(ApiCall[Any]):
     """One request, decoded; `respond`, `respond_encoded` or `stay_silent` ends it, once."""
 
     __slots__ = ("api", "connection", "correlation_id", "is_done", "outgoing")

@@ -12,7 +12,7 @@ from partage.broker.clock import Clock
 from partage.broker.hosted import Hosted
 from partage.broker.shard_host import ShardHost
 from partage.coordinator.commit import GroupOffsets
-from partage.store.group_events import Lag
+from partage.store.group_events import LagSample
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class LagSampling:
         self._told[group_id] = lag
         group = shard.groups.get(group_id)
         host.publish(
-            Lag(
+            LagSample(
                 at_ms=self._clock.now_ms(),
                 group_id=group_id,
                 generation=0 if group is None else group.generation,

@@ -9,8 +9,8 @@ from typing import Final
 
 from partage.broker.clock import Clock
 from partage.broker.shard_store import StateStore
-from partage.runtime.alarm import Alarm
 from partage.runtime.driver import Driver
+from partage.runtime.timer_scheduler import TimerScheduler
 
 log = logging.getLogger(__name__)
 
@@ -36,27 +36,27 @@ class ShardAlarm:
         self._failed = failed
         self._settle = settle
         self._loop = asyncio.get_running_loop()
-        self._alarm = Alarm(self)
+        self._alarm = TimerScheduler(self)
 
     def set(self) -> None:
         """Be set for the driver's next deadline."""
-        self._alarm.set(self._driver.timers.wake_at_ms())
+        self._alarm.schedule(self._driver.timers.wake_at_ms())
 
     def cancel(self) -> None:
         """Be set for nothing."""
         self._alarm.cancel()
 
-    # What the alarm asks: see `partage.runtime.alarm.Shell`.
+    # What the alarm asks: see `partage.runtime.timer_scheduler.TimerShell`.
 
     def now_ms(self) -> int:
         """The time, in ms since the epoch."""
         return self._clock.now_ms()
 
-    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
         """Have something called after a while."""
         self._loop.call_later(delay_ms / 1000, call)
 
-    def read_first(self, call: Callable[[], None]) -> None:
+    def call_after_input(self, call: Callable[[], None]) -> None:
         """The next turn reads what there is; the one after that has heard of it."""
         self._loop.call_soon(self._loop.call_soon, call)
 
@@ -64,7 +64,7 @@ class ShardAlarm:
         """Nothing is decided while somebody else may have the shard."""
         return self._store.may_answer()
 
-    def fire(self, now_ms: int, until_ms: int) -> None:
+    def fire_timers(self, now_ms: int, until_ms: int) -> None:
         """Fire timers, as many as one turn of the loop may take."""
         try:
             self._driver.fire_due(now_ms, _FIRED_A_TURN, until_ms)
@@ -73,7 +73,7 @@ class ShardAlarm:
             self._failed(error)
         self._settle()
 
-    def rested(self, stood_ms: int) -> None:
+    def on_stall(self, stood_ms: int) -> None:
         """Timers wait for as long as nobody could be heard of."""
         log.info("%s stood still, or could not answer, for %d ms", self._name, stood_ms)
         self._settle()

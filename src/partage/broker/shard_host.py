@@ -8,21 +8,21 @@ from collections import deque
 from concurrent.futures import Executor
 from typing import Final, cast
 
-from partage.bridge.exchange import deliver
+from partage.bridge.api_adapter import deliver
 from partage.broker.clock import Clock
 from partage.broker.inbound import Inbound
 from partage.broker.shard_alarm import ShardAlarm
 from partage.broker.shard_listeners import Listener, Publisher
 from partage.broker.shard_store import Reading, StateStore, Stored
 from partage.coordinator.events import Event, TimerFired, TopicsDeleted
-from partage.coordinator.outcome import Happening, Notice
+from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import SessionTimer
 from partage.log.damage import DamagedLog
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
-from partage.store.group_events import Lag
+from partage.store.group_events import LagSample
 from partage.store.shard_log import replay, subscribed_topics
 from partage.wire.primitives import Malformed
 
@@ -60,7 +60,7 @@ class ShardHost:
         self._loaders = loaders
         self._publisher = publisher
         #: With the mark that they wait for, and their epoch.
-        self._unpublished = deque[tuple[int, Notice | Lag, int | None]]()
+        self._unpublished = deque[tuple[int, GroupEvent | LagSample, int | None]]()
         self._loop = asyncio.get_running_loop()
         self._driver = Driver()
         self._life = 0  # counts up when the log fails: what was under way before counts no more
@@ -82,7 +82,7 @@ class ShardHost:
         died before the groups forgot it.
         """
         self._is_resigned = False
-        self._driver.expect()
+        self._driver.start_loading()
         self._loading = self._loop.create_task(self._load(topics))
 
     def resign(self) -> None:
@@ -123,7 +123,7 @@ class ShardHost:
                 log.error("loading %s failed, trying again: %s", self._name, error)
             except Exception:  # a fault of ours; somebody may see to it in the meantime
                 log.exception("loading %s failed, trying again", self._name)
-                self._driver.failed()  # for it may have taken over half a shard
+                self._driver.fail()  # for it may have taken over half a shard
             else:
                 self._settle()
                 return
@@ -151,8 +151,8 @@ class ShardHost:
         while not (self._is_resigned or self._is_closed):
             if self._driver.shard is not None:
                 if life != self._life:  # what was under way before counts no more
-                    life, mark = self._life, self._driver.mark
-                if self._driver.has_stored(mark):
+                    life, mark = self._life, self._driver.applied_mark
+                if self._driver.is_durable(mark):
                     return
             self._settled = self._settled or self._loop.create_future()
             await asyncio.shield(self._settled)
@@ -160,7 +160,7 @@ class ShardHost:
     @property
     def forgot_in(self) -> int | None:
         """The epoch, where the shard is here, and what it was to forget is gone for good."""
-        return self._store.epoch if self._driver.is_settled else None
+        return self._store.epoch if self._driver.is_caught_up else None
 
     def close(self) -> None:
         """Handle nothing any more."""
@@ -173,7 +173,7 @@ class ShardHost:
     def _fail(self, error: BaseException) -> None:
         log.error("%s is loaded again: %s", self._name, error)
         self._drop()
-        self._driver.failed()
+        self._driver.fail()
         self.load()
         self._settle()
 
@@ -197,7 +197,7 @@ class ShardHost:
         if self._loading is not None:
             self._loading.cancel()
         self._drop()
-        self._driver.failed()
+        self._driver.fail()
         self._settle()
 
     def end_session(self, group_id: str, member_id: str) -> None:
@@ -230,8 +230,8 @@ class ShardHost:
         if driver.unsent and not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self._flush, self._life)
-        if driver.notices:
-            for notice in driver.take_notices():
+        if driver.group_events:
+            for notice in driver.pop_group_events():
                 self._listener(notice)
                 self.publish(notice)
         self._alarm.set()
@@ -250,7 +250,7 @@ class ShardHost:
         """Whether what the shard says now is so: it is loaded, and nobody else can have it."""
         return self._driver.shard is not None and self._store.may_answer()
 
-    def publish(self, told: Notice | Lag) -> None:
+    def publish(self, told: GroupEvent | LagSample) -> None:
         """Tell it once all that the shard has stored up to now is durable, at a time when nobody
         else can have the shard: what is told has happened then. If somebody has it, never.
         """
@@ -259,12 +259,12 @@ class ShardHost:
         if len(self._unpublished) >= _UNPUBLISHED_MAX:
             self._publisher.lose(1)
             return
-        self._unpublished.append((self._driver.mark, told, self._store.epoch))
+        self._unpublished.append((self._driver.applied_mark, told, self._store.epoch))
         self._tell()
 
     def _tell(self) -> None:
         assert self._publisher is not None
-        while self._unpublished and self._driver.has_stored(self._unpublished[0][0]):
+        while self._unpublished and self._driver.is_durable(self._unpublished[0][0]):
             if not self._store.may_answer():
                 return
             _, told, epoch = self._unpublished.popleft()
@@ -279,13 +279,13 @@ class ShardHost:
             return
         for group in shard.groups.values():
             if group.members:
-                loaded = Notice(
+                loaded = GroupEvent(
                     at_ms=at_ms,
                     group_id=group.id,
-                    happening=Happening.LOADED,
+                    event_type=GroupEventType.LOADED,
                     generation=group.generation,
                     reason=str(group.state),
-                    saved=group.saved,
+                    group_record=group.record,
                 )
                 self.publish(loaded)
 
@@ -302,7 +302,7 @@ class ShardHost:
         self._is_releasing = True
         left = _RELEASED_A_TURN
         while left and self._driver.ready:
-            for ticket, reply in self._driver.take_ready(left):
+            for ticket, reply in self._driver.pop_ready(left):
                 left -= 1
                 call = deliver(ticket, reply)
                 if call is not None:
@@ -319,7 +319,7 @@ class ShardHost:
         if life != self._life:
             return
         self._is_flushing = False
-        records, mark = self._driver.take_unsent()
+        records, mark = self._driver.pop_unsent()
         if not records:
             return
         try:
@@ -337,7 +337,7 @@ class ShardHost:
             if error:
                 self._fail(OSError(f"its log failed with {error.name}"))
             else:
-                self._driver.durable(mark)
+                self._driver.on_durable(mark)
                 self._settle()
 
         return stored
@@ -345,7 +345,7 @@ class ShardHost:
 
 def _respond(inbound: Inbound) -> None:
     try:
-        inbound.respond_encoded(inbound.response())
+        inbound.respond_encoded(inbound.encode_response())
     except Exception:  # a fault of ours: this client alone loses its connection
         log.exception("answering %r failed", inbound.api)
         inbound.connection.close()

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from partage.coordinator.outcome import Notice
-from partage.store.group_events import Lag
+from partage.coordinator.outcome import GroupEvent
+from partage.store.group_events import LagSample
 
 
 class Listener(Protocol):
     """Who wants to hear what happens in groups."""
 
-    def __call__(self, notice: Notice, /) -> None: ...
+    def __call__(self, notice: GroupEvent, /) -> None: ...
 
 
 class Publisher(Protocol):
     """Who wants to hear of what can no longer be taken back."""
 
-    def publish(self, told: Notice | Lag, epoch: int | None, /) -> None:
+    def publish(self, told: GroupEvent | LagSample, epoch: int | None, /) -> None:
         """It happened in this epoch of the shard's."""
 
     def lose(self, count: int, /) -> None:

@@ -31,7 +31,7 @@ from partage.lab.shrinking import NothingToShrink, shrink
 from partage.lab.story import tell
 from partage.lab.swarm import ProcessKilled, Summary, judge, verdicts
 from partage.lab.world import World
-from partage.model.groups import ranges
+from partage.model.groups import format_partitions
 
 app = command_app("Simulated worlds of a broker and its groups: run them, read them, ask them.")
 
@@ -249,7 +249,7 @@ def _killed(seeds: Sequence[int]) -> CommandError:
     longest = sum(1 for at, seed in enumerate(seeds) if seed == seeds[0] + at)
     return CommandError(
         f"a process that ran worlds was killed (out of memory?); under way were "
-        f"{ranges('seeds', seeds)}: run them in one process, or find the large one so: "
+        f"{format_partitions('seeds', seeds)}: run them in one process, or find the large one so: "
         f"partage lab run --seed-from {seeds[0]} --seeds {longest} --jobs 1"
     )
 

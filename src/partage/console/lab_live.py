@@ -13,15 +13,15 @@ from confluent_kafka.admin import OffsetSpec
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
 from partage.console.common.offsets import Place, list_offsets
-from partage.console.common.output import count, ranges
+from partage.console.common.output import count, format_partitions
 from partage.console.groups.describe import (
     CONSUMER,
-    GroupState,
-    MemberState,
+    GroupDescription,
+    MemberDescription,
     describe_groups,
 )
 from partage.console.groups.offsets_topic import read_last_generation
-from partage.coordinator.records import GroupSaved
+from partage.coordinator.records import GroupRecord
 from partage.lab.rehearsals.live_group import LiveGroup, LiveMember, LivePartition
 from partage.wire.consumer_protocol import decode_assignment
 from partage.wire.primitives import Malformed
@@ -105,7 +105,7 @@ def look(cluster: ClusterClient, name: str, sample_s: float) -> Sight:
     )
 
 
-def _stable(cluster: ClusterClient, name: str) -> GroupState:
+def _stable(cluster: ClusterClient, name: str) -> GroupDescription:
     (found,) = describe_groups(cluster, [name])
     if found.type == "Consumer":
         raise CommandError(
@@ -130,7 +130,7 @@ def _stable(cluster: ClusterClient, name: str) -> GroupState:
     return found
 
 
-def _topics(member: MemberState, group: str) -> list[str]:
+def _topics(member: MemberDescription, group: str) -> list[str]:
     """What a member subscribes to."""
     if member.subscription is not None:
         return member.subscription
@@ -143,25 +143,25 @@ def _topics(member: MemberState, group: str) -> list[str]:
     )
 
 
-def _unchanged(before: GroupState, after: GroupState) -> GroupState:
+def _unchanged(before: GroupDescription, after: GroupDescription) -> GroupDescription:
     if _owned(before) != _owned(after):
         raise CommandError(f"group {after.group} rebalanced while it was looked at: try again")
     return after
 
 
-def _owned(state: GroupState) -> dict[str, frozenset[Place]]:
+def _owned(state: GroupDescription) -> dict[str, frozenset[Place]]:
     return {member.member_id: _places(member) for member in state.members}
 
 
-def _places(member: MemberState) -> frozenset[Place]:
+def _places(member: MemberDescription) -> frozenset[Place]:
     return frozenset((t.topic, index) for t in member.partitions for index in t.partitions)
 
 
-def _committed(state: GroupState) -> dict[Place, int | None]:
+def _committed(state: GroupDescription) -> dict[Place, int | None]:
     return {(o.topic, o.partition): o.current_offset for o in state.offsets}
 
 
-def _record_of(state: GroupState, saved: GroupSaved | None) -> GroupSaved | None:
+def _record_of(state: GroupDescription, saved: GroupRecord | None) -> GroupRecord | None:
     """The group's record, if it is of the generation that was described."""
     if saved is None or saved.awaiting_sync:
         return None
@@ -179,7 +179,7 @@ def _decoded(assignment: bytes) -> frozenset[Place]:
     return frozenset((each.topic, index) for each in assigned for index in each.partitions)
 
 
-def _member(member: MemberState, group: str, counts: Mapping[str, int]) -> LiveMember:
+def _member(member: MemberDescription, group: str, counts: Mapping[str, int]) -> LiveMember:
     topics = _topics(member, group)
     return LiveMember(
         member_id=member.member_id,
@@ -204,7 +204,7 @@ def _lag(*looks: tuple[int | None, int | None]) -> int:
     return min(told, default=0)
 
 
-def _timed(group: LiveGroup, saved: GroupSaved) -> LiveGroup:
+def _timed(group: LiveGroup, saved: GroupRecord) -> LiveGroup:
     """The group with the longest timeouts that a member joined with."""
     return msgspec.structs.replace(
         group,
@@ -222,12 +222,12 @@ def _within(timeouts_ms: Iterable[int]) -> int:
 
 
 def _remarks(
-    state: GroupState,
+    state: GroupDescription,
     group: LiveGroup,
     missing: set[str],
     leaderless: list[Place],
     uncommitted: int,
-    saved: GroupSaved | None,
+    saved: GroupRecord | None,
 ) -> list[str]:
     owners = Counter(place for member in state.members for place in _places(member))
     twice = sorted(place for place, number in owners.items() if number > 1)
@@ -260,6 +260,6 @@ def _listed(places: list[Place]) -> str:
     by_topic: dict[str, list[int]] = {}
     for topic, index in places:
         by_topic.setdefault(topic, []).append(index)
-    said = " ".join(ranges(topic, indexes) for topic, indexes in by_topic.items())
+    said = " ".join(format_partitions(topic, indexes) for topic, indexes in by_topic.items())
     shown = said if len(said) <= _SHOWN_MAX else f"{said[:_SHOWN_MAX]}..."
     return f"{count(len(places), 'partition')}, {shown}"

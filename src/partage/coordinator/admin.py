@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from partage.coordinator.answers import ANSWERS, ERRORS, Answer, Row
 from partage.coordinator.commit import GroupOffsets
-from partage.coordinator.events import DeleteGroup, Describe, ListGroups
+from partage.coordinator.event_context import EventContext
+from partage.coordinator.events import DeleteGroup, DescribeGroup, ListGroups
 from partage.coordinator.group import Group
 from partage.coordinator.member import Member
-from partage.coordinator.outcome import Happening
-from partage.coordinator.records import GroupRemoved, OffsetCommitted, OffsetRemoved
+from partage.coordinator.outcome import GroupEventType
+from partage.coordinator.records import GroupTombstone, OffsetRecord, OffsetTombstone
 from partage.coordinator.replies import (
-    DeleteReply,
+    DeleteGroupReply,
     DescribedMember,
-    DescribeReply,
-    ListedGroup,
-    ListReply,
+    DescribeGroupReply,
+    GroupOverview,
+    ListGroupsReply,
 )
+from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.coordinator.states import GroupState
-from partage.coordinator.turn import Turn
 from partage.model.errors import ErrorCode
 
 
-def describe(turn: Turn, group: Group | None, event: Describe) -> None:
+def describe_group(turn: EventContext, group: Group | None, event: DescribeGroup) -> None:
     """Handle a DescribeGroup; ``group`` is None if the group does not exist."""
-    answer = ANSWERS[Row.DESCRIBE][None if group is None else group.state]
+    answer = RESPONSES[RequestCase.DESCRIBE][None if group is None else group.state]
     if group is None:
         error = ErrorCode.GROUP_ID_NOT_FOUND if event.knows_group_not_found else ErrorCode.NONE
-        turn.reply(event.reply_to, DescribeReply(error=error, group_id=event.group_id))
+        turn.reply(event.reply_to, DescribeGroupReply(error=error, group_id=event.group_id))
         return
-    protocol = group.protocol if answer is Answer.FULL else None
+    protocol = group.protocol if answer is Response.FULL else None
     turn.reply(
         event.reply_to,
-        DescribeReply(
+        DescribeGroupReply(
             group_id=group.id,
             state=group.state,
             protocol_type=group.protocol_type or "",
@@ -53,12 +53,12 @@ def describe(turn: Turn, group: Group | None, event: Describe) -> None:
     )
 
 
-def list_groups(turn: Turn, groups: Iterable[Group], event: ListGroups) -> None:
+def list_groups(turn: EventContext, groups: Iterable[Group], event: ListGroups) -> None:
     """Handle a ListGroups for the groups of one shard."""
-    listed: tuple[ListedGroup, ...] = ()
+    listed: tuple[GroupOverview, ...] = ()
     if not event.types or "classic" in event.types:
         listed = tuple(
-            ListedGroup(
+            GroupOverview(
                 group_id=group.id,
                 protocol_type=group.protocol_type or "",
                 state=group.state,
@@ -66,31 +66,33 @@ def list_groups(turn: Turn, groups: Iterable[Group], event: ListGroups) -> None:
             for group in groups
             if not event.states or group.state.lower() in event.states
         )
-    turn.reply(event.reply_to, ListReply(groups=listed))
+    turn.reply(event.reply_to, ListGroupsReply(groups=listed))
 
 
-def delete(turn: Turn, group: Group | None, committed: GroupOffsets, event: DeleteGroup) -> None:
+def delete_group(
+    turn: EventContext, group: Group | None, committed: GroupOffsets, event: DeleteGroup
+) -> None:
     """Handle a DeleteGroup: remove the group and its offsets if it has no members."""
-    answer = ANSWERS[Row.DELETE][None if group is None else group.state]
-    if group is None or answer in ERRORS:
-        turn.reply(event.reply_to, DeleteReply(error=ERRORS[answer]))
+    answer = RESPONSES[RequestCase.DELETE][None if group is None else group.state]
+    if group is None or answer in RESPONSE_ERRORS:
+        turn.reply(event.reply_to, DeleteGroupReply(error=RESPONSE_ERRORS[answer]))
         return
     for topic, partition in list(committed):
-        turn.write(OffsetRemoved(group_id=group.id, topic=topic, partition=partition))
+        turn.write(OffsetTombstone(group_id=group.id, topic=topic, partition=partition))
     _remove(turn, group, "deleted")
-    turn.reply(event.reply_to, DeleteReply(error=ErrorCode.NONE))
+    turn.reply(event.reply_to, DeleteGroupReply(error=ErrorCode.NONE))
 
 
-def _remove(turn: Turn, group: Group, reason: str) -> None:
-    for member_id in group.pending:
-        turn.cancel(Member.timer_for(group.id, member_id))
-    group.become(GroupState.DEAD)
-    turn.notice(group, Happening.REMOVED, reason=reason)
-    turn.write(GroupRemoved(group_id=group.id))
+def _remove(turn: EventContext, group: Group, reason: str) -> None:
+    for member_id in group.pending_members:
+        turn.cancel(Member.session_timer_key(group.id, member_id))
+    group.transition_to(GroupState.DEAD)
+    turn.emit(group, GroupEventType.REMOVED, reason=reason)
+    turn.write(GroupTombstone(group_id=group.id))
 
 
-def expire(
-    turn: Turn, group: Group, committed: GroupOffsets, in_use: frozenset[str] | None
+def expire_offsets(
+    turn: EventContext, group: Group, committed: GroupOffsets, in_use: frozenset[str] | None
 ) -> None:
     """Remove expired offsets, then the group if it is Empty and has neither offsets nor pending
     members.
@@ -110,22 +112,24 @@ def expire(
         committed: Its committed offsets.
         in_use: The topics that its members subscribe to; None if they are unknown.
     """
-    gone = [c for c in committed.values() if _is_over(turn, group, in_use, c)]
+    gone = [c for c in committed.values() if _is_expired(turn, group, in_use, c)]
     for offset in gone:
-        turn.write(OffsetRemoved(group_id=group.id, topic=offset.topic, partition=offset.partition))
+        turn.write(
+            OffsetTombstone(group_id=group.id, topic=offset.topic, partition=offset.partition)
+        )
     if gone:
-        turn.notice(group, Happening.OFFSETS_EXPIRED, reason=f"{len(gone)} of them")
-    if group.state is GroupState.EMPTY and not group.pending and not committed:
+        turn.emit(group, GroupEventType.OFFSETS_EXPIRED, reason=f"{len(gone)} of them")
+    if group.state is GroupState.EMPTY and not group.pending_members and not committed:
         _remove(turn, group, "empty, and no offsets are left")
 
 
-def _is_over(
-    turn: Turn, group: Group, in_use: frozenset[str] | None, offset: OffsetCommitted
+def _is_expired(
+    turn: EventContext, group: Group, in_use: frozenset[str] | None, offset: OffsetRecord
 ) -> bool:
     if group.protocol_type is None:
         since_ms = offset.commit_ms
     elif group.state is GroupState.EMPTY:
-        since_ms = max(group.saved.since_ms, offset.commit_ms)
+        since_ms = max(group.record.since_ms, offset.commit_ms)
     elif group.state is GroupState.STABLE and in_use is not None and offset.topic not in in_use:
         since_ms = offset.commit_ms
     else:

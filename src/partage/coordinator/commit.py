@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from partage.coordinator.answers import ANSWERS, ERRORS, Answer, Row
+from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import Commit, DeleteOffsets
 from partage.coordinator.group import Group
 from partage.coordinator.member import Member
-from partage.coordinator.outcome import Happening
-from partage.coordinator.records import OffsetCommitted, OffsetRemoved
+from partage.coordinator.outcome import GroupEventType
+from partage.coordinator.records import OffsetRecord, OffsetTombstone
 from partage.coordinator.replies import CommitReply, DeleteOffsetsReply
+from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.coordinator.states import GroupState
-from partage.coordinator.turn import Turn
 from partage.model.errors import ErrorCode
 
-GroupOffsets = dict[tuple[str, int], OffsetCommitted]
+GroupOffsets = dict[tuple[str, int], OffsetRecord]
 
 
-def commit(turn: Turn, group: Group | None, event: Commit) -> None:
+def commit(turn: EventContext, group: Group | None, event: Commit) -> None:
     """Handle a Commit; ``group`` is None if the group does not exist."""
     member: Member | None = None
     state = None if group is None else group.state
-    row = Row.COMMIT_SIMPLE if _is_simple(group, event) else Row.COMMIT_MEMBER
-    if row is Row.COMMIT_MEMBER and group is not None:
+    row = RequestCase.COMMIT_SIMPLE if _is_simple(group, event) else RequestCase.COMMIT_MEMBER
+    if row is RequestCase.COMMIT_MEMBER and group is not None:
         found = _identify(group, event)
         if isinstance(found, ErrorCode):
-            _refuse(turn, group, event, found)
+            _reject(turn, group, event, found)
             return
         member = found
-    match ANSWERS[row][state]:
-        case Answer.COMMIT:
+    match RESPONSES[row][state]:
+        case Response.COMMIT:
             _store(turn, event)
-        case Answer.COMMIT_ALIVE:
+        case Response.COMMIT_ALIVE:
             assert member is not None
             _store(turn, event)
-            turn.keep_alive(member)
-        case Answer.REFUSED_COMMIT if event.knows_group_not_found:
-            _refuse(turn, group, event, ErrorCode.GROUP_ID_NOT_FOUND)
-        case Answer.REFUSED_COMMIT:
-            _refuse(turn, group, event, ErrorCode.ILLEGAL_GENERATION)
+            turn.restart_session(member)
+        case Response.REFUSED_COMMIT if event.knows_group_not_found:
+            _reject(turn, group, event, ErrorCode.GROUP_ID_NOT_FOUND)
+        case Response.REFUSED_COMMIT:
+            _reject(turn, group, event, ErrorCode.ILLEGAL_GENERATION)
         case answer:
-            _refuse(turn, group, event, ERRORS[answer])
+            _reject(turn, group, event, RESPONSE_ERRORS[answer])
 
 
 def _is_simple(group: Group | None, event: Commit) -> bool:
@@ -54,7 +54,7 @@ def _is_simple(group: Group | None, event: Commit) -> bool:
 
 
 def _identify(group: Group, event: Commit) -> Member | ErrorCode:
-    member = group.identify(event.member_id, event.instance_id)
+    member = group.validate_member(event.member_id, event.instance_id)
     if isinstance(member, ErrorCode):
         return member
     # A member whose Join was never answered is in no generation, whichever one it names. Kafka
@@ -64,14 +64,14 @@ def _identify(group: Group, event: Commit) -> Member | ErrorCode:
     return member
 
 
-def _refuse(turn: Turn, group: Group | None, event: Commit, error: ErrorCode) -> None:
+def _reject(turn: EventContext, group: Group | None, event: Commit, error: ErrorCode) -> None:
     turn.reply(event.reply_to, CommitReply(errors=(error,) * len(event.offsets)))
     if group is not None:
         topics = tuple(dict.fromkeys(wanted.topic for wanted in event.offsets))
-        turn.notice(group, Happening.COMMIT_REFUSED, event.member_id, error.name, topics=topics)
+        turn.emit(group, GroupEventType.COMMIT_REFUSED, event.member_id, error.name, topics=topics)
 
 
-def _store(turn: Turn, event: Commit) -> None:
+def _store(turn: EventContext, event: Commit) -> None:
     errors = []
     expire_ms = None if event.retention_ms is None else turn.at_ms + event.retention_ms
     for wanted in event.offsets:
@@ -80,7 +80,7 @@ def _store(turn: Turn, event: Commit) -> None:
             continue
         errors.append(ErrorCode.NONE)
         turn.write(
-            OffsetCommitted(
+            OffsetRecord(
                 group_id=event.group_id,
                 topic=wanted.topic,
                 partition=wanted.partition,
@@ -95,7 +95,7 @@ def _store(turn: Turn, event: Commit) -> None:
 
 
 def delete_offsets(
-    turn: Turn,
+    turn: EventContext,
     group: Group | None,
     committed: GroupOffsets,
     in_use: frozenset[str] | None,
@@ -114,18 +114,18 @@ def delete_offsets(
     if not event.group_id:
         turn.reply(event.reply_to, DeleteOffsetsReply(error=ErrorCode.INVALID_GROUP_ID))
         return
-    answer = ANSWERS[Row.DELETE_OFFSETS][None if group is None else group.state]
-    if answer is Answer.OFFSETS_UNUSED and (group is None or group.protocol_type != "consumer"):
-        answer = Answer.NOT_EMPTY
-    if answer in ERRORS:
-        turn.reply(event.reply_to, DeleteOffsetsReply(error=ERRORS[answer]))
+    answer = RESPONSES[RequestCase.DELETE_OFFSETS][None if group is None else group.state]
+    if answer is Response.OFFSETS_UNUSED and (group is None or group.protocol_type != "consumer"):
+        answer = Response.NOT_EMPTY
+    if answer in RESPONSE_ERRORS:
+        turn.reply(event.reply_to, DeleteOffsetsReply(error=RESPONSE_ERRORS[answer]))
         return
     errors = []
     for topic, partition in event.partitions:
-        if answer is Answer.OFFSETS_UNUSED and (in_use is None or topic in in_use):
+        if answer is Response.OFFSETS_UNUSED and (in_use is None or topic in in_use):
             errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
             continue
         errors.append(ErrorCode.NONE)
         if (topic, partition) in committed:
-            turn.write(OffsetRemoved(group_id=event.group_id, topic=topic, partition=partition))
+            turn.write(OffsetTombstone(group_id=event.group_id, topic=topic, partition=partition))
     turn.reply(event.reply_to, DeleteOffsetsReply(errors=tuple(errors)))

@@ -35,7 +35,7 @@ class TopicsDeleted(Event, frozen=True, gc=False, kw_only=True):
     topics: frozenset[str]
 
 
-class Request(Event, frozen=True, gc=False, kw_only=True):
+class GroupRequest(Event, frozen=True, gc=False, kw_only=True):
     """A request to one group."""
 
     reply_to: Ticket
@@ -53,11 +53,11 @@ class Protocol(msgspec.Struct, frozen=True, gc=False):
     version: int = -1
 
 
-class Join(Request, frozen=True, gc=False, kw_only=True):
+class Join(GroupRequest, frozen=True, gc=False, kw_only=True):
     """JoinGroup. ``member_id`` is empty in the first request of a member."""
 
     member_id: str
-    fresh_member_id: str  # the id to assign if the member is new
+    generated_member_id: str  # the id to assign if the member is new
     instance_id: str | None = None
     client_id: str
     client_host: str
@@ -70,7 +70,7 @@ class Join(Request, frozen=True, gc=False, kw_only=True):
     may_skip_assignment: bool = True  # KIP-814
 
 
-class Sync(Request, frozen=True, gc=False, kw_only=True):
+class Sync(GroupRequest, frozen=True, gc=False, kw_only=True):
     """SyncGroup. Only the leader's assignments are used."""
 
     generation: int
@@ -82,7 +82,7 @@ class Sync(Request, frozen=True, gc=False, kw_only=True):
     assignment_error: str | None = None  # the reason why the leader's assignor failed
 
 
-class Heartbeat(Request, frozen=True, gc=False, kw_only=True):
+class Heartbeat(GroupRequest, frozen=True, gc=False, kw_only=True):
     """Heartbeat of a member."""
 
     generation: int
@@ -90,7 +90,7 @@ class Heartbeat(Request, frozen=True, gc=False, kw_only=True):
     instance_id: str | None = None
 
 
-class Leaver(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class LeavingMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A member to remove: by member id, or by instance id alone if an administrator removes it."""
 
     member_id: str
@@ -98,10 +98,10 @@ class Leaver(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     reason: str | None = None
 
 
-class Leave(Request, frozen=True, gc=False, kw_only=True):
+class Leave(GroupRequest, frozen=True, gc=False, kw_only=True):
     """LeaveGroup, for one or more members."""
 
-    leavers: tuple[Leaver, ...]
+    members: tuple[LeavingMember, ...]
 
 
 class OffsetToCommit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -114,7 +114,7 @@ class OffsetToCommit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     metadata: str = ""
 
 
-class Commit(Request, frozen=True, gc=False, kw_only=True):
+class Commit(GroupRequest, frozen=True, gc=False, kw_only=True):
     """OffsetCommit. Generation -1 and no member id mean a client that is not a member."""
 
     generation: int = -1
@@ -125,23 +125,23 @@ class Commit(Request, frozen=True, gc=False, kw_only=True):
     knows_group_not_found: bool = True  # supports GROUP_ID_NOT_FOUND (OffsetCommit v9 and later)
 
 
-class FetchOffsets(Request, frozen=True, gc=False, kw_only=True):
+class FetchOffsets(GroupRequest, frozen=True, gc=False, kw_only=True):
     """OffsetFetch of the given partitions, or of all committed ones if None."""
 
     partitions: tuple[tuple[str, int], ...] | None
 
 
-class Describe(Request, frozen=True, gc=False, kw_only=True):
+class DescribeGroup(GroupRequest, frozen=True, gc=False, kw_only=True):
     """DescribeGroups, for one group."""
 
     knows_group_not_found: bool = True  # KIP-1043; older clients get state Dead instead
 
 
-class DeleteGroup(Request, frozen=True, gc=False, kw_only=True):
+class DeleteGroup(GroupRequest, frozen=True, gc=False, kw_only=True):
     """DeleteGroups, for one group."""
 
 
-class DeleteOffsets(Request, frozen=True, gc=False, kw_only=True):
+class DeleteOffsets(GroupRequest, frozen=True, gc=False, kw_only=True):
     """OffsetDelete (KIP-496)."""
 
     partitions: tuple[tuple[str, int], ...]
@@ -158,4 +158,4 @@ class ListGroups(Event, frozen=True, gc=False, kw_only=True):
 
 
 #: The events that need a reply.
-Asked = Request | ListGroups
+Request = GroupRequest | ListGroups

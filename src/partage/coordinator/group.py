@@ -7,8 +7,8 @@ from collections import OrderedDict
 import msgspec
 
 from partage.coordinator.events import Protocol
-from partage.coordinator.member import Member, size
-from partage.coordinator.records import GroupSaved, SavedMember
+from partage.coordinator.member import Member, record_size
+from partage.coordinator.records import GroupRecord, MemberRecord
 from partage.coordinator.states import PREDECESSORS, GroupState
 from partage.model.errors import ErrorCode
 
@@ -18,7 +18,7 @@ class InitialDelay(msgspec.Struct):
 
     delay_ms: int
     remaining_ms: int
-    member_added: bool = False
+    has_new_member: bool = False
 
 
 class Group:
@@ -38,56 +38,56 @@ class Group:
         "assignments",
         "id",
         "initial_delay",
-        "joined",
-        "joined_static",
+        "is_sync_resumed",
+        "joined_count",
+        "joined_static_count",
         "leader",
         "members",
-        "pending",
+        "pending_members",
+        "pending_sync_members",
+        "protocol_counts",
         "protocol_type",
-        "saved",
-        "size",
+        "record",
+        "record_bytes",
         "state",
-        "static",
-        "support",
-        "sync_resumed",
-        "unsynced",
+        "static_members",
     )
 
     def __init__(self, group_id: str) -> None:
         self.id = group_id
         self.state = GroupState.EMPTY
-        self.saved = GroupSaved(group_id=group_id)
+        self.record = GroupRecord(group_id=group_id)
         self.assignments: dict[str, bytes] = {}
         # An OrderedDict finds its first key in constant time. A dict skips the slots of removed
         # keys, and the next leader is looked up each time the leader leaves.
         self.members: OrderedDict[str, Member] = OrderedDict()
-        self.static: dict[str, str] = {}  # instance id -> member id
-        self.pending: dict[str, None] = {}
-        self.unsynced: dict[str, None] = {}
-        self.support: dict[str, int] = {}  # protocol name -> number of members that list it
-        self.joined = 0
-        self.joined_static = 0
-        self.size = 0  # of all members together
+        self.static_members: dict[str, str] = {}  # instance id -> member id
+        self.pending_members: dict[str, None] = {}
+        self.pending_sync_members: dict[str, None] = {}
+        self.protocol_counts: dict[str, int] = {}  # protocol name -> number of members that list it
+        self.joined_count = 0
+        self.joined_static_count = 0
+        self.record_bytes = 0  # of all members together
         self.leader: str | None = None
         self.protocol_type: str | None = None
         self.initial_delay: InitialDelay | None = None
-        self.sync_resumed = False  # loaded while the sync was awaited
+        self.is_sync_resumed = False  # loaded while the sync was awaited
 
     # Durable state.
 
     @property
     def generation(self) -> int:
         """The number of the last generation that was started; 0 before the first."""
-        return self.saved.generation
+        return self.record.generation
 
     @property
     def protocol(self) -> str | None:
         """The protocol that was selected for the last generation."""
-        return self.saved.protocol
+        return self.record.protocol
 
-    def apply(self, saved: GroupSaved) -> None:
+    def apply(self, saved: GroupRecord) -> None:
         """Apply a stored generation, both live and while loading."""
-        self.saved = saved
+        self.record = saved
         self.assignments = {m.member_id: m.assignment for m in saved.members}
 
     def snapshot(
@@ -98,9 +98,9 @@ class Group:
         protocol: str | None,
         awaiting_sync: bool,
         assignments: dict[str, bytes],
-    ) -> GroupSaved:
+    ) -> GroupRecord:
         """Return the record of the current members."""
-        return GroupSaved(
+        return GroupRecord(
             group_id=self.id,
             protocol_type=self.protocol_type,
             generation=generation,
@@ -109,14 +109,14 @@ class Group:
             since_ms=at_ms,
             awaiting_sync=awaiting_sync,
             members=tuple(
-                member.saved(protocol, assignments.get(member.id, b""))
+                member.to_record(protocol, assignments.get(member.id, b""))
                 for member in self.members.values()
             ),
         )
 
     def resume(self) -> None:
         """Restore the members of the last record, after loading."""
-        saved = self.saved
+        saved = self.record
         self.protocol_type = saved.protocol_type
         for kept in saved.members:
             self.add(self._restored(kept))
@@ -124,15 +124,15 @@ class Group:
             return
         if saved.leader in self.members:
             self.leader = saved.leader
-        self.sync_resumed = saved.awaiting_sync
+        self.is_sync_resumed = saved.awaiting_sync
         if saved.awaiting_sync:
             self.state = GroupState.COMPLETING_REBALANCE
-            self.unsynced = dict.fromkeys(self.members)
+            self.pending_sync_members = dict.fromkeys(self.members)
         else:
             self.state = GroupState.STABLE
 
-    def _restored(self, kept: SavedMember) -> Member:
-        assert self.saved.protocol is not None, f"group {self.id} has members and no protocol"
+    def _restored(self, kept: MemberRecord) -> Member:
+        assert self.record.protocol is not None, f"group {self.id} has members and no protocol"
         return Member(
             group_id=self.id,
             member_id=kept.member_id,
@@ -141,12 +141,12 @@ class Group:
             client_host=kept.client_host,
             session_timeout_ms=kept.session_timeout_ms,
             rebalance_timeout_ms=kept.rebalance_timeout_ms,
-            protocols=(Protocol(self.saved.protocol, kept.subscription),),
+            protocols=(Protocol(self.record.protocol, kept.subscription),),
         )
 
     # State machine.
 
-    def become(self, state: GroupState) -> None:
+    def transition_to(self, state: GroupState) -> None:
         """Change the state. No other code changes it."""
         allowed = PREDECESSORS[state]
         assert self.state in allowed, f"group {self.id} cannot go from {self.state} to {state}"
@@ -160,23 +160,23 @@ class Group:
         if self.leader is None:
             self.leader = member.id
         if member.instance_id is not None:
-            self.static[member.instance_id] = member.id
+            self.static_members[member.instance_id] = member.id
         self.members[member.id] = member
-        self.pending.pop(member.id, None)
+        self.pending_members.pop(member.id, None)
         self._count(member, +1)
 
     def remove(self, member: Member) -> None:
         """Remove a member that has no parked request."""
         assert not member.is_parked, f"{member.id} leaves group {self.id} with a reply owed"
         del self.members[member.id]
-        self.unsynced.pop(member.id, None)
+        self.pending_sync_members.pop(member.id, None)
         if member.instance_id is not None:
-            del self.static[member.instance_id]
+            del self.static_members[member.instance_id]
         self._count(member, -1)
         if self.leader == member.id:
             self.leader = next(iter(self.members), None)
 
-    def rename(self, member: Member, member_id: str) -> Member:
+    def replace_static_member(self, member: Member, member_id: str) -> Member:
         """Replace a static member's id, and keep it as the leader if it was (KIP-345)."""
         assert member.instance_id is not None
         assert not member.is_parked, f"{member.id} is replaced with a reply owed"
@@ -192,32 +192,34 @@ class Group:
         )
         del self.members[member.id]
         self.members[member_id] = renamed
-        self.size += renamed.size - member.size
-        self.static[member.instance_id] = member_id
-        if member.id in self.unsynced:
-            del self.unsynced[member.id]
-            self.unsynced[member_id] = None
+        self.record_bytes += renamed.record_bytes - member.record_bytes
+        self.static_members[member.instance_id] = member_id
+        if member.id in self.pending_sync_members:
+            del self.pending_sync_members[member.id]
+            self.pending_sync_members[member_id] = None
         if self.leader == member.id:
             self.leader = member_id
         return renamed
 
-    def update(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
+    def update_protocols(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
         """Set the protocols that the member lists."""
         self._count(member, -1)
         member.protocols = protocols
-        member.size = size(member.id, member.instance_id, member.client_id, protocols)
+        member.record_bytes = record_size(
+            member.id, member.instance_id, member.client_id, protocols
+        )
         self._count(member, +1)
 
     def _count(self, member: Member, by: int) -> None:
-        self.size += by * member.size
+        self.record_bytes += by * member.record_bytes
         for name in member.protocol_names():
-            count = self.support.get(name, 0) + by
+            count = self.protocol_counts.get(name, 0) + by
             if count:
-                self.support[name] = count
+                self.protocol_counts[name] = count
             else:
-                del self.support[name]
+                del self.protocol_counts[name]
 
-    def identify(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
+    def validate_member(self, member_id: str, instance_id: str | None) -> Member | ErrorCode:
         """Return the member that a request is from.
 
         Returns:
@@ -225,7 +227,7 @@ class Group:
             holds the instance id.
         """
         if instance_id is not None:
-            holder = self.static.get(instance_id)
+            holder = self.static_members.get(instance_id)
             if holder is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if holder != member_id:
@@ -244,25 +246,25 @@ class Group:
 
     def count_joined(self, member: Member, by: int) -> None:
         """Count a member as parked in a Join (``by`` is +1) or as no longer parked (-1)."""
-        self.joined += by
+        self.joined_count += by
         if member.is_static:
-            self.joined_static += by
+            self.joined_static_count += by
 
     @property
-    def staying(self) -> int:
+    def next_generation_size(self) -> int:
         """Number of members that the next generation has so far.
 
         Members that have joined count, and so do static members, which stay even if they are
         absent.
         """
-        return self.joined + len(self.static) - self.joined_static
+        return self.joined_count + len(self.static_members) - self.joined_static_count
 
     @property
-    def all_joined(self) -> bool:
+    def has_all_joined(self) -> bool:
         """True if every member is parked in a Join and no pending member is left."""
-        return self.joined == len(self.members) and not self.pending
+        return self.joined_count == len(self.members) and not self.pending_members
 
-    def elect(self) -> bool:
+    def elect_leader(self) -> bool:
         """Replace the leader by a member that rejoined, if the leader did not.
 
         Returns:
@@ -277,7 +279,7 @@ class Group:
                 return True
         return False
 
-    def prefer_newest(self, protocol: str) -> None:
+    def elect_newest_version(self, protocol: str) -> None:
         """Give the lead to a member with the highest version of the protocol (KIP-429).
 
         Newer code reads what older code wrote. The leader keeps the lead if its version is among
@@ -290,7 +292,7 @@ class Group:
 
     # Protocols.
 
-    def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
+    def supports_protocols(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
         """True if a member with these protocols could be in one generation with the current
         members.
         """
@@ -299,15 +301,15 @@ class Group:
         if protocol_type != self.protocol_type:
             return False
         everyone = len(self.members)
-        return any(self.support.get(p.name, 0) == everyone for p in protocols)
+        return any(self.protocol_counts.get(p.name, 0) == everyone for p in protocols)
 
-    def vote(self) -> str:
+    def select_protocol(self) -> str:
         """Return the protocol that all members support and most prefer.
 
         The order of the leader's protocols decides a tie.
         """
         everyone = len(self.members)
-        candidates = {name for name, count in self.support.items() if count == everyone}
+        candidates = {name for name, count in self.protocol_counts.items() if count == everyone}
         votes: dict[str, int] = {}
         for member in self.members.values():
             choice = next(p.name for p in member.protocols if p.name in candidates)

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from partage.coordinator.answers import ANSWERS, ERRORS, Answer, Row
+from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import Heartbeat
 from partage.coordinator.group import Group
 from partage.coordinator.replies import HeartbeatReply
-from partage.coordinator.turn import Turn
+from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.model.errors import ErrorCode
 
-_TABLE = ANSWERS[Row.HEARTBEAT]
+_TABLE = RESPONSES[RequestCase.HEARTBEAT]
 _REPLIES = {error: HeartbeatReply(error) for error in ErrorCode}
 _ALIVE = {
-    Answer.ALIVE: _REPLIES[ErrorCode.NONE],
-    Answer.ALIVE_REBALANCING: _REPLIES[ErrorCode.REBALANCE_IN_PROGRESS],
+    Response.ALIVE: _REPLIES[ErrorCode.NONE],
+    Response.ALIVE_REBALANCING: _REPLIES[ErrorCode.REBALANCE_IN_PROGRESS],
 }
 
 
-def refused(error: ErrorCode) -> HeartbeatReply:
+def heartbeat_error(error: ErrorCode) -> HeartbeatReply:
     """Return a reply with ``error``."""
     return _REPLIES[error]
 
 
-def heartbeat(turn: Turn, group: Group, event: Heartbeat) -> None:
+def heartbeat(turn: EventContext, group: Group, event: Heartbeat) -> None:
     """Handle a Heartbeat for an existing group."""
-    member = group.identify(event.member_id, event.instance_id)
+    member = group.validate_member(event.member_id, event.instance_id)
     if isinstance(member, ErrorCode):
         turn.reply(event.reply_to, _REPLIES[member])
         return
-    if event.generation != group.saved.generation:
+    if event.generation != group.record.generation:
         turn.reply(event.reply_to, _REPLIES[ErrorCode.ILLEGAL_GENERATION])
         return
     answer = _TABLE[group.state]
     reply = _ALIVE.get(answer)
     if reply is None:
-        turn.reply(event.reply_to, _REPLIES[ERRORS[answer]])
+        turn.reply(event.reply_to, _REPLIES[RESPONSE_ERRORS[answer]])
         return
-    turn.keep_alive(member)
+    turn.restart_session(member)
     turn.reply(event.reply_to, reply)

@@ -26,16 +26,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from partage.coordinator.group import Group
-from partage.coordinator.records import GroupSaved, OffsetCommitted
+from partage.coordinator.records import GroupRecord, OffsetRecord
 from partage.coordinator.shard import Shard
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import JoinTimer, SessionTimer, SyncTimer, TimerKey
 
-Armed = Mapping[TimerKey, int]
+ArmedTimers = Mapping[TimerKey, int]
 _IN_GENERATION = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 
 
-def check(shard: Shard, armed: Armed) -> None:
+def check(shard: Shard, armed: ArmedTimers) -> None:
     """Raise `AssertionError` with details if an invariant does not hold."""
     for group in shard.groups.values():
         counts_are_right(group)
@@ -54,9 +54,9 @@ def check(shard: Shard, armed: Armed) -> None:
 
 def durable_state(
     shard: Shard,
-) -> tuple[dict[str, GroupSaved], dict[tuple[str, str, int], OffsetCommitted]]:
+) -> tuple[dict[str, GroupRecord], dict[tuple[str, str, int], OffsetRecord]]:
     """Return the groups and offsets that a replay of the log must restore."""
-    groups = {g.id: g.saved for g in shard.groups.values() if g.saved.generation}
+    groups = {g.id: g.record for g in shard.groups.values() if g.record.generation}
     offsets = {
         (group_id, *partition): committed
         for group_id, of_group in shard.offsets.items()
@@ -69,20 +69,30 @@ def counts_are_right(group: Group) -> None:
     """Invariant 1."""
     members = group.members.values()
     joined = sum(m.join_ticket is not None for m in members)
-    assert group.joined == joined, f"{group.id}: {group.joined} counted as joined, {joined} are"
+    assert group.joined_count == joined, (
+        f"{group.id}: {group.joined_count} counted as joined, {joined} are"
+    )
     joined_static = sum(m.join_ticket is not None and m.is_static for m in members)
-    assert group.joined_static == joined_static, (
-        f"{group.id}: {group.joined_static} static members counted as joined, {joined_static} are"
+    assert group.joined_static_count == joined_static, (
+        f"{group.id}: {group.joined_static_count} static members counted as joined, {joined_static} are"
     )
     support: dict[str, int] = {}
     for member in members:
         for name in member.protocol_names():
             support[name] = support.get(name, 0) + 1
-    assert group.support == support, f"{group.id}: support is {support}, not {group.support}"
+    assert group.protocol_counts == support, (
+        f"{group.id}: support is {support}, not {group.protocol_counts}"
+    )
     static = {m.instance_id: m.id for m in members if m.instance_id is not None}
-    assert group.static == static, f"{group.id}: static members are {static}, not {group.static}"
-    assert group.size == sum(m.size for m in members), f"{group.id} counts {group.size} bytes"
-    assert not group.pending.keys() & group.members.keys(), f"{group.id}: pending and a member"
+    assert group.static_members == static, (
+        f"{group.id}: static members are {static}, not {group.static_members}"
+    )
+    assert group.record_bytes == sum(m.record_bytes for m in members), (
+        f"{group.id} counts {group.record_bytes} bytes"
+    )
+    assert not group.pending_members.keys() & group.members.keys(), (
+        f"{group.id}: pending and a member"
+    )
 
 
 def leader_is_a_member(group: Group) -> None:
@@ -115,7 +125,7 @@ def state_fits_members(group: Group) -> None:
         assert group.members, f"{group.id} is {group.state} without members"
 
 
-def sessions_are_timed(group: Group, armed: Armed) -> None:
+def sessions_are_timed(group: Group, armed: ArmedTimers) -> None:
     """Invariants 5 and 6."""
     for member in group.members.values():
         expected = not member.is_parked or member.is_new
@@ -123,28 +133,28 @@ def sessions_are_timed(group: Group, armed: Armed) -> None:
             f"session of {member.id} is {'not ' if expected else ''}timed; "
             f"parked: {member.is_parked}, new: {member.is_new}"
         )
-    for member_id in group.pending:
+    for member_id in group.pending_members:
         assert SessionTimer(group.id, member_id) in armed, f"pending {member_id} is not timed"
 
 
-def phases_are_timed(group: Group, armed: Armed) -> None:
+def phases_are_timed(group: Group, armed: ArmedTimers) -> None:
     """Invariants 7 and 8."""
     preparing = group.state is GroupState.PREPARING_REBALANCE
     assert (JoinTimer(group.id) in armed) == preparing, f"join timer of {group.id}, {group.state}"
-    assert (SyncTimer(group.id) in armed) == bool(group.unsynced), (
-        f"sync timer of {group.id} with {len(group.unsynced)} members to ask"
+    assert (SyncTimer(group.id) in armed) == bool(group.pending_sync_members), (
+        f"sync timer of {group.id} with {len(group.pending_sync_members)} members to ask"
     )
-    assert not group.unsynced or group.state in _IN_GENERATION
+    assert not group.pending_sync_members or group.state in _IN_GENERATION
 
 
-def no_stray_timers(shard: Shard, armed: Armed) -> None:
+def no_stray_timers(shard: Shard, armed: ArmedTimers) -> None:
     """Invariant 9."""
     for key in armed:
         match key:
             case SessionTimer(group_id=group_id, member_id=member_id):
                 group = shard.groups.get(group_id)
                 assert group is not None, f"{key} for a group that is not there"
-                known = member_id in group.members or member_id in group.pending
+                known = member_id in group.members or member_id in group.pending_members
                 assert known, f"{key} for a member that is not there"
             case JoinTimer(group_id=group_id) | SyncTimer(group_id=group_id):
                 assert group_id in shard.groups, f"{key} for a group that is not there"
@@ -154,7 +164,7 @@ def generation_is_stored(group: Group) -> None:
     """Invariant 10."""
     if group.state not in _IN_GENERATION:
         return
-    saved = group.saved
+    saved = group.record
     assert [m.member_id for m in saved.members] == list(_in_order(group, saved)), (
         f"{group.id} is stored with {[m.member_id for m in saved.members]}, "
         f"its members are {list(group.members)}"
@@ -164,12 +174,12 @@ def generation_is_stored(group: Group) -> None:
     assert saved.awaiting_sync == (group.state is GroupState.COMPLETING_REBALANCE)
 
 
-def _in_order(group: Group, saved: GroupSaved) -> Iterator[str]:
+def _in_order(group: Group, saved: GroupRecord) -> Iterator[str]:
     stored = {m.member_id: m for m in saved.members}
     for member_id, member in group.members.items():
         kept = stored.get(member_id)
         assert kept is not None, f"{member_id} is a member of {group.id} and not stored"
-        assert kept == member.saved(group.protocol, group.assignments.get(member_id, b""))
+        assert kept == member.to_record(group.protocol, group.assignments.get(member_id, b""))
         yield member_id
 
 
@@ -193,7 +203,7 @@ def phases_leave_nothing_behind(group: Group) -> None:
     if group.state is not GroupState.PREPARING_REBALANCE:
         assert group.initial_delay is None, f"{group.id} is {group.state}, and delayed"
     if group.state is not GroupState.COMPLETING_REBALANCE:
-        assert not group.sync_resumed, f"{group.id} is {group.state}, and its sync resumed"
+        assert not group.is_sync_resumed, f"{group.id} is {group.state}, and its sync resumed"
 
 
 def offsets_have_groups(shard: Shard) -> None:

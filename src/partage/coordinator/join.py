@@ -5,19 +5,19 @@ from __future__ import annotations
 import msgspec
 
 from partage.coordinator import rebalance
-from partage.coordinator.answers import ANSWERS, ERRORS, Answer, Row
+from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import Join
 from partage.coordinator.group import Group
-from partage.coordinator.member import Member, size
-from partage.coordinator.outcome import Cause, Happening
+from partage.coordinator.member import Member, record_size
+from partage.coordinator.outcome import GroupEventType, RebalanceCause
 from partage.coordinator.replies import JoinReply
+from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import SyncTimer
-from partage.coordinator.turn import Turn
 from partage.model.errors import ErrorCode
 
 
-def refusal(turn: Turn, event: Join) -> ErrorCode | None:
+def validate_request(turn: EventContext, event: Join) -> ErrorCode | None:
     """Return the error of a request that is invalid for every group; None if it is valid."""
     if not event.group_id:
         return ErrorCode.INVALID_GROUP_ID
@@ -31,39 +31,39 @@ def refusal(turn: Turn, event: Join) -> ErrorCode | None:
     return None
 
 
-def join(turn: Turn, group: Group, event: Join) -> None:
+def join(turn: EventContext, group: Group, event: Join) -> None:
     """Handle a Join for a group that exists or was just created for it."""
-    holder = _holder(group, event)
+    holder = _existing_member(group, event)
     if not _has_room(turn, group, holder):
-        _turn_away(turn, group, event, holder)
-    elif not group.supports(event.protocol_type, event.protocols):
-        _refuse(turn, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    elif not _can_be_stored(turn, group, event, holder):
-        _refuse(turn, event, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        _reject_full_group(turn, group, event, holder)
+    elif not group.supports_protocols(event.protocol_type, event.protocols):
+        _reject(turn, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    elif not _fits_record(turn, group, event, holder):
+        _reject(turn, event, ErrorCode.GROUP_MAX_SIZE_REACHED)
     elif not event.member_id:
         _join_new(turn, group, event)
-    elif event.member_id in group.pending and event.instance_id is None:
-        _admit(turn, group, event, event.member_id)
+    elif event.member_id in group.pending_members and event.instance_id is None:
+        _add_new_member(turn, group, event, event.member_id)
     else:
-        _join_again(turn, group, event)
+        _rejoin(turn, group, event)
 
 
-def _refuse(turn: Turn, event: Join, error: ErrorCode) -> None:
+def _reject(turn: EventContext, event: Join, error: ErrorCode) -> None:
     turn.reply(event.reply_to, JoinReply(error=error, member_id=event.member_id))
 
 
-def _holder(group: Group, event: Join) -> Member | None:
+def _existing_member(group: Group, event: Join) -> Member | None:
     """Return the member that the request would replace or update; None for a new member.
 
     That is the member with its id, or, for a static member without an id, the one with its instance
     id.
     """
     if not event.member_id and event.instance_id is not None:
-        return group.members.get(group.static.get(event.instance_id, ""))
+        return group.members.get(group.static_members.get(event.instance_id, ""))
     return group.members.get(event.member_id)
 
 
-def _has_room(turn: Turn, group: Group, holder: Member | None) -> bool:
+def _has_room(turn: EventContext, group: Group, holder: Member | None) -> bool:
     """True if the group has room for the member (``group.max.size``, KIP-389).
 
     In the join phase, the members that have joined count, so the last ones to rejoin an oversized
@@ -81,56 +81,58 @@ def _has_room(turn: Turn, group: Group, holder: Member | None) -> bool:
     match group.state:
         case GroupState.PREPARING_REBALANCE:
             if holder is None:
-                return group.staying < members_max
+                return group.next_generation_size < members_max
             has_joined = holder.join_ticket is not None
-            return has_joined or group.staying - holder.is_static < members_max
+            return has_joined or group.next_generation_size - holder.is_static < members_max
         case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
             return holder is not None or len(group.members) < members_max
     return True
 
 
-def _turn_away(turn: Turn, group: Group, event: Join, holder: Member | None) -> None:
+def _reject_full_group(
+    turn: EventContext, group: Group, event: Join, holder: Member | None
+) -> None:
     error = ErrorCode.GROUP_MAX_SIZE_REACHED
     turn.reply(event.reply_to, JoinReply(error=error, member_id=""))
     if holder is not None:
-        rebalance.dismiss(turn, group, holder, error)
+        rebalance.remove_member(turn, group, holder, error)
         reason = "no place in the group"
-        turn.notice(group, Happening.LEFT, holder.id, reason, member=holder)
-    elif event.member_id in group.pending:
-        rebalance.forget_pending(turn, group, event.member_id)
-    rebalance.end_join_if_complete(turn, group)
+        turn.emit(group, GroupEventType.LEFT, holder.id, reason, member=holder)
+    elif event.member_id in group.pending_members:
+        rebalance.remove_pending_member(turn, group, event.member_id)
+    rebalance.maybe_complete_join(turn, group)
 
 
-def _can_be_stored(turn: Turn, group: Group, event: Join, holder: Member | None) -> bool:
+def _fits_record(turn: EventContext, group: Group, event: Join, holder: Member | None) -> bool:
     """True if the group's record has room for the member.
 
     If the log refused a record, the shard would be discarded and reloaded, which interrupts all its
     groups.
     """
-    member_id = event.member_id or event.fresh_member_id
-    held = 0 if holder is None else holder.size
-    brought = size(member_id, event.instance_id, event.client_id, event.protocols)
-    return group.size - held + brought <= turn.settings.group_bytes_max
+    member_id = event.member_id or event.generated_member_id
+    held = 0 if holder is None else holder.record_bytes
+    brought = record_size(member_id, event.instance_id, event.client_id, event.protocols)
+    return group.record_bytes - held + brought <= turn.settings.group_bytes_max
 
 
-def _join_new(turn: Turn, group: Group, event: Join) -> None:
+def _join_new(turn: EventContext, group: Group, event: Join) -> None:
     """Handle a Join without a member id.
 
     The coordinator generates an id, and a static member replaces the one with its instance id.
     """
-    if event.instance_id is not None and event.instance_id in group.static:
-        _replace_static(turn, group, event, group.members[group.static[event.instance_id]])
+    if event.instance_id is not None and event.instance_id in group.static_members:
+        _replace_static(turn, group, event, group.members[group.static_members[event.instance_id]])
     elif event.instance_id is None and event.must_rejoin_with_id:
-        group.pending[event.fresh_member_id] = None
-        timer = Member.timer_for(group.id, event.fresh_member_id)
+        group.pending_members[event.generated_member_id] = None
+        timer = Member.session_timer_key(group.id, event.generated_member_id)
         turn.arm(timer, event.session_timeout_ms)
         error = ErrorCode.MEMBER_ID_REQUIRED
-        turn.reply(event.reply_to, JoinReply(error=error, member_id=event.fresh_member_id))
+        turn.reply(event.reply_to, JoinReply(error=error, member_id=event.generated_member_id))
     else:
-        _admit(turn, group, event, event.fresh_member_id)
+        _add_new_member(turn, group, event, event.generated_member_id)
 
 
-def _admit(turn: Turn, group: Group, event: Join, member_id: str) -> None:
+def _add_new_member(turn: EventContext, group: Group, event: Join, member_id: str) -> None:
     """Add a new member and park it."""
     if not group.members:
         group.protocol_type = event.protocol_type
@@ -147,13 +149,13 @@ def _admit(turn: Turn, group: Group, event: Join, member_id: str) -> None:
     member.is_new = True
     group.add(member)
     if group.initial_delay is not None:
-        group.initial_delay.member_added = True
+        group.initial_delay.has_new_member = True
     rebalance.park_join(turn, group, member, event.reply_to)
     # The member has no id to send heartbeats with, and may disappear unnoticed (KAFKA-7610).
     turn.arm(member.session_timer, turn.settings.new_member_join_timeout_ms)
-    turn.notice(group, Happening.JOINED, member_id, event.reason or "", member=member)
-    reason = _because(f"member {member_id} joined", event)
-    rebalance.start(turn, group, Cause.MEMBER_JOINED, reason, member_id)
+    turn.emit(group, GroupEventType.JOINED, member_id, event.reason or "", member=member)
+    reason = _with_reason(f"member {member_id} joined", event)
+    rebalance.start_rebalance(turn, group, RebalanceCause.MEMBER_JOINED, reason, member_id)
 
 
 def _rebalance_timeout_ms(event: Join) -> int:
@@ -163,52 +165,54 @@ def _rebalance_timeout_ms(event: Join) -> int:
     return event.rebalance_timeout_ms
 
 
-def _because(what: str, event: Join) -> str:
+def _with_reason(what: str, event: Join) -> str:
     return f"{what}: {event.reason}" if event.reason else what
 
 
-def _join_again(turn: Turn, group: Group, event: Join) -> None:
+def _rejoin(turn: EventContext, group: Group, event: Join) -> None:
     """Handle a Join of an existing member, which takes part in a rebalance or starts one."""
-    member = group.identify(event.member_id, event.instance_id)
+    member = group.validate_member(event.member_id, event.instance_id)
     if isinstance(member, ErrorCode):
-        _refuse(turn, event, member)
+        _reject(turn, event, member)
         return
-    match ANSWERS[_row(group, member, event)][group.state]:
-        case Answer.REPEAT if not group.sync_resumed:
+    match RESPONSES[_request_case(group, member, event)][group.state]:
+        case Response.REPEAT if not group.is_sync_resumed:
             leads = member.id == group.leader
             turn.reply(
                 event.reply_to, rebalance.generation_reply(group, member, with_members=leads)
             )
-            turn.keep_alive(member)
-        case Answer.CURRENT:
+            turn.restart_session(member)
+        case Response.CURRENT:
             turn.reply(
                 event.reply_to, rebalance.generation_reply(group, member, with_members=False)
             )
-            turn.keep_alive(member)
-        case Answer.PARK | Answer.REBALANCE | Answer.REPEAT:
+            turn.restart_session(member)
+        case Response.PARK | Response.REBALANCE | Response.REPEAT:
             _update(group, member, event)
             rebalance.park_join(turn, group, member, event.reply_to)
-            reason = _because(f"member {member.id} joined again", event)
-            rebalance.start(turn, group, Cause.MEMBER_REJOINED, reason, member.id)
+            reason = _with_reason(f"member {member.id} joined again", event)
+            rebalance.start_rebalance(
+                turn, group, RebalanceCause.MEMBER_REJOINED, reason, member.id
+            )
         case answer:
-            _refuse(turn, event, ERRORS[answer])
+            _reject(turn, event, RESPONSE_ERRORS[answer])
 
 
-def _row(group: Group, member: Member, event: Join) -> Row:
+def _request_case(group: Group, member: Member, event: Join) -> RequestCase:
     if group.state is GroupState.STABLE and member.id == group.leader:
-        return Row.JOIN_LEADER
+        return RequestCase.JOIN_LEADER
     if event.protocols != member.protocols:
-        return Row.JOIN_CHANGED
-    return Row.JOIN_LEADER if member.id == group.leader else Row.JOIN_SAME
+        return RequestCase.JOIN_CHANGED
+    return RequestCase.JOIN_LEADER if member.id == group.leader else RequestCase.JOIN_UNCHANGED
 
 
 def _update(group: Group, member: Member, event: Join) -> None:
-    group.update(member, event.protocols)
+    group.update_protocols(member, event.protocols)
     member.session_timeout_ms = event.session_timeout_ms
     member.rebalance_timeout_ms = _rebalance_timeout_ms(event)
 
 
-def _replace_static(turn: Turn, group: Group, event: Join, old: Member) -> None:
+def _replace_static(turn: EventContext, group: Group, event: Join, old: Member) -> None:
     """Replace a static member that returned without its id by one with a new id (KIP-345).
 
     A stable group whose selected protocol does not change has no rebalance: the member will get its
@@ -216,34 +220,38 @@ def _replace_static(turn: Turn, group: Group, event: Join, old: Member) -> None:
     """
     fenced = ErrorCode.FENCED_INSTANCE_ID
     leader_before = group.leader
-    rebalance.fence(turn, group, old, fenced)
-    member = group.rename(old, event.fresh_member_id)
+    rebalance.fence_member(turn, group, old, fenced)
+    member = group.replace_static_member(old, event.generated_member_id)
     member.client_id, member.client_host = event.client_id, event.client_host
     _update(group, member, event)
-    turn.notice(group, Happening.FENCED, old.id, f"replaced by {member.id}", member=member)
-    if group.state is not GroupState.STABLE or group.vote() != group.protocol:
+    turn.emit(group, GroupEventType.FENCED, old.id, f"replaced by {member.id}", member=member)
+    if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
         rebalance.park_join(turn, group, member, event.reply_to)
-        reason = _because(f"static member {member.id} came back", event)
-        rebalance.start(turn, group, Cause.STATIC_MEMBER_RETURNED, reason, member.id)
+        reason = _with_reason(f"static member {member.id} came back", event)
+        rebalance.start_rebalance(
+            turn, group, RebalanceCause.STATIC_MEMBER_RETURNED, reason, member.id
+        )
         return
     assignments = dict(group.assignments)
     assignments[member.id] = assignments.pop(old.id, b"")
     turn.write(
         group.snapshot(
-            at_ms=group.saved.since_ms,
+            at_ms=group.record.since_ms,
             generation=group.generation,
             protocol=group.protocol,
             awaiting_sync=False,
             assignments=assignments,
         )
     )
-    turn.reply(event.reply_to, _returned(group, member, event, leader_before or ""))
-    turn.keep_alive(member)
-    if member.id in group.unsynced:  # the predecessor's time to sync may be nearly over
+    turn.reply(event.reply_to, _static_rejoin_reply(group, member, event, leader_before or ""))
+    turn.restart_session(member)
+    if member.id in group.pending_sync_members:  # the predecessor's time to sync may be nearly over
         turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
 
 
-def _returned(group: Group, member: Member, event: Join, leader_before: str) -> JoinReply:
+def _static_rejoin_reply(
+    group: Group, member: Member, event: Join, leader_before: str
+) -> JoinReply:
     """Return the reply to a static member that rejoined a stable group.
 
     A returning leader must not assign again. The reply says so (KIP-814), or names the previous

@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 from partage.coordinator import rebalance
-from partage.coordinator.answers import ANSWERS, ERRORS, Row
-from partage.coordinator.events import Leave, Leaver
+from partage.coordinator.event_context import EventContext
+from partage.coordinator.events import Leave, LeavingMember
 from partage.coordinator.group import Group
-from partage.coordinator.outcome import Cause, Happening
+from partage.coordinator.outcome import GroupEventType, RebalanceCause
 from partage.coordinator.replies import LeaveReply
-from partage.coordinator.turn import Turn
+from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase
 from partage.model.errors import ErrorCode
 
 
-def leave(turn: Turn, group: Group, event: Leave) -> None:
+def leave(turn: EventContext, group: Group, event: Leave) -> None:
     """Handle a Leave for an existing group; the reply has one error for each member."""
     gone: list[str] = []
-    errors = tuple(_leave_one(turn, group, leaver, gone) for leaver in event.leavers)
+    errors = tuple(_leave_one(turn, group, leaver, gone) for leaver in event.members)
     turn.reply(event.reply_to, LeaveReply(errors=errors))
     if gone:
         reason = f"{', '.join(gone)} left"
-        rebalance.after_departure(turn, group, Cause.MEMBER_LEFT, reason, gone[0])
+        rebalance.on_member_departed(turn, group, RebalanceCause.MEMBER_LEFT, reason, gone[0])
     else:  # the other members may have waited for a pending one
-        rebalance.end_join_if_complete(turn, group)
+        rebalance.maybe_complete_join(turn, group)
 
 
-def _leave_one(turn: Turn, group: Group, leaver: Leaver, gone: list[str]) -> ErrorCode:
+def _leave_one(
+    turn: EventContext, group: Group, leaver: LeavingMember, gone: list[str]
+) -> ErrorCode:
     member_id = leaver.member_id
     if not member_id and leaver.instance_id is not None:
-        member_id = group.static.get(leaver.instance_id, "")
-    elif member_id in group.pending:
-        rebalance.forget_pending(turn, group, member_id)
+        member_id = group.static_members.get(leaver.instance_id, "")
+    elif member_id in group.pending_members:
+        rebalance.remove_pending_member(turn, group, member_id)
         return ErrorCode.NONE
-    member = group.identify(member_id, leaver.instance_id)
+    member = group.validate_member(member_id, leaver.instance_id)
     if isinstance(member, ErrorCode):
         return member
-    refused = ERRORS.get(ANSWERS[Row.LEAVE][group.state])
+    refused = RESPONSE_ERRORS.get(RESPONSES[RequestCase.LEAVE][group.state])
     if refused is not None:
         return refused
-    rebalance.dismiss(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+    rebalance.remove_member(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
     gone.append(member_id)
-    turn.notice(group, Happening.LEFT, member_id, leaver.reason or "", member=member)
+    turn.emit(group, GroupEventType.LEFT, member_id, leaver.reason or "", member=member)
     return ErrorCode.NONE

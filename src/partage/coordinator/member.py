@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from partage.coordinator.events import Protocol, Ticket
-from partage.coordinator.records import SavedMember
+from partage.coordinator.records import MemberRecord
 from partage.coordinator.timers import SessionTimer
 
 
-def size(
+def record_size(
     member_id: str, instance_id: str | None, client_id: str, protocols: tuple[Protocol, ...]
 ) -> int:
     """Return an upper bound of the bytes that a member takes in its group's record."""
@@ -32,9 +32,9 @@ class Member:
         "joined_ms",
         "protocols",
         "rebalance_timeout_ms",
+        "record_bytes",
         "session_timeout_ms",
         "session_timer",
-        "size",
         "sync_ticket",
     )
 
@@ -57,15 +57,15 @@ class Member:
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.protocols = protocols
-        self.session_timer = self.timer_for(group_id, member_id)
-        self.size = size(member_id, instance_id, client_id, protocols)
+        self.session_timer = self.session_timer_key(group_id, member_id)
+        self.record_bytes = record_size(member_id, instance_id, client_id, protocols)
         self.join_ticket: Ticket | None = None
         self.joined_ms = -1  # when it was last parked in a Join
         self.sync_ticket: Ticket | None = None
         self.is_new = False  # has never had a reply
 
     @staticmethod
-    def timer_for(group_id: str, member_id: str) -> SessionTimer:
+    def session_timer_key(group_id: str, member_id: str) -> SessionTimer:
         """Return the key of a member's session timer; pending members use it too."""
         return SessionTimer(group_id, member_id)
 
@@ -96,9 +96,9 @@ class Member:
         """
         return next((own.version for own in self.protocols if own.name == protocol), -1)
 
-    def saved(self, protocol: str | None, assignment: bytes) -> SavedMember:
+    def to_record(self, protocol: str | None, assignment: bytes) -> MemberRecord:
         """Return the member as it is stored with a generation."""
-        return SavedMember(
+        return MemberRecord(
             member_id=self.id,
             instance_id=self.instance_id,
             client_id=self.client_id,

@@ -7,12 +7,12 @@ from enum import StrEnum
 import msgspec
 
 from partage.coordinator.events import Ticket
-from partage.coordinator.records import GroupSaved, Record, SavedMember
+from partage.coordinator.records import GroupRecord, MemberRecord, Record
 from partage.coordinator.replies import Reply
 from partage.coordinator.timers import TimerKey
 
 
-class Happening(StrEnum):
+class GroupEventType(StrEnum):
     """The kinds of group events that are published for operators."""
 
     JOINED = "joined"
@@ -30,7 +30,7 @@ class Happening(StrEnum):
     LOADED = "loaded"
 
 
-class Cause(StrEnum):
+class RebalanceCause(StrEnum):
     """The cause of a rebalance, or of the removal of a member."""
 
     MEMBER_JOINED = "member joined"
@@ -44,7 +44,7 @@ class Cause(StrEnum):
     GROUP_TOO_LARGE = "more members than allowed"
 
 
-class Notice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class GroupEvent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An event in the life of a group, for operators. No decision depends on it.
 
     ``member`` is the member it is about. ``group_record`` is the generation; its members are in the
@@ -55,13 +55,13 @@ class Notice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     at_ms: int
     group_id: str
-    happening: Happening
+    event_type: GroupEventType
     generation: int
     member_id: str | None = None
     reason: str = ""
-    cause: Cause | None = None
-    member: SavedMember | None = None
-    saved: GroupSaved | None = None
+    cause: RebalanceCause | None = None
+    member: MemberRecord | None = None
+    group_record: GroupRecord | None = None
     times_ms: tuple[int | None, ...] = ()
     topics: tuple[str, ...] = ()  # of a rejected commit
 
@@ -80,10 +80,10 @@ class Outcome:
     open tickets with an error, and loads the shard from its log again.
     """
 
-    __slots__ = ("notices", "records", "replies", "timers")
+    __slots__ = ("group_events", "records", "replies", "timers")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.timers: list[tuple[TimerKey, int | None]] = []
         self.replies: list[tuple[Ticket, Reply]] = []
-        self.notices: list[Notice] = []
+        self.group_events: list[GroupEvent] = []

@@ -7,160 +7,170 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from partage.coordinator.answers import ANSWERS, CHECKS, COLUMNS
-from partage.coordinator.states import CAUSES, MEANINGS, PREDECESSORS, RESUMED, GroupState
+from partage.coordinator.responses import RESPONSES, STATE_COLUMNS, VALIDATIONS
+from partage.coordinator.states import (
+    LOADED_STATES,
+    PREDECESSORS,
+    STATE_DESCRIPTIONS,
+    TRANSITION_CAUSES,
+    GroupState,
+)
 from partage.coordinator.timers import TIMERS
 from partage.model.settings import KAFKA_NAMES, KAFKA_NAMES_SCALED, GroupSettings
 
 _HEAD = """\
 # Groups
 
-What the coordinator answers, in which state, and when it acts of its own accord. This page is
-generated from the tables that it acts on (`python -m partage.coordinator.page`). The stories in
+The coordinator's response to each request in each state, and its timers. This page is generated
+from the tables that the coordinator uses (`python -m partage.coordinator.page`). The scenarios in
 `tests/coordinator/scenarios` show the same step by step.
 
-The behaviour is that of Apache Kafka 4 with classic groups, except for what
-[the last section](#where-we-differ-from-apache-kafka) lists.
+The behaviour is that of Apache Kafka 4 with classic groups, except for the differences in
+[the last section](#where-we-differ-from-apache-kafka).
 """
 
 _OUTSIDE = """\
-A coordinator that is loading answers COORDINATOR_LOAD_IN_PROGRESS, to a heartbeat no error. If its
-log fails it answers everybody who waits COORDINATOR_NOT_AVAILABLE, to an OffsetFetch
-NOT_COORDINATOR, and loads again.
+While it is loading, the coordinator answers COORDINATOR_LOAD_IN_PROGRESS, but no error to
+heartbeats. If its log fails, it answers all open requests with COORDINATOR_NOT_AVAILABLE, or
+NOT_COORDINATOR for an OffsetFetch, and loads again.
 """
 
 _STORED = """\
-A group is stored with its members when a generation begins, before anybody hears of it; when its
-leader has assigned; when it has emptied; and when a static member returns under a new id. Joins,
-leaves and heartbeats are not stored. Every answer waits until all that was written before it is
-durable, the answers to reads too.
+A group is stored with its members:
 
-A coordinator that takes over finds a stable group stable, with its generation, its members and
-their assignments, and gives every member a whole session. A group whose sync was awaited is loaded
-awaiting it: its leader may go on and assign, but if anybody sends a JoinGroup, and so has not heard
-of the generation, all join anew.
+- when a generation starts, before JoinGroup is answered;
+- when its leader sends the assignment;
+- when it becomes empty;
+- when a static member returns with a new id.
 
-Offsets expire, after the retention:
+Joins, leaves and heartbeats are not stored. Every response waits until all records written before
+it are durable. This includes responses to reads.
+
+A coordinator that takes over a stable group keeps its generation, members and assignments, and
+restarts the sessions. A group with a pending sync continues to wait for it, and the leader can still
+send the assignment. But if a member sends JoinGroup, it has not received the generation, and all
+members must join again.
+
+Offsets expire after the retention:
 
 | group | counted from | which |
 |---|---|---|
-| without members, and had some | when it became empty, or a later commit | all |
-| of consumers, stable | the commit | of topics that no member subscribes to |
+| without members, but had some | the time it became empty, or a later commit | all |
+| stable, of consumers | the commit | those of topics that no member subscribes to |
 | never had members | the commit | all |
 | any other | | none |
 
-An offset that an old client committed with a retention of its own expires after that instead.
+An offset that an old client committed with an explicit retention expires after that instead.
 """
 
 _DIFFER = """\
-As its source reads; [differences](differences.md) has what was found by asking both.
+From Kafka's source code. [Differences](differences.md) lists those found by running both.
 """
 
 #: The deliberate differences from Apache Kafka 4, each with the reason.
 DIFFERENCES: tuple[tuple[str, str], ...] = (
     (
-        "A generation is stored before JoinGroup is answered, and a group is loaded awaiting its "
-        "sync; any JoinGroup then ends that sync.",
-        "The client-side assignment proposal asks for it. Kafka stores a generation with its "
-        "assignment only, so that a failover between the two brings the last one back to life.",
+        "A generation is stored before JoinGroup is answered. After loading, a pending sync "
+        "continues; any JoinGroup aborts it.",
+        "The client-side assignment proposal asks for it. Kafka stores a generation only with its "
+        "assignment, so a failover between the two restores the previous generation.",
     ),
     (
-        "A tie of votes for a protocol goes to the leader's order.",
-        "In Kafka it goes to whichever a hash map has first.",
+        "The order of the leader's protocols decides a tie of votes.",
+        "In Kafka the iteration order of a hash map does.",
     ),
     (
-        "A member may state its version of a protocol, in a tagged field of JoinGroup from v6 on: "
-        "of those who joined, one of the highest version leads. Whoever leads keeps the lead among "
-        "equals.",
+        "A member may state its version of a protocol, in a tagged field of JoinGroup from v6 on. "
+        "A member with the highest version leads. The current leader keeps the lead if its version "
+        "is among the highest.",
         "KIP-429 describes it (version probing): newer code reads what older code wrote. In Kafka "
-        "the leader stays the leader.",
+        "the leader does not change.",
     ),
     (
-        "A leader that cannot assign says so in a tagged field of SyncGroup: who waits is told "
-        "REBALANCE_IN_PROGRESS and why, and all join anew.",
-        "In Kafka the group waits for the sync to time out.",
+        "A leader that cannot assign reports it in a tagged field of SyncGroup. All parked members "
+        "get REBALANCE_IN_PROGRESS with the reason, and join again.",
+        "In Kafka the group waits until the sync times out.",
     ),
     (
-        "A static member that returns to a full group finds its place.",
-        "Kafka counts it as one more, and closes the group to it.",
+        "A static member can return to a full group.",
+        "Kafka counts it as a new member and rejects it.",
     ),
     (
-        "Static members that are away count for `group.max.size` in the join phase.",
-        "They stay in the group; in Kafka it can outgrow its size by them.",
+        "Absent static members count for `group.max.size` in the join phase.",
+        "They stay in the group. In Kafka the group can exceed its maximum size by them.",
     ),
     (
-        "A member whose metadata the group's record has no room for is told "
+        "A member whose metadata does not fit into the group's record gets "
         "GROUP_MAX_SIZE_REACHED.",
-        "In Kafka nobody in the group gets an assignment: UNKNOWN_SERVER_ERROR.",
+        "In Kafka no member of the group gets an assignment: UNKNOWN_SERVER_ERROR.",
     ),
     (
-        "A request that a member repeats while it waits voids the older one, which is answered "
-        "REBALANCE_IN_PROGRESS. Whoever waits in the name of a member that leaves or is dropped is "
-        "told UNKNOWN_MEMBER_ID.",
-        "In Kafka some of these are never answered.",
+        "If a member repeats a parked request, the older one gets REBALANCE_IN_PROGRESS. Parked "
+        "requests of a member that leaves or is removed get UNKNOWN_MEMBER_ID.",
+        "Kafka never answers some of these requests.",
     ),
     (
-        "A member that was never answered cannot commit, whichever generation it names.",
-        "It is in none. Kafka accepts the number of the present one.",
+        "A member without any JoinGroup response cannot commit, whichever generation it names.",
+        "It is in no generation. Kafka accepts the current one.",
     ),
     (
-        "The initial delay runs to its end.",
-        "In Kafka a pending or failed member that goes can end it early.",
+        "The initial delay never ends early.",
+        "In Kafka it can end when a pending or failed member is removed.",
     ),
     (
         "A pending member that leaves starts no rebalance.",
-        "It was not in the generation. In Kafka it does in a stable group.",
+        "It was not in the generation. In Kafka it starts one in a stable group.",
     ),
     (
-        "A JoinGroup with an instance id and a member id that is pending is answered "
+        "A JoinGroup with an instance id and a pending member id gets "
         "UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.",
         "Kafka answers UNKNOWN_SERVER_ERROR.",
     ),
     (
-        "A static member that returns before it asked for its assignment has the whole rebalance "
-        "timeout to ask.",
-        "In Kafka its predecessor is missed when that is up, and a rebalance begins.",
+        "A static member that returns before it sent SyncGroup gets the full rebalance timeout "
+        "to send it.",
+        "In Kafka its predecessor's timeout continues and starts a rebalance.",
     ),
     (
-        "A JoinGroup or SyncGroup that is answered at once renews the session.",
-        "It is a sign of life.",
+        "A JoinGroup or SyncGroup that is answered at once restarts the session.",
+        "It shows that the member is alive.",
     ),
     (
         "A new group is not stored before its first generation.",
-        "There is nothing in it that a failover would need.",
+        "It contains nothing that a failover would need.",
     ),
     (
-        "What is committed to a group that is empty, as when its offsets are reset, stays for the "
-        "whole retention.",
-        "In Kafka it goes with the others, counted from when the group became empty: at once, if "
-        "that is nearly over.",
+        "An offset that is committed to an empty group, for example by a reset, is kept for the "
+        "full retention.",
+        "In Kafka it expires with the other offsets, counted from the time when the group became "
+        "empty. That can be immediately.",
     ),
     (
-        "An empty group that somebody pending may come back to does not expire.",
+        "An empty group with a pending member does not expire.",
         "Kafka removes it.",
     ),
     (
-        "While a group of consumers rebalances for the first time, any topic may be in use, and "
-        "OffsetDelete is answered GROUP_SUBSCRIBED_TO_TOPIC; in later ones the present "
+        "During the first rebalance of a consumer group, every topic counts as subscribed, and "
+        "OffsetDelete gets GROUP_SUBSCRIBED_TO_TOPIC. In later ones the current "
         "subscriptions count.",
-        "Kafka goes by the last generation's.",
+        "Kafka uses those of the last generation.",
     ),
     (
-        "OffsetDelete also removes offsets of topics and partitions that are gone, and says "
-        "UNKNOWN_TOPIC_OR_PARTITION.",
-        "Kafka says the same, and leaves them until they expire.",
+        "OffsetDelete also removes offsets of topics and partitions that no longer exist, and "
+        "returns UNKNOWN_TOPIC_OR_PARTITION.",
+        "Kafka returns the same error, but keeps the offsets until they expire.",
     ),
     (
-        "A group that DescribeGroups or OffsetFetch names more than once is answered once.",
-        "An id is small, what is answered to it is not. Kafka does so in DeleteGroups only.",
+        "If DescribeGroups or OffsetFetch names a group more than once, the response has it once.",
+        "The data of a group can be much larger than its id. Kafka does so in DeleteGroups only.",
     ),
     (
-        "DescribeGroups shows no assignments while the sync is awaited.",
-        "Those of the last generation are void. Kafka shows them on until the new ones come.",
+        "DescribeGroups shows no assignments while the sync is pending.",
+        "Those of the last generation are void. Kafka shows them until the new ones are stored.",
     ),
     (
-        "A static member that returns is shown under its new client id and host at once.",
-        "In Kafka at the next rebalance.",
+        "A static member that returns is shown with its new client id and host at once.",
+        "In Kafka only after the next rebalance.",
     ),
     (
         "`offset.metadata.max.bytes` counts bytes.",
@@ -175,20 +185,20 @@ def page() -> str:
         _HEAD,
         "## States\n",
         *_states(),
-        "## Answers\n",
+        "## Responses\n",
         _answers(),
         _OUTSIDE,
-        "## Checked first\n",
+        "## Checks before the table\n",
         *_checks(),
         "## Timers\n",
         _timers(),
         "## Settings\n",
         _settings(),
-        "## What is stored\n",
+        "## Stored records\n",
         _STORED,
         "## Where we differ from Apache Kafka\n",
         _DIFFER,
-        _table(("here", "why, or what Kafka does"), DIFFERENCES),
+        _table(("Partage", "reason, or Kafka's behaviour"), DIFFERENCES),
     )
     return "\n".join(sections)
 
@@ -200,30 +210,37 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def _states() -> Iterator[str]:
     yield _table(
-        ("state", "", "follows"),
+        ("state", "description", "follows"),
         (
-            (state, MEANINGS[state], ", ".join(b for b in GroupState if b in PREDECESSORS[state]))
+            (
+                state,
+                STATE_DESCRIPTIONS[state],
+                ", ".join(b for b in GroupState if b in PREDECESSORS[state]),
+            )
             for state in GroupState
         ),
     )
     arrows = [
-        *(f"    [*] --> {state}: {why}" for state, why in RESUMED.items()),
-        *(f"    {before} --> {after}: {why}" for (before, after), why in CAUSES.items()),
+        *(f"    [*] --> {state}: {why}" for state, why in LOADED_STATES.items()),
+        *(f"    {before} --> {after}: {why}" for (before, after), why in TRANSITION_CAUSES.items()),
         f"    {GroupState.DEAD} --> [*]",
     ]
     yield "\n".join(("```mermaid", "stateDiagram-v2", *arrows, "```", ""))
 
 
 def _answers() -> str:
-    heads = (str(column) if column is not None else "no such group" for column in COLUMNS)
+    heads = (str(column) if column is not None else "group does not exist" for column in STATE_COLUMNS)
     return _table(
         ("request", *heads),
-        ((row, *(answers[column].value for column in COLUMNS)) for row, answers in ANSWERS.items()),
+        (
+            (row, *(answers[column].value for column in STATE_COLUMNS))
+            for row, answers in RESPONSES.items()
+        ),
     )
 
 
 def _checks() -> Iterator[str]:
-    for request, checks in CHECKS.items():
+    for request, checks in VALIDATIONS.items():
         yield f"**{request}**\n"
         yield "".join(f"{number}. {check}\n" for number, check in enumerate(checks, start=1))
 
@@ -232,7 +249,7 @@ def _timers() -> str:
     settings = GroupSettings()
     delays = {name: f"{getattr(settings, name):,} ms" for name in settings.__struct_fields__}
     return _table(
-        ("timer", "armed when", "for", "when it fires"),
+        ("timer", "armed when", "delay", "when it fires"),
         (
             (
                 facts.key.__name__.removesuffix("Timer").lower(),

@@ -11,20 +11,20 @@ A rebalance has these steps:
 
 from __future__ import annotations
 
+from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import Ticket
 from partage.coordinator.group import Group, InitialDelay
 from partage.coordinator.member import Member
-from partage.coordinator.outcome import Cause, Happening
+from partage.coordinator.outcome import GroupEventType, RebalanceCause
 from partage.coordinator.replies import JoinedMember, JoinReply, SyncReply
 from partage.coordinator.states import MAY_REBALANCE, GroupState
 from partage.coordinator.timers import JoinTimer, SyncTimer
-from partage.coordinator.turn import Turn
 from partage.model.errors import ErrorCode
 
 # Parked requests.
 
 
-def park_join(turn: Turn, group: Group, member: Member, ticket: Ticket) -> None:
+def park_join(turn: EventContext, group: Group, member: Member, ticket: Ticket) -> None:
     """Park a Join until the join phase ends, and pause the member's session.
 
     A new member has no session. Its timer limits how long a Join without any reply may stay parked,
@@ -41,7 +41,7 @@ def park_join(turn: Turn, group: Group, member: Member, ticket: Ticket) -> None:
         turn.cancel(member.session_timer)
 
 
-def answer_join(turn: Turn, group: Group, member: Member, reply: JoinReply) -> None:
+def reply_to_join(turn: EventContext, group: Group, member: Member, reply: JoinReply) -> None:
     """Reply to the parked Join, if there is one."""
     if member.join_ticket is None:
         return
@@ -50,7 +50,7 @@ def answer_join(turn: Turn, group: Group, member: Member, reply: JoinReply) -> N
     group.count_joined(member, -1)
 
 
-def park_sync(turn: Turn, member: Member, ticket: Ticket) -> None:
+def park_sync(turn: EventContext, member: Member, ticket: Ticket) -> None:
     """Park a Sync until the leader's assignment is stored, and pause the member's session."""
     if member.sync_ticket is not None:
         turn.reply(member.sync_ticket, SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
@@ -58,36 +58,36 @@ def park_sync(turn: Turn, member: Member, ticket: Ticket) -> None:
     turn.cancel(member.session_timer)
 
 
-def answer_sync(turn: Turn, member: Member, reply: SyncReply) -> None:
+def reply_to_sync(turn: EventContext, member: Member, reply: SyncReply) -> None:
     """Reply to the parked Sync, if there is one, and restart the member's session."""
     if member.sync_ticket is None:
         return
     turn.reply(member.sync_ticket, reply)
     member.sync_ticket = None
-    turn.keep_alive(member)
+    turn.restart_session(member)
 
 
-def fence(turn: Turn, group: Group, member: Member, error: ErrorCode) -> None:
+def fence_member(turn: EventContext, group: Group, member: Member, error: ErrorCode) -> None:
     """End the member's session, and reply to its parked requests with ``error``."""
     fenced_id = member.id if error is ErrorCode.FENCED_INSTANCE_ID else ""
-    answer_join(turn, group, member, JoinReply(error=error, member_id=fenced_id))
-    answer_sync(turn, member, SyncReply(error=error))
+    reply_to_join(turn, group, member, JoinReply(error=error, member_id=fenced_id))
+    reply_to_sync(turn, member, SyncReply(error=error))
     turn.cancel(member.session_timer)
 
 
-def dismiss(turn: Turn, group: Group, member: Member, error: ErrorCode) -> None:
+def remove_member(turn: EventContext, group: Group, member: Member, error: ErrorCode) -> None:
     """Remove a member, and reply to its parked requests with ``error``."""
-    fence(turn, group, member, error)
+    fence_member(turn, group, member, error)
     group.remove(member)
 
 
-def forget_pending(turn: Turn, group: Group, member_id: str) -> None:
+def remove_pending_member(turn: EventContext, group: Group, member_id: str) -> None:
     """Forget a pending member id.
 
     The caller must then check whether the join phase is complete.
     """
-    del group.pending[member_id]
-    turn.cancel(Member.timer_for(group.id, member_id))
+    del group.pending_members[member_id]
+    turn.cancel(Member.session_timer_key(group.id, member_id))
 
 
 def generation_reply(group: Group, member: Member, *, with_members: bool) -> JoinReply:
@@ -110,8 +110,12 @@ def generation_reply(group: Group, member: Member, *, with_members: bool) -> Joi
 # Join phase.
 
 
-def start(
-    turn: Turn, group: Group, cause: Cause, reason: str, member_id: str | None = None
+def start_rebalance(
+    turn: EventContext,
+    group: Group,
+    cause: RebalanceCause,
+    reason: str,
+    member_id: str | None = None,
 ) -> None:
     """Start a rebalance; if the join phase is under way, end it if it is complete.
 
@@ -123,32 +127,32 @@ def start(
         member_id: The member that caused the rebalance.
     """
     if group.state not in MAY_REBALANCE:
-        end_join_if_complete(turn, group)
+        maybe_complete_join(turn, group)
         return
     if group.state is GroupState.COMPLETING_REBALANCE:
-        abandon_sync(turn, group)
+        abort_sync(turn, group)
     turn.cancel(SyncTimer(group.id))
-    group.unsynced.clear()
-    group.sync_resumed = False
+    group.pending_sync_members.clear()
+    group.is_sync_resumed = False
     is_first = group.state is GroupState.EMPTY
-    group.become(GroupState.PREPARING_REBALANCE)
-    turn.notice(group, Happening.REBALANCE_STARTED, member_id, reason, cause=cause)
+    group.transition_to(GroupState.PREPARING_REBALANCE)
+    turn.emit(group, GroupEventType.REBALANCE_STARTED, member_id, reason, cause=cause)
     if is_first:
         _begin_initial_delay(turn, group)
-    elif group.all_joined:
-        finish_join(turn, group)
+    elif group.has_all_joined:
+        complete_join(turn, group)
     else:
         turn.arm(JoinTimer(group.id), group.rebalance_timeout_ms())
 
 
-def abandon_sync(turn: Turn, group: Group, assignment_error: str | None = None) -> None:
+def abort_sync(turn: EventContext, group: Group, assignment_error: str | None = None) -> None:
     """Reply to all parked Syncs with REBALANCE_IN_PROGRESS, so that the members join again."""
     refused = SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS, assignment_error=assignment_error)
     for member in group.members.values():
-        answer_sync(turn, member, refused)
+        reply_to_sync(turn, member, refused)
 
 
-def _begin_initial_delay(turn: Turn, group: Group) -> None:
+def _begin_initial_delay(turn: EventContext, group: Group) -> None:
     """Start the initial delay, during which other members can join (KIP-134)."""
     delay_ms = turn.settings.initial_rebalance_delay_ms
     remaining_ms = max(group.rebalance_timeout_ms() - delay_ms, 0)
@@ -156,11 +160,11 @@ def _begin_initial_delay(turn: Turn, group: Group) -> None:
     turn.arm(JoinTimer(group.id), delay_ms)
 
 
-def join_time_is_up(turn: Turn, group: Group) -> None:
+def on_join_timeout(turn: EventContext, group: Group) -> None:
     """Handle the join timer: prolong the initial delay, or end the join phase."""
     delay = group.initial_delay
-    if delay is None or not delay.member_added or delay.remaining_ms == 0:
-        finish_join(turn, group)
+    if delay is None or not delay.has_new_member or delay.remaining_ms == 0:
+        complete_join(turn, group)
         return
     next_ms = min(turn.settings.initial_rebalance_delay_ms, delay.remaining_ms)
     remaining_ms = max(delay.remaining_ms - delay.delay_ms, 0)
@@ -168,14 +172,14 @@ def join_time_is_up(turn: Turn, group: Group) -> None:
     turn.arm(JoinTimer(group.id), next_ms)
 
 
-def end_join_if_complete(turn: Turn, group: Group) -> None:
+def maybe_complete_join(turn: EventContext, group: Group) -> None:
     """End the join phase if all members have joined and no initial delay is running."""
     is_joining = group.state is GroupState.PREPARING_REBALANCE and group.initial_delay is None
-    if is_joining and group.all_joined:
-        finish_join(turn, group)
+    if is_joining and group.has_all_joined:
+        complete_join(turn, group)
 
 
-def finish_join(turn: Turn, group: Group) -> None:
+def complete_join(turn: EventContext, group: Group) -> None:
     """End the join phase: the members that joined form the next generation.
 
     Dynamic members that did not join are removed. Static ones stay until their session ends. If
@@ -185,10 +189,10 @@ def finish_join(turn: Turn, group: Group) -> None:
     group.initial_delay = None
     absent = [m for m in group.members.values() if m.join_ticket is None and not m.is_static]
     for member in absent:
-        dismiss(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
-        cause = Cause.NOT_REJOINED
-        turn.notice(group, Happening.EXPIRED, member.id, cause, cause=cause, member=member)
-    if group.members and not group.elect():
+        remove_member(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+        cause = RebalanceCause.NOT_REJOINED
+        turn.emit(group, GroupEventType.EXPIRED, member.id, cause, cause=cause, member=member)
+    if group.members and not group.elect_leader():
         turn.arm(JoinTimer(group.id), group.rebalance_timeout_ms())
         return
     if group.members:
@@ -197,8 +201,8 @@ def finish_join(turn: Turn, group: Group) -> None:
         _become_empty(turn, group)
 
 
-def _become_empty(turn: Turn, group: Group) -> None:
-    group.become(GroupState.EMPTY)
+def _become_empty(turn: EventContext, group: Group) -> None:
+    group.transition_to(GroupState.EMPTY)
     turn.write(
         group.snapshot(
             at_ms=turn.at_ms,
@@ -208,18 +212,18 @@ def _become_empty(turn: Turn, group: Group) -> None:
             assignments={},
         )
     )
-    turn.notice(group, Happening.EMPTIED)
+    turn.emit(group, GroupEventType.EMPTIED)
 
 
-def _start_generation(turn: Turn, group: Group) -> None:
+def _start_generation(turn: EventContext, group: Group) -> None:
     """Store the generation, then reply to all members that joined.
 
     Kafka stores a generation only with its assignment. The client-side assignment proposal asks to
     store it here, so that a coordinator that takes over knows that a sync is under way.
     """
-    group.become(GroupState.COMPLETING_REBALANCE)
-    protocol = group.vote()
-    group.prefer_newest(protocol)
+    group.transition_to(GroupState.COMPLETING_REBALANCE)
+    protocol = group.select_protocol()
+    group.elect_newest_version(protocol)
     turn.write(
         group.snapshot(
             at_ms=turn.at_ms,
@@ -229,53 +233,57 @@ def _start_generation(turn: Turn, group: Group) -> None:
             assignments={},
         )
     )
-    group.unsynced = dict.fromkeys(group.members)
+    group.pending_sync_members = dict.fromkeys(group.members)
     joined_ms = tuple(
         None if m.join_ticket is None else m.joined_ms for m in group.members.values()
     )
     for member in group.members.values():
         leads = member.id == group.leader
-        answer_join(turn, group, member, generation_reply(group, member, with_members=leads))
+        reply_to_join(turn, group, member, generation_reply(group, member, with_members=leads))
         member.is_new = False
-        turn.keep_alive(member)
+        turn.restart_session(member)
     turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
-    turn.notice(group, Happening.GENERATION_STARTED, group.leader, times_ms=joined_ms)
+    turn.emit(group, GroupEventType.GENERATION_STARTED, group.leader, times_ms=joined_ms)
 
 
-def sync_time_is_up(turn: Turn, group: Group) -> None:
+def on_sync_timeout(turn: EventContext, group: Group) -> None:
     """Handle the sync timer: remove the members that did not send SyncGroup (KAFKA-12890)."""
-    silent = list(group.unsynced)
-    cause = Cause.NOT_SYNCED
+    silent = list(group.pending_sync_members)
+    cause = RebalanceCause.NOT_SYNCED
     for member_id in silent:
         member = group.members[member_id]
-        dismiss(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
-        turn.notice(group, Happening.EXPIRED, member_id, cause, cause=cause, member=member)
+        remove_member(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+        turn.emit(group, GroupEventType.EXPIRED, member_id, cause, cause=cause, member=member)
     reason = f"members that never asked for their assignment: {len(silent)}"
-    start(turn, group, cause, reason, next(iter(silent), None))
+    start_rebalance(turn, group, cause, reason, next(iter(silent), None))
 
 
 # Departures.
 
 
-def after_departure(turn: Turn, group: Group, cause: Cause, reason: str, member_id: str) -> None:
+def on_member_departed(
+    turn: EventContext, group: Group, cause: RebalanceCause, reason: str, member_id: str
+) -> None:
     """Start a rebalance after a member left, or end a join phase that waited only for it."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-        start(turn, group, cause, reason, member_id)
+        start_rebalance(turn, group, cause, reason, member_id)
     else:
-        end_join_if_complete(turn, group)
+        maybe_complete_join(turn, group)
 
 
-def session_is_over(turn: Turn, group: Group, member_id: str) -> None:
+def on_session_timeout(turn: EventContext, group: Group, member_id: str) -> None:
     """Handle a session timer of a member or a pending member."""
-    if member_id in group.pending:
-        forget_pending(turn, group, member_id)
-        end_join_if_complete(turn, group)
+    if member_id in group.pending_members:
+        remove_pending_member(turn, group, member_id)
+        maybe_complete_join(turn, group)
         return
     member = group.members[member_id]
     # A new member's client may still wait after five minutes in a parked Join; the error lets it
     # retry.
-    dismiss(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
-    cause = Cause.SESSION_EXPIRED
+    remove_member(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
+    cause = RebalanceCause.SESSION_EXPIRED
     reason = "no heartbeat within its session timeout"
-    turn.notice(group, Happening.EXPIRED, member_id, reason, cause=cause, member=member)
-    after_departure(turn, group, cause, f"member {member_id} was not heard of in time", member_id)
+    turn.emit(group, GroupEventType.EXPIRED, member_id, reason, cause=cause, member=member)
+    on_member_departed(
+        turn, group, cause, f"member {member_id} was not heard of in time", member_id
+    )

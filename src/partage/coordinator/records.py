@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 
-class SavedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class MemberRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A member as it is stored with a generation."""
 
     member_id: str
@@ -23,7 +23,7 @@ class SavedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     assignment: bytes = b""
 
 
-class GroupSaved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class GroupRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A generation of a group.
 
     It is stored twice: with ``awaiting_sync`` before JoinGroup is answered, and without it when the
@@ -37,16 +37,16 @@ class GroupSaved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     leader: str | None = None
     since_ms: int = -1  # when the group entered this state
     awaiting_sync: bool = False
-    members: tuple[SavedMember, ...] = ()
+    members: tuple[MemberRecord, ...] = ()
 
 
-class GroupRemoved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class GroupTombstone(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Removes a group."""
 
     group_id: str
 
 
-class OffsetCommitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class OffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A committed offset. ``leader_epoch`` is -1 if the client gave none."""
 
     group_id: str
@@ -59,7 +59,7 @@ class OffsetCommitted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     expire_ms: int | None = None  # set by old clients only; other offsets expire with the group
 
 
-class OffsetRemoved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class OffsetTombstone(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Removes an offset that expired or was deleted."""
 
     group_id: str
@@ -67,4 +67,4 @@ class OffsetRemoved(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     partition: int
 
 
-Record = GroupSaved | GroupRemoved | OffsetCommitted | OffsetRemoved
+Record = GroupRecord | GroupTombstone | OffsetRecord | OffsetTombstone

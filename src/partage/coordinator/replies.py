@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from partage.coordinator.records import OffsetCommitted
+from partage.coordinator.records import OffsetRecord
 from partage.coordinator.states import GroupState
 from partage.model.errors import ErrorCode
 
@@ -59,11 +59,11 @@ class CommitReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     errors: tuple[ErrorCode, ...]
 
 
-class OffsetsReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class FetchOffsetsReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Reply to a FetchOffsets. An offset is None for a partition without a committed offset."""
 
     error: ErrorCode = ErrorCode.NONE
-    offsets: tuple[OffsetCommitted | None, ...] = ()
+    offsets: tuple[OffsetRecord | None, ...] = ()
 
 
 class DescribedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -77,7 +77,7 @@ class DescribedMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     assignment: bytes
 
 
-class DescribeReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class DescribeGroupReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Reply to a DescribeGroup."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -88,7 +88,7 @@ class DescribeReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     members: tuple[DescribedMember, ...] = ()
 
 
-class ListedGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class GroupOverview(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A group as ListGroups shows it; every group has type "classic"."""
 
     group_id: str
@@ -96,14 +96,14 @@ class ListedGroup(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     state: GroupState
 
 
-class ListReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ListGroupsReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Reply to a ListGroups."""
 
     error: ErrorCode = ErrorCode.NONE
-    groups: tuple[ListedGroup, ...] = ()
+    groups: tuple[GroupOverview, ...] = ()
 
 
-class DeleteReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class DeleteGroupReply(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Reply to a DeleteGroup."""
 
     error: ErrorCode
@@ -124,9 +124,9 @@ Reply = (
     | HeartbeatReply
     | LeaveReply
     | CommitReply
-    | OffsetsReply
-    | DescribeReply
-    | ListReply
-    | DeleteReply
+    | FetchOffsetsReply
+    | DescribeGroupReply
+    | ListGroupsReply
+    | DeleteGroupReply
     | DeleteOffsetsReply
 )

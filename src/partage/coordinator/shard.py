@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from partage.coordinator import admin, rebalance
-from partage.coordinator.answers import ANSWERS, ERRORS, Row
 from partage.coordinator.commit import GroupOffsets, commit, delete_offsets
+from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import (
     Commit,
     DeleteGroup,
     DeleteOffsets,
-    Describe,
+    DescribeGroup,
     Event,
     FetchOffsets,
     Heartbeat,
@@ -32,22 +32,22 @@ from partage.coordinator.events import (
     TopicsDeleted,
 )
 from partage.coordinator.group import Group
-from partage.coordinator.heartbeat import heartbeat, refused
-from partage.coordinator.join import join, refusal
+from partage.coordinator.heartbeat import heartbeat, heartbeat_error
+from partage.coordinator.join import join, validate_request
 from partage.coordinator.leave import leave
-from partage.coordinator.outcome import Cause, Outcome
+from partage.coordinator.outcome import Outcome, RebalanceCause
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetRemoved,
+    GroupRecord,
+    GroupTombstone,
+    OffsetRecord,
+    OffsetTombstone,
     Record,
 )
-from partage.coordinator.replies import JoinReply, LeaveReply, OffsetsReply, SyncReply
+from partage.coordinator.replies import FetchOffsetsReply, JoinReply, LeaveReply, SyncReply
+from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase
 from partage.coordinator.states import GroupState
 from partage.coordinator.sync import sync
 from partage.coordinator.timers import ExpiryTimer, JoinTimer, SessionTimer, SyncTimer
-from partage.coordinator.turn import Turn
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 
@@ -73,18 +73,18 @@ class Shard:
     def apply(self, record: Record) -> None:
         """Apply a record that is in the log, or is about to be appended."""
         match record:
-            case OffsetCommitted():
+            case OffsetRecord():
                 self._group(record.group_id)
                 of_group = self.offsets.setdefault(record.group_id, {})
                 of_group[record.topic, record.partition] = record
-            case GroupSaved():
+            case GroupRecord():
                 self._group(record.group_id).apply(record)
-            case OffsetRemoved():
+            case OffsetTombstone():
                 of_group = self.offsets.get(record.group_id, {})
                 of_group.pop((record.topic, record.partition), None)
                 if not of_group:
                     self.offsets.pop(record.group_id, None)
-            case GroupRemoved():
+            case GroupTombstone():
                 self.groups.pop(record.group_id, None)
 
     def _group(self, group_id: str) -> Group:
@@ -107,12 +107,12 @@ class Shard:
         for group in self.groups.values():
             group.resume()
             for member in group.members.values():
-                turn.keep_alive(member)
-            if group.sync_resumed:
+                turn.restart_session(member)
+            if group.is_sync_resumed:
                 turn.arm(SyncTimer(group.id), group.rebalance_timeout_ms())
             if len(group.members) > self.settings.members_max:
                 reason = "more members than group.max.size"
-                rebalance.start(turn, group, Cause.GROUP_TOO_LARGE, reason)
+                rebalance.start_rebalance(turn, group, RebalanceCause.GROUP_TOO_LARGE, reason)
         turn.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
         return turn
 
@@ -124,20 +124,20 @@ class Shard:
         _HANDLERS[type(event)](self, turn, event)
         return turn
 
-    def _turn(self, at_ms: int) -> Turn:
-        return Turn(at_ms, self.settings, self._apply)
+    def _turn(self, at_ms: int) -> EventContext:
+        return EventContext(at_ms, self.settings, self._apply)
 
-    def _join(self, turn: Turn, event: Join) -> None:
-        error = refusal(turn, event)
+    def _join(self, turn: EventContext, event: Join) -> None:
+        error = validate_request(turn, event)
         is_missing = event.group_id not in self.groups
         if error is None and is_missing and event.member_id:
-            error = ERRORS[ANSWERS[Row.JOIN_SAME][None]]
+            error = RESPONSE_ERRORS[RESPONSES[RequestCase.JOIN_UNCHANGED][None]]
         if error is not None:
             turn.reply(event.reply_to, JoinReply(error=error, member_id=event.member_id))
             return
         group = self._group(event.group_id)
         join(turn, group, event)
-        if is_missing and not group.members and not group.pending:
+        if is_missing and not group.members and not group.pending_members:
             del self.groups[event.group_id]  # created for a request that was rejected
 
     def _with_members(self, group_id: str) -> Group | None:
@@ -146,75 +146,79 @@ class Shard:
         """
         return self.groups.get(group_id) if group_id else None
 
-    def _sync(self, turn: Turn, event: Sync) -> None:
+    def _sync(self, turn: EventContext, event: Sync) -> None:
         group = self._with_members(event.group_id)
         if group is not None:
             sync(turn, group, event)
         else:
-            turn.reply(event.reply_to, SyncReply(error=_missing(event.group_id, Row.SYNC_LEADER)))
+            turn.reply(
+                event.reply_to, SyncReply(error=_missing(event.group_id, RequestCase.SYNC_LEADER))
+            )
 
-    def _heartbeat(self, turn: Turn, event: Heartbeat) -> None:
+    def _heartbeat(self, turn: EventContext, event: Heartbeat) -> None:
         group = self._with_members(event.group_id)
         if group is not None:
             heartbeat(turn, group, event)
         else:
-            turn.reply(event.reply_to, refused(_missing(event.group_id, Row.HEARTBEAT)))
+            turn.reply(
+                event.reply_to, heartbeat_error(_missing(event.group_id, RequestCase.HEARTBEAT))
+            )
 
-    def _leave(self, turn: Turn, event: Leave) -> None:
+    def _leave(self, turn: EventContext, event: Leave) -> None:
         group = self._with_members(event.group_id)
         if group is not None:
             leave(turn, group, event)
         elif event.group_id:
-            error = ERRORS[ANSWERS[Row.LEAVE][None]]
-            turn.reply(event.reply_to, LeaveReply(errors=(error,) * len(event.leavers)))
+            error = RESPONSE_ERRORS[RESPONSES[RequestCase.LEAVE][None]]
+            turn.reply(event.reply_to, LeaveReply(errors=(error,) * len(event.members)))
         else:
             turn.reply(event.reply_to, LeaveReply(error=ErrorCode.INVALID_GROUP_ID))
 
-    def _commit(self, turn: Turn, event: Commit) -> None:
+    def _commit(self, turn: EventContext, event: Commit) -> None:
         commit(turn, self.groups.get(event.group_id), event)
 
-    def _fetch_offsets(self, turn: Turn, event: FetchOffsets) -> None:
+    def _fetch_offsets(self, turn: EventContext, event: FetchOffsets) -> None:
         committed = self.offsets.get(event.group_id, _NO_OFFSETS)
         if event.partitions is None:
-            offsets: tuple[OffsetCommitted | None, ...] = tuple(committed.values())
+            offsets: tuple[OffsetRecord | None, ...] = tuple(committed.values())
         else:
             offsets = tuple(committed.get(partition) for partition in event.partitions)
-        turn.reply(event.reply_to, OffsetsReply(offsets=offsets))
+        turn.reply(event.reply_to, FetchOffsetsReply(offsets=offsets))
 
-    def _delete_offsets(self, turn: Turn, event: DeleteOffsets) -> None:
+    def _delete_offsets(self, turn: EventContext, event: DeleteOffsets) -> None:
         group = self.groups.get(event.group_id)
         committed = self.offsets.get(event.group_id, _NO_OFFSETS)
         in_use = None if group is None else self.topics_in_use(group)
         delete_offsets(turn, group, committed, in_use, event)
 
-    def _describe(self, turn: Turn, event: Describe) -> None:
-        admin.describe(turn, self.groups.get(event.group_id), event)
+    def _describe(self, turn: EventContext, event: DescribeGroup) -> None:
+        admin.describe_group(turn, self.groups.get(event.group_id), event)
 
-    def _list(self, turn: Turn, event: ListGroups) -> None:
+    def _list(self, turn: EventContext, event: ListGroups) -> None:
         admin.list_groups(turn, self.groups.values(), event)
 
-    def _delete(self, turn: Turn, event: DeleteGroup) -> None:
+    def _delete(self, turn: EventContext, event: DeleteGroup) -> None:
         group = self.groups.get(event.group_id)
-        admin.delete(turn, group, self.offsets.get(event.group_id, _NO_OFFSETS), event)
+        admin.delete_group(turn, group, self.offsets.get(event.group_id, _NO_OFFSETS), event)
 
-    def _topics_deleted(self, turn: Turn, event: TopicsDeleted) -> None:
+    def _topics_deleted(self, turn: EventContext, event: TopicsDeleted) -> None:
         for group_id, committed in list(self.offsets.items()):
             for topic, partition in [at for at in committed if at[0] in event.topics]:
-                turn.write(OffsetRemoved(group_id=group_id, topic=topic, partition=partition))
+                turn.write(OffsetTombstone(group_id=group_id, topic=topic, partition=partition))
 
-    def _timer_fired(self, turn: Turn, event: TimerFired) -> None:
+    def _timer_fired(self, turn: EventContext, event: TimerFired) -> None:
         match event.key:
             case SessionTimer(group_id=group_id, member_id=member_id):
-                rebalance.session_is_over(turn, self.groups[group_id], member_id)
+                rebalance.on_session_timeout(turn, self.groups[group_id], member_id)
             case JoinTimer(group_id=group_id):
-                rebalance.join_time_is_up(turn, self.groups[group_id])
+                rebalance.on_join_timeout(turn, self.groups[group_id])
             case SyncTimer(group_id=group_id):
-                rebalance.sync_time_is_up(turn, self.groups[group_id])
+                rebalance.on_sync_timeout(turn, self.groups[group_id])
             case ExpiryTimer():
                 for group in list(self.groups.values()):
                     committed = self.offsets.get(group.id, _NO_OFFSETS)
                     in_use = self.topics_in_use(group) if committed else None
-                    admin.expire(turn, group, committed, in_use)
+                    admin.expire_offsets(turn, group, committed, in_use)
                 turn.arm(ExpiryTimer(), self.settings.offsets_retention_check_interval_ms)
 
     def topics_in_use(self, group: Group) -> frozenset[str] | None:
@@ -230,12 +234,12 @@ class Shard:
         return frozenset(topics)
 
 
-def _missing(group_id: str, row: Row) -> ErrorCode:
+def _missing(group_id: str, row: RequestCase) -> ErrorCode:
     """Return the error for a group that does not exist, or whose id is empty."""
-    return ERRORS[ANSWERS[row][None]] if group_id else ErrorCode.INVALID_GROUP_ID
+    return RESPONSE_ERRORS[RESPONSES[row][None]] if group_id else ErrorCode.INVALID_GROUP_ID
 
 
-_HANDLERS: dict[type[Event], Callable[[Shard, Turn, Any], None]] = {
+_HANDLERS: dict[type[Event], Callable[[Shard, EventContext, Any], None]] = {
     Join: Shard._join,
     Sync: Shard._sync,
     Heartbeat: Shard._heartbeat,
@@ -243,7 +247,7 @@ _HANDLERS: dict[type[Event], Callable[[Shard, Turn, Any], None]] = {
     Commit: Shard._commit,
     FetchOffsets: Shard._fetch_offsets,
     DeleteOffsets: Shard._delete_offsets,
-    Describe: Shard._describe,
+    DescribeGroup: Shard._describe,
     ListGroups: Shard._list,
     DeleteGroup: Shard._delete,
     TopicsDeleted: Shard._topics_deleted,

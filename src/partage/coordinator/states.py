@@ -34,40 +34,40 @@ PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
 MAY_REBALANCE = PREDECESSORS[GroupState.PREPARING_REBALANCE]
 
 #: A description of each state, for the documentation.
-MEANINGS: dict[GroupState, str] = {
-    GroupState.EMPTY: "There are no members; offsets may be kept.",
+STATE_DESCRIPTIONS: dict[GroupState, str] = {
+    GroupState.EMPTY: "The group has no members, but may have offsets.",
     GroupState.PREPARING_REBALANCE: (
-        "The join phase: members are awaited, and park in JoinGroup. "
-        "The last generation may still commit."
+        "The join phase: members park in JoinGroup until all have joined. "
+        "Members of the last generation may still commit."
     ),
     GroupState.COMPLETING_REBALANCE: (
-        "The sync phase: the generation is stored and told, "
-        "and members park in SyncGroup until its leader has assigned."
+        "The sync phase: the generation is stored, "
+        "and members park in SyncGroup until the leader sends the assignment."
     ),
-    GroupState.STABLE: "The assignment is stored, and whoever asks for its own part gets it.",
-    GroupState.DEAD: "The group is removed, and answered as missing.",
+    GroupState.STABLE: "The assignment is stored, and SyncGroup returns each member's part.",
+    GroupState.DEAD: "The group was removed; requests are answered as for a group that does not exist.",
 }
 
 #: The causes of each transition, for the documentation.
-CAUSES: dict[tuple[GroupState, GroupState], str] = {
-    (GroupState.EMPTY, GroupState.PREPARING_REBALANCE): "somebody joins",
+TRANSITION_CAUSES: dict[tuple[GroupState, GroupState], str] = {
+    (GroupState.EMPTY, GroupState.PREPARING_REBALANCE): "a member joins",
     (GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE): (
-        "a member joins, changes, leaves or is missed; the leader cannot assign"
+        "a member joins, changes, leaves or expires; the leader cannot assign"
     ),
     (GroupState.STABLE, GroupState.PREPARING_REBALANCE): (
-        "a member joins, changes, leaves or is missed; the leader joins again"
+        "a member joins, changes, leaves or expires; the leader rejoins"
     ),
     (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE): (
-        "all have joined, or the time is up"
+        "all members have joined, or the join timer fires"
     ),
-    (GroupState.PREPARING_REBALANCE, GroupState.EMPTY): "nobody is left",
-    (GroupState.COMPLETING_REBALANCE, GroupState.STABLE): "the leader has assigned",
-    (GroupState.EMPTY, GroupState.DEAD): "deleted, or nothing is left of it",
+    (GroupState.PREPARING_REBALANCE, GroupState.EMPTY): "no member is left",
+    (GroupState.COMPLETING_REBALANCE, GroupState.STABLE): "the leader sends the assignment",
+    (GroupState.EMPTY, GroupState.DEAD): "deleted, or empty with all offsets expired",
 }
 
 #: The states of a loaded group, each with its record's content, for the documentation.
-RESUMED: dict[GroupState, str] = {
+LOADED_STATES: dict[GroupState, str] = {
     GroupState.EMPTY: "loaded without members",
-    GroupState.COMPLETING_REBALANCE: "loaded, its sync awaited",
+    GroupState.COMPLETING_REBALANCE: "loaded with its sync pending",
     GroupState.STABLE: "loaded with an assignment",
 }

@@ -3,48 +3,48 @@
 from __future__ import annotations
 
 from partage.coordinator import rebalance
-from partage.coordinator.answers import ANSWERS, ERRORS, Answer, Row
+from partage.coordinator.event_context import EventContext
 from partage.coordinator.events import Sync
 from partage.coordinator.group import Group
 from partage.coordinator.member import Member
-from partage.coordinator.outcome import Cause, Happening
+from partage.coordinator.outcome import GroupEventType, RebalanceCause
 from partage.coordinator.replies import SyncReply
+from partage.coordinator.responses import RESPONSE_ERRORS, RESPONSES, RequestCase, Response
 from partage.coordinator.states import GroupState
 from partage.coordinator.timers import SyncTimer
-from partage.coordinator.turn import Turn
 from partage.model.errors import ErrorCode
 
 
-def sync(turn: Turn, group: Group, event: Sync) -> None:
+def sync(turn: EventContext, group: Group, event: Sync) -> None:
     """Handle a Sync for an existing group."""
     member = _identify(group, event)
     if isinstance(member, ErrorCode):
         turn.reply(event.reply_to, SyncReply(error=member))
         return
-    row = Row.SYNC_LEADER if member.id == group.leader else Row.SYNC_FOLLOWER
-    match ANSWERS[row][group.state]:
-        case Answer.ASSIGN if event.assignment_error is not None:
+    row = RequestCase.SYNC_LEADER if member.id == group.leader else RequestCase.SYNC_FOLLOWER
+    match RESPONSES[row][group.state]:
+        case Response.ASSIGN if event.assignment_error is not None:
             rebalance.park_sync(turn, member, event.reply_to)
-            _fail(turn, group, event.assignment_error)
-        case Answer.ASSIGN:
+            _handle_assignment_error(turn, group, event.assignment_error)
+        case Response.ASSIGN:
             rebalance.park_sync(turn, member, event.reply_to)
             _mark_synced(turn, group, member)
             _assign(turn, group, event.assignments)
-        case Answer.AWAIT:
+        case Response.AWAIT:
             rebalance.park_sync(turn, member, event.reply_to)
             _mark_synced(turn, group, member)
-        case Answer.ASSIGNMENT:
-            if member.id in group.unsynced:
-                turn.notice(group, Happening.SYNCED, member.id)
+        case Response.ASSIGNMENT:
+            if member.id in group.pending_sync_members:
+                turn.emit(group, GroupEventType.SYNCED, member.id)
             _mark_synced(turn, group, member)
-            turn.reply(event.reply_to, _assignment(group, member))
-            turn.keep_alive(member)
+            turn.reply(event.reply_to, _assignment_reply(group, member))
+            turn.restart_session(member)
         case answer:
-            turn.reply(event.reply_to, SyncReply(error=ERRORS[answer]))
+            turn.reply(event.reply_to, SyncReply(error=RESPONSE_ERRORS[answer]))
 
 
 def _identify(group: Group, event: Sync) -> Member | ErrorCode:
-    member = group.identify(event.member_id, event.instance_id)
+    member = group.validate_member(event.member_id, event.instance_id)
     if isinstance(member, ErrorCode):
         return member
     if event.generation != group.generation:
@@ -55,15 +55,18 @@ def _identify(group: Group, event: Sync) -> Member | ErrorCode:
     return member
 
 
-def _mark_synced(turn: Turn, group: Group, member: Member) -> None:
-    if group.unsynced.pop(member.id, _ABSENT) is None and not group.unsynced:
+def _mark_synced(turn: EventContext, group: Group, member: Member) -> None:
+    if (
+        group.pending_sync_members.pop(member.id, _ABSENT) is None
+        and not group.pending_sync_members
+    ):
         turn.cancel(SyncTimer(group.id))
 
 
 _ABSENT = object()
 
 
-def _assign(turn: Turn, group: Group, assignments: dict[str, bytes]) -> None:
+def _assign(turn: EventContext, group: Group, assignments: dict[str, bytes]) -> None:
     """Store the leader's assignment and reply to all parked Syncs.
 
     A member that the leader left out gets an empty assignment.
@@ -77,26 +80,26 @@ def _assign(turn: Turn, group: Group, assignments: dict[str, bytes]) -> None:
             assignments=assignments,
         )
     )
-    group.become(GroupState.STABLE)
-    group.sync_resumed = False
+    group.transition_to(GroupState.STABLE)
+    group.is_sync_resumed = False
     times_ms = tuple(None if m.sync_ticket is None else turn.at_ms for m in group.members.values())
     for member in group.members.values():
-        rebalance.answer_sync(turn, member, _assignment(group, member))
-    turn.notice(group, Happening.ASSIGNED, group.leader, times_ms=times_ms)
+        rebalance.reply_to_sync(turn, member, _assignment_reply(group, member))
+    turn.emit(group, GroupEventType.ASSIGNED, group.leader, times_ms=times_ms)
 
 
-def _fail(turn: Turn, group: Group, why: str) -> None:
+def _handle_assignment_error(turn: EventContext, group: Group, why: str) -> None:
     """Reply to all parked Syncs with the leader's assignment error, and start a rebalance.
 
     The client-side assignment proposal asks for this ("Assignment Failure"). REBALANCE_IN_PROGRESS
     makes every client rejoin; the error text is in a tagged field.
     """
-    rebalance.abandon_sync(turn, group, assignment_error=why)
+    rebalance.abort_sync(turn, group, assignment_error=why)
     reason = f"leader {group.leader} could not assign: {why}"
-    rebalance.start(turn, group, Cause.ASSIGNMENT_FAILED, reason, group.leader)
+    rebalance.start_rebalance(turn, group, RebalanceCause.ASSIGNMENT_FAILED, reason, group.leader)
 
 
-def _assignment(group: Group, member: Member) -> SyncReply:
+def _assignment_reply(group: Group, member: Member) -> SyncReply:
     return SyncReply(
         protocol_type=group.protocol_type,
         protocol=group.protocol,

@@ -44,46 +44,46 @@ class TimerFacts(msgspec.Struct, frozen=True, gc=False):
 TIMERS: tuple[TimerFacts, ...] = (
     TimerFacts(
         SessionTimer,
-        "a member is answered a JoinGroup or SyncGroup, heartbeats or commits; it is loaded",
-        "its session timeout; but not while it is parked, for then it cannot heartbeat",
-        "the member is gone: a rebalance begins, or need not wait for it",
+        "a member gets a JoinGroup or SyncGroup response, heartbeats or commits; it is loaded",
+        "its session timeout; not armed while it is parked and cannot send heartbeats",
+        "the member is removed: a rebalance starts, or no longer waits for it",
     ),
     TimerFacts(
         SessionTimer,
         "a new member parks in its first JoinGroup",
         "{new_member_join_timeout_ms}",
-        "it is gone; if its client still waits it is told UNKNOWN_MEMBER_ID",
+        "the member is removed; its parked JoinGroup gets UNKNOWN_MEMBER_ID",
     ),
     TimerFacts(
         SessionTimer,
-        "a client is told MEMBER_ID_REQUIRED, and is pending",
-        "the session timeout that it asked for",
-        "its member id is forgotten; the join phase need not wait for it",
+        "a client gets MEMBER_ID_REQUIRED, and its id is pending",
+        "the session timeout that it requested",
+        "the id is forgotten; the join phase no longer waits for it",
     ),
     TimerFacts(
         JoinTimer,
-        "somebody joins an empty group",
+        "a member joins an empty group",
         "{initial_rebalance_delay_ms}",
-        "as long as others came meanwhile the same again, up to the longest rebalance timeout; "
-        "then the join phase ends",
+        "armed again if more members joined meanwhile, up to the longest rebalance timeout; "
+        "otherwise the join phase ends",
     ),
     TimerFacts(
         JoinTimer,
-        "a rebalance begins",
+        "a rebalance starts",
         "the longest rebalance timeout of the members",
-        "the join phase ends: dynamic members that did not join are dropped, static ones stay. "
-        "If nobody joined the phase begins anew",
+        "the join phase ends: dynamic members that did not join are removed, static ones stay. "
+        "If no member joined, the phase restarts",
     ),
     TimerFacts(
         SyncTimer,
-        "a generation begins, or is loaded while its sync is awaited",
+        "a generation starts, or is loaded with its sync pending",
         "the longest rebalance timeout of the members",
-        "members that did not ask for their assignment are dropped, and a rebalance begins",
+        "members that did not send SyncGroup are removed, and a rebalance starts",
     ),
     TimerFacts(
         ExpiryTimer,
-        "the shard is loaded, and each time it has fired",
+        "the shard is loaded, and each time it fires",
         "{offsets_retention_check_interval_ms}",
-        "offsets whose retention has passed go, and groups of which nothing is left",
+        "expired offsets are removed, and then empty groups without offsets",
     ),
 )

@@ -9,14 +9,14 @@ from partage.coordinator.events import (
     Commit,
     DeleteGroup,
     DeleteOffsets,
-    Describe,
+    DescribeGroup,
     Event,
     FetchOffsets,
+    GroupRequest,
     Heartbeat,
     Join,
     Leave,
     ListGroups,
-    Request,
     Sync,
     TimerFired,
     TopicsDeleted,
@@ -59,7 +59,7 @@ POSSIBLE: Final[Mapping[str, tuple[str, ...]]] = {
         kind.__name__: STATES
         for kind in (
             *(Join, Sync, Heartbeat, Leave, Commit, FetchOffsets),
-            *(Describe, ListGroups, DeleteGroup, DeleteOffsets, TopicsDeleted),
+            *(DescribeGroup, ListGroups, DeleteGroup, DeleteOffsets, TopicsDeleted),
         )
     },
     SessionTimer.__name__: _LOADED[1:],
@@ -78,7 +78,7 @@ def met_by_groups(shard: Shard | None, absence: str, event: Event) -> Iterator[s
     name = type(about).__name__
     if shard is None:
         yield f"{absence} {name}"
-    elif isinstance(about, Request | SessionTimer | JoinTimer | SyncTimer):
+    elif isinstance(about, GroupRequest | SessionTimer | JoinTimer | SyncTimer):
         group = shard.groups.get(about.group_id)
         yield f"{NONE if group is None else group.state} {name}"
     elif not shard.groups:

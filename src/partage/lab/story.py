@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetRemoved,
+    GroupRecord,
+    GroupTombstone,
+    OffsetRecord,
+    OffsetTombstone,
     Record,
 )
 from partage.lab import history
@@ -126,16 +126,16 @@ def _error(code: int) -> str:
 
 def _record(record: Record) -> str:
     match record:
-        case GroupSaved(awaiting_sync=True):
+        case GroupRecord(awaiting_sync=True):
             ids = " ".join(m.member_id for m in record.members)
             return f"{record.group_id} generation {record.generation} of {ids}"
-        case GroupSaved():
+        case GroupRecord():
             what = "assigned" if record.members else "empty"
             return f"{record.group_id} generation {record.generation} {what}"
-        case GroupRemoved():
+        case GroupTombstone():
             return f"{record.group_id} is gone"
-        case OffsetCommitted():
+        case OffsetRecord():
             place = f"{record.group_id} {record.topic}-{record.partition}"
             return f"{place} = {record.offset}"
-        case OffsetRemoved():
+        case OffsetTombstone():
             return f"{record.group_id} {record.topic}-{record.partition} has no offset"

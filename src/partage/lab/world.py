@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, ClassVar, Final
 
 from partage.assignors import Assignor, CooperativeSticky, Range, RoundRobin, Sticky
-from partage.bridge.embedding import Embedding
+from partage.bridge.consumer_protocol import ConsumerProtocol
 from partage.coordinator.group import Group
 from partage.coordinator.states import GroupState
 from partage.lab import history
@@ -248,7 +248,7 @@ class World:
             name=self.fresh_name(),
             group_id=group_id,
             topics=rng.choice(SUBSCRIPTIONS),
-            embedding=Embedding(self._assignors()),
+            embedding=ConsumerProtocol(self._assignors()),
             instance_id=instance_id,
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 
-class GroupLine(msgspec.Struct, frozen=True):
+class GroupListing(msgspec.Struct, frozen=True):
     """One group in the output of ``list``. A value that librdkafka does not provide is null, or
     state Unknown.
     """
@@ -34,7 +34,7 @@ class TopicPartitions(msgspec.Struct, frozen=True):
     partitions: list[int]
 
 
-class MemberState(msgspec.Struct, frozen=True):
+class MemberDescription(msgspec.Struct, frozen=True):
     """A member of a group.
 
     ``subscription`` is null if the metadata is not available or is no consumer's.
@@ -53,7 +53,7 @@ class MemberState(msgspec.Struct, frozen=True):
     rack: str | None = None
 
 
-class OffsetState(msgspec.Struct, frozen=True):
+class OffsetDescription(msgspec.Struct, frozen=True):
     """A group's progress in one partition. Fields are null if no offset is committed or the
     partition no longer exists.
     """
@@ -68,7 +68,7 @@ class OffsetState(msgspec.Struct, frozen=True):
     member_id: str | None
 
 
-class GroupState(msgspec.Struct, frozen=True):
+class GroupDescription(msgspec.Struct, frozen=True):
     """A group with its members and offsets."""
 
     group: str
@@ -77,12 +77,12 @@ class GroupState(msgspec.Struct, frozen=True):
     protocol: str | None
     state: str
     coordinator: Node | None
-    members: list[MemberState]
-    offsets: list[OffsetState]
+    members: list[MemberDescription]
+    offsets: list[OffsetDescription]
     total_lag: int
 
 
-def ranges(topic: str, partitions: Iterable[int]) -> str:
+def format_partitions(topic: str, partitions: Iterable[int]) -> str:
     """Format the sorted partitions of a topic, such as ``flights(0-3,7)``."""
     spans: list[list[int]] = []
     for number in partitions:

@@ -43,7 +43,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     connections_max: int = 100_000
     idle_max_ms: int = 10 * MINUTE_MS
 
-    def bytes_max(self, api_key: int) -> int:
+    def frame_bytes_max(self, api_key: int) -> int:
         """Return the largest frame that an API may send, in bytes."""
         is_produce = api_key == 0
         return self.request_bytes_max if is_produce else self.control_request_bytes_max
@@ -59,7 +59,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: The maximum size of a Fetch response; a larger first batch is still returned.
     fetch_bytes_max: int = 55 * 1024 * 1024
     offsets_partitions: int = 50
-    syncs: bool = True
+    is_fsync_enabled: bool = True
     retention_check_interval_ms: int = 5 * MINUTE_MS
     #: Session timeout in a cluster: after it, other brokers take over the groups of a dead broker.
     zookeeper_session_timeout_ms: int = 6_000

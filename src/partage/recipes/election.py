@@ -100,9 +100,11 @@ class LeaderElection:
         **options: Any,
     ) -> None:
         if "group_instance_id" in options:
-            raise TypeError("an election takes no group_instance_id: see LeaderElection")
+            raise TypeError(
+                "LeaderElection does not support group_instance_id: see its documentation"
+            )
         if not isinstance(priority, int):
-            raise TypeError(f"priority is a whole number, not {priority!r}")
+            raise TypeError(f"priority must be an integer, not {priority!r}")
         self._identity = identity
         self._work = work
         self._stands = stands
@@ -252,7 +254,9 @@ class LeaderElection:
 
     async def _watch(self, term: Term) -> None:
         await lapse(self._membership, self._margin_ms)
-        log.warning("term %d ends: nothing was heard from the coordinator", term.token)
+        log.warning(
+            "term ended because the coordinator did not answer in time: token=%d", term.token
+        )
         self._spawn(self._lapsed(term))
 
     async def _lapsed(self, term: Term) -> None:
@@ -267,7 +271,7 @@ class LeaderElection:
             return
         self.failure = None if task.cancelled() else task.exception()
         if self.failure is not None:
-            log.error("the work of term %d failed", term.token, exc_info=self.failure)
+            log.error("work failed and ended its term: token=%d", term.token, exc_info=self.failure)
         await self.resign()
 
     async def _end(self, term: Term | None) -> None:

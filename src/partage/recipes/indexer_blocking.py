@@ -37,10 +37,10 @@ _RECORDS_MAX: Final = 10_000
 _PATIENCE: Final = 3
 
 _OURS: Final = {
-    "group_id": "it is an argument by itself",
-    "enable_auto_commit": "positions are kept in the indexes",
-    "auto_offset_reset": "what an index lacks is read from the earliest offset on",
-    "partition_assignment_strategy": "it has an assignor of its own",
+    "group_id": "it is a separate argument",
+    "enable_auto_commit": "positions are stored in the indexes",
+    "auto_offset_reset": "records missing in an index are read from the earliest offset",
+    "partition_assignment_strategy": "the assignor is built in",
 }
 
 
@@ -83,9 +83,11 @@ class RedundantIndexer:
     ) -> None:
         for name, why in _OURS.items():
             if name in options:
-                raise TypeError(f"an indexer takes no {name}: {why}")
+                raise TypeError(f"RedundantIndexer does not accept {name}: {why}")
         if commit_interval_ms < 1 or state_cleanup_delay_ms < 0:
-            raise ValueError("commit_interval_ms is 1 or more, state_cleanup_delay_ms 0 or more")
+            raise ValueError(
+                "commit_interval_ms must be 1 or more, and state_cleanup_delay_ms 0 or more"
+            )
         self._topics = _listed(topics)
         self._text = text
         self._wait_s = wait_s(options)
@@ -204,7 +206,7 @@ class RedundantIndexer:
         try:
             return self._consumer.poll(_POLL_MS)
         except TooSlow as error:
-            log.warning("an indexer begins anew: %s", error)
+            log.warning("indexer rejoins its group: error=%s", error)
             return Records()
 
     def _add(self, batch: Batch) -> None:
@@ -229,14 +231,18 @@ class RedundantIndexer:
             try:
                 text = self._text(record)
             except Exception as error:
-                error.add_note(f"for {record.topic}-{record.partition} at {record.offset}")
+                error.add_note(
+                    f"for record {record.topic}-{record.partition} at offset {record.offset}"
+                )
                 raise
             if text is not None:
                 yield Document(record.offset, record.timestamp, record.key, storable(text))
 
     def _rebuilt(self, partition: TopicPartition) -> Index:
         """The log is another one than the index was made from: it has been read anew."""
-        log.warning("%s was cut off or made anew: its index is built anew too", partition)
+        log.warning(
+            "log was truncated or created again, rebuilding its index: partition=%s", partition
+        )
         del self._held[partition]
         self._unopened.add(partition)
         self._indexes.remove(partition)
@@ -335,7 +341,7 @@ class RedundantIndexer:
         self._commit_at_s = time.monotonic() + self._every_s
         self._show()
         for partition in self._indexes.remove_retired(self._cleanup_delay_ms):
-            log.info("the index of %s is removed: others keep it", partition)
+            log.info("removed the index of a partition that moved away: partition=%s", partition)
 
     def _show(self) -> None:
         """Commit the least position of each partition's replicas; nobody depends on it."""
@@ -357,7 +363,7 @@ class RedundantIndexer:
                 offsets[partition] = OffsetAndMetadata(*write(said))
             self._consumer.commit(offsets)
         except ClientError as error:  # a rebalance, mostly
-            log.info("an indexer's offsets: %s", error)
+            log.info("commit of index positions failed: error=%s", error)
 
 
 class _Replicated(Redundant):
@@ -391,8 +397,8 @@ class _Listener(RebalanceListener):
 
 def _listed(topics: Iterable[str]) -> list[str]:
     if isinstance(topics, str):
-        raise ValueError(f"topics are a list: [{topics!r}]")
+        raise ValueError(f"topics must be a list: [{topics!r}]")
     found = list(dict.fromkeys(topics))
     if not found:
-        raise ValueError("an indexer needs one topic at least")
+        raise ValueError("RedundantIndexer needs at least one topic")
     return found

@@ -17,7 +17,7 @@ def left_ms(membership: Membership, margin_ms: int) -> int:
 
 async def lapse(membership: Membership, margin_ms: int) -> None:
     """Return once the membership is not sure any more."""
-    while (left := left_ms(membership, margin_ms)) > 0:
+    while (left := left_ms(membership, margin_ms)) > 0:  # noqa: ASYNC110
         await asyncio.sleep(left / 1000)
 
 
@@ -53,7 +53,7 @@ def margin_of(membership: Membership, wanted_ms: int | None) -> int:
     usable_ms = min(settings.session_timeout_ms, settings.rebalance_timeout_ms) - margin_ms
     if margin_ms < 0 or usable_ms <= settings.heartbeat_interval_ms:
         raise ValueError(
-            f"stop_ms={margin_ms} leaves {usable_ms} ms of a session, which is to be more than "
-            f"heartbeat_interval_ms ({settings.heartbeat_interval_ms})"
+            f"stop_ms={margin_ms} leaves {usable_ms} ms of the session to work in; this must be "
+            f"more than heartbeat_interval_ms ({settings.heartbeat_interval_ms})"
         )
     return margin_ms

@@ -77,13 +77,17 @@ class WorkerPool:
         **options: Any,
     ) -> None:
         if "group_instance_id" in options:
-            raise TypeError("a pool takes no group_instance_id: its workers have names")
+            raise TypeError(
+                "WorkerPool does not support group_instance_id: workers are identified by name"
+            )
         if not isinstance(name, str):
-            raise TypeError(f"a worker's name is a string, not {name!r}")
+            raise TypeError(f"a worker's name must be a string, not {name!r}")
         if not name:
-            raise ValueError("a worker needs a name, which it keeps through a restart")
+            raise ValueError(
+                "a worker's name must not be empty: it identifies the worker after a restart"
+            )
         if rebalance_delay_ms < 0:
-            raise ValueError(f"rebalance_delay_ms is 0 or more, not {rebalance_delay_ms}")
+            raise ValueError(f"rebalance_delay_ms must be 0 or more, not {rebalance_delay_ms}")
         self._units = units if callable(units) else _constant(units)
         self._work = work
         self._name = name
@@ -129,7 +133,7 @@ class WorkerPool:
 
     def refresh(self) -> None:
         """Have the units asked for anew: there are others now."""
-        self._membership.rejoin("the units of work have changed")
+        self._membership.rejoin("the units of work changed")
 
     async def __aenter__(self) -> Self:
         await self._membership.start()
@@ -185,14 +189,14 @@ class WorkerPool:
         gone = self.units.difference(its.units)
         await self._stop(gone)
         if not gone.isdisjoint(its.moving):
-            self._rejoin("units have stopped here and can begin elsewhere")
+            self._rejoin("units were stopped by this worker and can start on another")
         await stopped(self._again)
         if its.again_ms is not None and standing.is_leader:
             self._again = asyncio.create_task(self._come_again(its.again_ms))
         if await assurance(self._membership, self._margin_ms):
             self._begin(self._running.keys() ^ its.units)
         else:
-            self._rejoin("it is not sure that the units are still this worker's")
+            self._rejoin("the worker has no valid lease for its units")
 
     def _begin(self, units: Iterable[str]) -> None:
         for unit in sorted(units):
@@ -214,14 +218,17 @@ class WorkerPool:
 
     async def _come_again(self, after_ms: int) -> None:
         await asyncio.sleep(after_ms / 1000)
-        self._rejoin("units have waited long enough for their worker")
+        self._rejoin("the rebalance delay of a lost worker's units is over")
 
     async def _keep_watch(self) -> None:
         await lapse(self._membership, self._margin_ms)
         if self._running:
-            log.warning("%d units stop: no word from the coordinator", len(self._running))
+            log.warning(
+                "stopping all units because the coordinator did not answer in time: count=%d",
+                len(self._running),
+            )
             await self._stop(self.units)
-            self._rejoin("the units here have stopped")
+            self._rejoin("the worker stopped its units")
 
     def _rejoin(self, reason: str) -> None:
         with suppress(NotAMember):
@@ -255,11 +262,11 @@ def _constant(units: Iterable[str]) -> Callable[[], Iterable[str]]:
 def _checked(units: Iterable[str]) -> list[str]:
     """The units, which all have to be names."""
     if isinstance(units, str):
-        raise ValueError(f"units are a list: [{units!r}]")
+        raise ValueError(f"units must be a list: [{units!r}]")
     names = list(units)
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"units are named by strings, and {name!r} is none")
+            raise TypeError(f"units must be strings, not {name!r}")
     return names
 
 

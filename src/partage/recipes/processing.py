@@ -24,9 +24,9 @@ LAST_COMMIT_S: Final = 10.0
 Offsets = dict[TopicPartition | tuple[str, int], int]
 
 _OURS: Final = {
-    "group_id": "it is an argument by itself",
-    "enable_auto_commit": "what is processed is committed",
-    "partition_assignment_strategy": "it has an assignor of its own",
+    "group_id": "it is a separate argument",
+    "enable_auto_commit": "the processor commits processed offsets",
+    "partition_assignment_strategy": "the assignor is built in",
 }
 
 
@@ -42,7 +42,7 @@ class Processing:
         commit_interval_ms: int,
     ) -> None:
         if commit_interval_ms < 0:
-            raise ValueError(f"commit_interval_ms is 0 or more, not {commit_interval_ms}")
+            raise ValueError(f"commit_interval_ms must be 0 or more, not {commit_interval_ms}")
         self._joined, self._topics = checked(joined, topics)
         self._tasks = Tasks(self._joined, make_task)
         self._every_s = commit_interval_ms / 1000
@@ -66,7 +66,7 @@ class Processing:
         """Those of the consumer underneath. Raises TypeError for what a processor decides."""
         for name, why in _OURS.items():
             if name in options:
-                raise TypeError(f"a processor takes no {name}: {why}")
+                raise TypeError(f"Processor does not accept {name}: {why}")
         self._wait_s = wait_s(options)
         return {
             "auto_offset_reset": "earliest",
@@ -85,7 +85,7 @@ class Processing:
         except Exception:  # a task's, which is marked there, or the brokers', which lost nothing
             raise
         except BaseException:  # cancelled, or Ctrl-C
-            self._refusal = "a run was cut short"
+            self._refusal = "a run was interrupted"
             raise
         finally:
             self._stops = False
@@ -95,14 +95,14 @@ class Processing:
         try:
             self._tasks.assigned(partitions)
         except Exception as error:
-            self._refusal = f"a task could not be made ({error!r})"
+            self._refusal = f"a task could not be created ({error!r})"
             raise
 
     def _check_run(self) -> None:
         failed = [str(slot.id) for slot in self._tasks.slots if slot.has_failed]
         why = f"task {failed[0]} has failed" if failed else self._refusal
         if why is not None:
-            raise RuntimeError(f"{why}: close this processor, make a new one")
+            raise RuntimeError(f"{why}: close this processor and create a new one")
 
     def _is_commit_due(self) -> bool:
         if time.monotonic() < self._commit_at_s:
@@ -131,4 +131,6 @@ def committed(slots: Iterable[Slot], offsets: Offsets) -> None:
 
 def refused(error: Exception) -> None:
     """Say that a commit was refused: what was done since the last one may be done again."""
-    log.warning("a processor's commit, made up for by a later one if it still can: %s", error)
+    log.warning(
+        "commit of processed offsets failed, a later commit may include them: error=%s", error
+    )

@@ -136,7 +136,7 @@ class Processor(Processing):
         try:
             return await self._consumer.poll(POLL_MS)
         except TooSlow as error:
-            log.warning("a processor begins anew: %s", error)
+            log.warning("processor rejoins its group: error=%s", error)
             return Records()
         except AssignmentFailed:
             await self._check_counts()
@@ -185,7 +185,7 @@ class Processor(Processing):
             try:
                 await self._consumer.poll(POLL_MS, max_records=0)
             except ClientError as error:
-                log.warning("a processor leaves without its last commit: %s", error)
+                log.warning("processor leaves without its last commit: error=%s", error)
                 return
 
     async def give_up(self, partitions: Collection[TopicPartition]) -> None:

@@ -117,7 +117,7 @@ class Processor(Processing):
         try:
             return self._consumer.poll(POLL_MS)
         except TooSlow as error:
-            log.warning("a processor begins anew: %s", error)
+            log.warning("processor rejoins its group: error=%s", error)
             return Records()
         except AssignmentFailed:
             self._check_counts()
@@ -166,7 +166,7 @@ class Processor(Processing):
             try:
                 self._consumer.poll(POLL_MS, max_records=0)
             except ClientError as error:
-                log.warning("a processor leaves without its last commit: %s", error)
+                log.warning("processor leaves without its last commit: error=%s", error)
                 return
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
@@ -247,4 +247,6 @@ def _check(result: object) -> None:
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise TypeError("the task has coroutine functions: partage.recipes.Processor awaits them")
+        raise TypeError(
+            "the task has coroutine functions, which only partage.recipes.Processor can await"
+        )

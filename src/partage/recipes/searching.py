@@ -85,9 +85,9 @@ def search(
         NothingToSearch, BadQuery, NoFullTextSearch, IndexFailed.
     """
     if not 1 <= limit <= LIMIT_MAX:
-        raise BadQuery(f"a search is for 1 to {LIMIT_MAX:,} records, not {limit:,}")
+        raise BadQuery(f"the limit of a search must be 1 to {LIMIT_MAX:,} records, not {limit:,}")
     if query != storable(query):
-        raise BadQuery(f"the query {query!r} has half a character: it is no UTF-8")
+        raise BadQuery(f"the query {query!r} is not valid UTF-8: it has a lone surrogate")
     wanted = query if is_fts5 else words(query)
     found: list[Hit] = []
     for partition, path in _chosen(Path(directory), topics):
@@ -117,13 +117,13 @@ def words(query: str) -> str:
     """
     parts = query.split('"')
     if len(parts) % 2 == 0:
-        raise BadQuery(f"the query {query!r} has a quote that does not end")
+        raise BadQuery(f"the query {query!r} has an unterminated double quote")
     terms: list[str] = []
     for number, part in enumerate(parts):
         pieces = [part] if number % 2 else part.split()
         terms += [piece for piece in pieces if any(map(str.isalnum, piece))]
     if not terms:
-        raise BadQuery(f"the query {query!r} has no words to look for")
+        raise BadQuery(f"the query {query!r} has no words to search for")
     return " ".join(f'"{term.removesuffix("*")}"{"*" * term.endswith("*")}' for term in terms)
 
 
@@ -131,7 +131,7 @@ def _chosen(directory: Path, topics: Collection[str] | None) -> list[tuple[Topic
     """One index of each partition; where several members have it, the one that is furthest."""
     check_fts5()
     if not directory.is_dir():
-        raise NothingToSearch(f"there is no directory {directory}")
+        raise NothingToSearch(f"directory {directory} does not exist")
     best: dict[TopicPartition, tuple[int, Path]] = {}
     for path in sorted(directory.rglob(f"*{SUFFIX}")):
         partition = partition_of(path)
@@ -154,7 +154,7 @@ def _chosen(directory: Path, topics: Collection[str] | None) -> list[tuple[Topic
     if not best:
         named = f" of {', '.join(sorted(topics))}" if topics else ""
         raise NothingToSearch(
-            f"there is no index{named} in {directory}; partage pipeline index makes them"
+            f"no search index{named} in {directory}: create one with partage pipeline index"
         )
     return [(partition, best[partition][1]) for partition in sorted(best)]
 
@@ -182,7 +182,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 def _bad(query: str, error: sqlite3.OperationalError) -> BadQuery | None:
     said = str(error)
     if said.startswith(("fts5:", "no such column", "unterminated", "unknown special query")):
-        return BadQuery(f"the query {query!r} is not in FTS5's language: {said}")
+        return BadQuery(f"the query {query!r} is not a valid FTS5 query: {said}")
     return None
 
 

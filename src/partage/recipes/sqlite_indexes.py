@@ -44,9 +44,9 @@ class NoFullTextSearch(SearchIndexError):
 
     def __init__(self) -> None:
         super().__init__(
-            f"SQLite {sqlite3.sqlite_version} of this Python has no FTS5; use a Python whose "
-            "SQLite was built with it (SQLITE_ENABLE_FTS5), as those of python.org, Debian and "
-            "conda are"
+            f"SQLite {sqlite3.sqlite_version} of this Python has no FTS5: use a Python whose "
+            "SQLite was built with SQLITE_ENABLE_FTS5, such as those of python.org, Debian and "
+            "conda"
         )
 
 
@@ -54,7 +54,9 @@ class DirectoryInUse(SearchIndexError):
     """Another process keeps its indexes there."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(f"another process keeps indexes in {directory}: give each its own")
+        super().__init__(
+            f"another process uses {directory}: give each process a separate directory"
+        )
 
 
 class IndexFailed(SearchIndexError):
@@ -62,8 +64,8 @@ class IndexFailed(SearchIndexError):
 
     def __init__(self, path: Path, why: object) -> None:
         super().__init__(
-            f"{path}: {why}; if it is damaged, or no index at all, move it away: an index that is "
-            "missing is built anew from its topic"
+            f"{path}: {why}. If the file is damaged or is not an index, move it away: a missing "
+            "index is rebuilt from its topic"
         )
 
 
@@ -100,7 +102,9 @@ def check_format(connection: sqlite3.Connection, path: Path) -> None:
     if application_id != APPLICATION_ID:
         raise IndexFailed(path, "it was not written by partage")
     if version != FORMAT:
-        raise IndexFailed(path, f"its format is {version}, and this version reads {FORMAT}")
+        raise IndexFailed(
+            path, f"its format is {version}, but this version of partage reads {FORMAT}"
+        )
 
 
 def is_new(connection: sqlite3.Connection) -> bool:
@@ -193,7 +197,7 @@ class SqliteIndexes(Indexes):
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SearchIndexError(f"{self.directory} cannot be a directory: {error}") from None
+            raise SearchIndexError(f"cannot create directory {self.directory}: {error}") from None
         self._lock = threading.Lock()
         self._open: dict[TopicPartition, SqliteIndex] = {}
         self._retired_ms: dict[TopicPartition, int | None] = {}  # of all there are

@@ -45,10 +45,10 @@ class Task(ABC):
     def process(self, record: Record) -> Awaitable[None] | None:
         """Handle a record. What is raised ends `Processor.run`, and the record comes again."""
 
-    def flush(self) -> Awaitable[None] | None:
+    def flush(self) -> Awaitable[None] | None:  # noqa: B027
         """Make durable what was done so far: its offsets are about to be committed."""
 
-    def close(self) -> Awaitable[None] | None:
+    def close(self) -> Awaitable[None] | None:  # noqa: B027
         """Let go; after a `flush`, unless the partitions are lost or the task has failed."""
 
 
@@ -139,7 +139,7 @@ class Tasks:
                 try:
                     self._slots[task_id] = Slot(task_id, self._make(task_id))
                 except Exception as error:
-                    error.add_note(f"as task {task_id} was made")
+                    error.add_note(f"while creating task {task_id}")
                     raise
 
     def revoked(self, partitions: Collection[TopicPartition]) -> list[Slot]:
@@ -190,8 +190,9 @@ class Joining(CoPartitioned):
             said = _joined_by(member)
             if said != mine:
                 raise NotCoPartitioned(
-                    f"{member.member_id} joins {', '.join(said)}, others {', '.join(mine)}: give "
-                    "all processors of a group the same joined topics, or another group_id"
+                    f"member {member.member_id} joins {', '.join(said)}, other members join "
+                    f"{', '.join(mine)}: use the same joined topics in all processors of a group, "
+                    "or another group_id"
                 )
         return super().assign(members, topics)
 
@@ -210,12 +211,12 @@ def checked(joined: Iterable[str], topics: Iterable[str]) -> tuple[tuple[str, ..
         ValueError: these topics cannot be meant.
     """
     if isinstance(joined, str) or isinstance(topics, str):
-        raise ValueError("joined and topics are lists of topics, not single strings")
+        raise ValueError("joined and topics must be lists of topics, not single strings")
     together, others = tuple(dict.fromkeys(joined)), frozenset(topics)
     if len(together) < 2:
-        raise ValueError(f"a processor joins two topics at least, not {len(together)}")
+        raise ValueError(f"a processor must join at least two topics, not {len(together)}")
     if twice := others.intersection(together):
-        raise ValueError(f"joined already, so not to be named again: {', '.join(sorted(twice))}")
+        raise ValueError(f"topics named in both joined and topics: {', '.join(sorted(twice))}")
     return together, others.union(together)
 
 
@@ -228,7 +229,7 @@ def check_counts(counts: Mapping[str, int]) -> None:
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} has {count}" for name, count in counts.items())
         raise NotCoPartitioned(
-            f"topics to be joined differ in partitions: {told}; keys that are equal are in "
-            "partitions of the same number only if there are equally many: make one of them anew, "
-            "or copy it into a topic with as many partitions as the other"
+            f"joined topics differ in their partition counts: {told}. Equal keys have the same "
+            "partition number only in topics with equally many partitions: create one of the "
+            "topics again, or copy it into a topic with as many partitions as the other"
         )

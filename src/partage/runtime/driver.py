@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 
-from partage.coordinator.events import Asked, Event, Ticket, TimerFired
-from partage.coordinator.outcome import Notice, Outcome
+from partage.coordinator.error_replies import error_reply, replace_with_error
+from partage.coordinator.events import Event, Request, Ticket, TimerFired
+from partage.coordinator.outcome import GroupEvent, Outcome
 from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import TimerKey
-from partage.coordinator.unavailable import instead_of, unavailable
 from partage.model.errors import ErrorCode
-from partage.runtime.timers import Timers
+from partage.runtime.timers import TimerQueue
 
 
 class Driver:
@@ -36,20 +36,22 @@ class Driver:
 
     def __init__(self) -> None:
         self.shard: Shard | None = None
-        self._absence = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        self.timers: Timers[TimerKey] = Timers()
-        self._open: dict[Ticket, Asked] = {}  # requests without a reply yet
+        self._unavailable_error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self.timers: TimerQueue[TimerKey] = TimerQueue()
+        self._open_requests: dict[Ticket, Request] = {}  # requests without a reply yet
         self.ready: list[tuple[Ticket, Reply]] = []
-        self._held: deque[tuple[int, Ticket, Reply]] = deque()  # with `_applied` at that time
+        self._deferred_replies: deque[tuple[int, Ticket, Reply]] = (
+            deque()
+        )  # with `_applied` at that time
         self._applied = 0  # records that the shard has produced
         self._sent = 0  # of them, the number given to the log
         self._durable = 0  # of them, the number that is durable
         self.unsent: list[Record] = []
         # events other than requests, received while loading
-        self._postponed: deque[Event] = deque()
+        self._deferred_events: deque[Event] = deque()
         # events whose records are not durable, like `_deferred_replies`
-        self._unsettled: deque[tuple[int, Event]] = deque()
-        self.notices: list[Notice] = []
+        self._undurable_events: deque[tuple[int, Event]] = deque()
+        self.group_events: list[GroupEvent] = []
 
     # Loading and failing.
 
@@ -57,10 +59,10 @@ class Driver:
         """Start to serve ``shard``, which has applied its whole log."""
         assert self.shard is None, "a shard is loaded once"
         self.shard = shard
-        self._take(shard.resume(at_ms))
-        while self._postponed:
-            self.handle(self._postponed[0])
-            self._postponed.popleft()
+        self._apply_outcome(shard.resume(at_ms))
+        while self._deferred_events:
+            self.handle(self._deferred_events[0])
+            self._deferred_events.popleft()
 
     def resign(self) -> None:
         """Give up the shard to another broker, until `start_loading` is called.
@@ -69,16 +71,16 @@ class Driver:
         replaced too: they were right when they were decided, but may be wrong now.
         """
         error = ErrorCode.NOT_COORDINATOR
-        self.ready = [(ticket, instead_of(reply, error)) for ticket, reply in self.ready]
-        self.failed(error)
-        self._postponed.clear()
-        self._absence = error
+        self.ready = [(ticket, replace_with_error(reply, error)) for ticket, reply in self.ready]
+        self.fail(error)
+        self._deferred_events.clear()
+        self._unavailable_error = error
 
-    def expect(self) -> None:
+    def start_loading(self) -> None:
         """Expect a shard to be loaded: requests get COORDINATOR_LOAD_IN_PROGRESS."""
-        self._absence = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._unavailable_error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    def failed(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
+    def fail(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
         """Discard the shard after a failed append, and wait for it to be loaded again.
 
         State since the failed append may be missing from the log. All open requests get ``error``.
@@ -86,16 +88,16 @@ class Driver:
         them again.
         """
         self.shard = None
-        self._postponed.extendleft(event for _, event in reversed(self._unsettled))
-        self._unsettled.clear()
-        self.timers = Timers()
-        self._held.clear()
+        self._deferred_events.extendleft(event for _, event in reversed(self._undurable_events))
+        self._undurable_events.clear()
+        self.timers = TimerQueue()
+        self._deferred_replies.clear()
         self.unsent.clear()
         self._sent = self._durable = self._applied
         answered = {ticket for ticket, _ in self.ready}
-        for ticket, event in self._open.items():
+        for ticket, event in self._open_requests.items():
             if ticket not in answered:
-                self.ready.append((ticket, unavailable(event, error)))
+                self.ready.append((ticket, error_reply(event, error)))
 
     # Events.
 
@@ -103,32 +105,32 @@ class Driver:
         """Hand an event to the shard and apply its outcome."""
         shard = self.shard
         if shard is None:
-            self._put_off(event)
+            self._defer(event)
             return
         try:
             outcome = shard.handle(event)
         except BaseException:
-            if isinstance(event, Asked):  # so that `fail` replies to it
-                self._open[event.reply_to] = event
+            if isinstance(event, Request):  # so that `fail` replies to it
+                self._open_requests[event.reply_to] = event
             raise
-        self._take(outcome)
-        if isinstance(event, Asked):
+        self._apply_outcome(outcome)
+        if isinstance(event, Request):
             if not self._is_answered(event, outcome):
-                self._open[event.reply_to] = event
+                self._open_requests[event.reply_to] = event
         elif outcome.records and not isinstance(event, TimerFired):
-            self._unsettled.append((self._applied, event))
+            self._undurable_events.append((self._applied, event))
 
-    def _put_off(self, event: Event) -> None:
+    def _defer(self, event: Event) -> None:
         """Reject a request, or defer another event until the shard is loaded.
 
         After `resign`, other events are dropped: the next owner handles them.
         """
-        if isinstance(event, Asked):
-            self.ready.append((event.reply_to, unavailable(event, self._absence)))
-        elif self._absence is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self._postponed.append(event)
+        if isinstance(event, Request):
+            self.ready.append((event.reply_to, error_reply(event, self._unavailable_error)))
+        elif self._unavailable_error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self._deferred_events.append(event)
 
-    def _is_answered(self, event: Asked, outcome: Outcome) -> bool:
+    def _is_answered(self, event: Request, outcome: Outcome) -> bool:
         """True if the only reply is the one to this event, and it may be sent now."""
         replies = outcome.replies
         is_own = len(replies) == 1 and replies[0][0] is event.reply_to
@@ -144,10 +146,10 @@ class Driver:
             count_max: Fire at most this many; None for all.
             until_ms: Fire the timers with deadlines up to this time; None for ``now_ms``.
         """
-        for key in islice(self.timers.due(now_ms if until_ms is None else until_ms), count_max):
+        for key in islice(self.timers.pop_due(now_ms if until_ms is None else until_ms), count_max):
             self.handle(TimerFired(at_ms=now_ms, key=key))
 
-    def _take(self, outcome: Outcome) -> None:
+    def _apply_outcome(self, outcome: Outcome) -> None:
         if outcome.records:
             self.unsent += outcome.records
             self._applied += len(outcome.records)
@@ -156,59 +158,61 @@ class Driver:
         if self._durable == self._applied:
             self.ready += outcome.replies
         else:
-            self._held += [(self._applied, ticket, reply) for ticket, reply in outcome.replies]
-        if outcome.notices:
-            self.notices += outcome.notices
+            self._deferred_replies += [
+                (self._applied, ticket, reply) for ticket, reply in outcome.replies
+            ]
+        if outcome.group_events:
+            self.group_events += outcome.group_events
 
     # The log.
 
-    def take_unsent(self) -> tuple[list[Record], int]:
+    def pop_unsent(self) -> tuple[list[Record], int]:
         """Remove and return the records to append next, and the mark to pass to `on_durable`."""
         records, self.unsent = self.unsent, []
         self._sent += len(records)
         return records, self._sent
 
     @property
-    def mark(self) -> int:
+    def applied_mark(self) -> int:
         """The mark up to which `on_durable` must report before all current state is durable."""
         return self._applied
 
     @property
-    def is_settled(self) -> bool:
+    def is_caught_up(self) -> bool:
         """True if the shard is loaded and the effects of unsolicited events (such as TopicsDeleted)
         are durable.
         """
-        return self.shard is not None and not (self._postponed or self._unsettled)
+        return self.shard is not None and not (self._deferred_events or self._undurable_events)
 
-    def has_stored(self, mark: int) -> bool:
+    def is_durable(self, mark: int) -> bool:
         """True if all records up to ``mark`` are durable."""
         return self._durable >= mark
 
-    def durable(self, mark: int) -> None:
+    def on_durable(self, mark: int) -> None:
         """Release the replies that waited for the records up to ``mark``, which are durable now."""
         assert self._durable <= mark <= self._sent, "the log confirms what it was not given"
         self._durable = mark
-        while self._held and self._held[0][0] <= mark:
-            _, ticket, reply = self._held.popleft()
+        while self._deferred_replies and self._deferred_replies[0][0] <= mark:
+            _, ticket, reply = self._deferred_replies.popleft()
             self.ready.append((ticket, reply))
-        while self._unsettled and self._unsettled[0][0] <= mark:
-            self._unsettled.popleft()
+        while self._undurable_events and self._undurable_events[0][0] <= mark:
+            self._undurable_events.popleft()
 
     # Replies.
 
-    def take_ready(self, count_max: int) -> list[tuple[Ticket, Reply]]:
+    def pop_ready(self, count_max: int) -> list[tuple[Ticket, Reply]]:
         """Remove and return up to ``count_max`` replies to send, in order."""
         if len(self.ready) <= count_max:
             leaving, self.ready = self.ready, []
         else:
             leaving = self.ready[:count_max]
             del self.ready[:count_max]
-        if self._open:
+        if self._open_requests:
             for ticket, _ in leaving:
-                self._open.pop(ticket, None)
+                self._open_requests.pop(ticket, None)
         return leaving
 
-    def take_notices(self) -> list[Notice]:
+    def pop_group_events(self) -> list[GroupEvent]:
         """Remove and return the group events since the last call."""
-        notices, self.notices = self.notices, []
+        notices, self.group_events = self.group_events, []
         return notices

@@ -15,7 +15,7 @@ Key = TypeVar("Key", bound=Hashable)
 _SLACK = 1024
 
 
-class Timers(Generic[Key]):
+class TimerQueue(Generic[Key]):
     """Deadlines in ms, one for each key."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Timers(Generic[Key]):
         """Return when to check again, at or before the next deadline; None if the queue is empty."""
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_ms: int) -> Iterator[Key]:
+    def pop_due(self, now_ms: int) -> Iterator[Key]:
         """Remove and yield the keys of due timers one by one, earliest first.
 
         The caller may arm or cancel timers between two of them, with immediate effect.

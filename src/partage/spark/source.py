@@ -55,7 +55,7 @@ class PartageDataSource(DataSource):
             log.warning("%s has no effect on a batch read", name)
         return BatchReader(options)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A query's source. Raises `BadOption`."""
         options = parse_options(self.options)
         check_stream(options)
@@ -67,9 +67,7 @@ class PartageDataSource(DataSource):
         """Raises `BadOption`."""
         return make_writer(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(
-        self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamArrowWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Raises `BadOption`."""
         return make_stream_writer(self.options, schema)
 

@@ -12,12 +12,12 @@ import struct
 from typing import Annotated, Final
 
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetRemoved,
+    GroupRecord,
+    GroupTombstone,
+    MemberRecord,
+    OffsetRecord,
+    OffsetTombstone,
     Record,
-    SavedMember,
 )
 from partage.wire.codec import decoder, encoder
 from partage.wire.primitives import Malformed
@@ -48,7 +48,7 @@ AWAITING_SYNC_TAG: Final = 10_001
 _INT16 = struct.Struct(">h")
 
 
-class OffsetKey(Message):
+class OffsetCommitKey(Message):
     """Kafka's OffsetCommitKey."""
 
     group: String
@@ -56,7 +56,7 @@ class OffsetKey(Message):
     partition: Int32
 
 
-class OffsetValue(Message):
+class OffsetCommitValue(Message):
     """Kafka's OffsetCommitValue, v0 to v4."""
 
     offset: Int64
@@ -66,13 +66,13 @@ class OffsetValue(Message):
     expire_timestamp_ms: Annotated[Int64, Since(1), Until(1)] = -1
 
 
-class GroupKey(Message):
+class GroupMetadataKey(Message):
     """Kafka's GroupMetadataKey."""
 
     group: String
 
 
-class GroupMember(Message):
+class MemberMetadata(Message):
     """A member in `GroupMetadataValue`."""
 
     member_id: String
@@ -85,7 +85,7 @@ class GroupMember(Message):
     assignment: Bytes
 
 
-class GroupValue(Message):
+class GroupMetadataValue(Message):
     """Kafka's GroupMetadataValue, v0 to v4; ``awaiting_sync`` is a tagged field of Partage."""
 
     protocol_type: String
@@ -93,15 +93,15 @@ class GroupValue(Message):
     protocol: NullableString
     leader: NullableString
     current_state_timestamp_ms: Annotated[Int64, Since(2)] = -1
-    members: Array[GroupMember]
+    members: Array[MemberMetadata]
     awaiting_sync: Annotated[Bool, Tagged(AWAITING_SYNC_TAG, since=4)] = False
 
 
-_encode_offset_key = encoder(OffsetKey, 0, False)
-_decode_offset_key = decoder(OffsetKey, 0, False)
-_encode_group_key = encoder(GroupKey, 0, False)
-_decode_group_key = decoder(GroupKey, 0, False)
-_encode_group = encoder(GroupValue, GROUP_VALUE_VERSION, True)
+_encode_offset_key = encoder(OffsetCommitKey, 0, False)
+_decode_offset_key = decoder(OffsetCommitKey, 0, False)
+_encode_group_key = encoder(GroupMetadataKey, 0, False)
+_decode_group_key = decoder(GroupMetadataKey, 0, False)
+_encode_group = encoder(GroupMetadataValue, GROUP_VALUE_VERSION, True)
 _OFFSET_KEY_PREFIX = _INT16.pack(OFFSET_KEY_VERSION)
 _GROUP_KEY_PREFIX = _INT16.pack(GROUP_KEY_VERSION)
 _GROUP_PREFIX = _INT16.pack(GROUP_VALUE_VERSION)
@@ -117,48 +117,48 @@ def encode_record(record: Record) -> tuple[bytes, bytes | None]:
         Key and value; the value of a tombstone is None.
     """
     match record:
-        case OffsetCommitted():
+        case OffsetRecord():
             return _offset_key(record), _offset_value(record)
-        case OffsetRemoved():
+        case OffsetTombstone():
             return _offset_key(record), None
-        case GroupSaved():
+        case GroupRecord():
             return _group_key(record.group_id), _group_value(record)
-        case GroupRemoved():
+        case GroupTombstone():
             return _group_key(record.group_id), None
 
 
-def _offset_key(record: OffsetCommitted | OffsetRemoved) -> bytes:
-    key = OffsetKey(group=record.group_id, topic=record.topic, partition=record.partition)
+def _offset_key(record: OffsetRecord | OffsetTombstone) -> bytes:
+    key = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
     return b"".join((_OFFSET_KEY_PREFIX, *_encode_offset_key(key)))
 
 
 def _group_key(group_id: str) -> bytes:
-    return b"".join((_GROUP_KEY_PREFIX, *_encode_group_key(GroupKey(group=group_id))))
+    return b"".join((_GROUP_KEY_PREFIX, *_encode_group_key(GroupMetadataKey(group=group_id))))
 
 
-def _offset_value(record: OffsetCommitted) -> bytes:
+def _offset_value(record: OffsetRecord) -> bytes:
     version = OFFSET_VALUE_VERSION
     if record.expire_ms is not None:
         version = OFFSET_VALUE_WITH_EXPIRY_VERSION
-    value = OffsetValue(
+    value = OffsetCommitValue(
         offset=record.offset,
         leader_epoch=record.leader_epoch,
         metadata=record.metadata,
         commit_timestamp_ms=record.commit_ms,
         expire_timestamp_ms=-1 if record.expire_ms is None else record.expire_ms,
     )
-    return b"".join((_INT16.pack(version), *encoder(OffsetValue, version, False)(value)))
+    return b"".join((_INT16.pack(version), *encoder(OffsetCommitValue, version, False)(value)))
 
 
-def _group_value(record: GroupSaved) -> bytes:
-    value = GroupValue(
+def _group_value(record: GroupRecord) -> bytes:
+    value = GroupMetadataValue(
         protocol_type=record.protocol_type or "",
         generation=record.generation,
         protocol=record.protocol,
         leader=record.leader,
         current_state_timestamp_ms=record.since_ms,
         members=[
-            GroupMember(
+            MemberMetadata(
                 member_id=m.member_id,
                 group_instance_id=m.instance_id,
                 client_id=m.client_id,
@@ -203,17 +203,17 @@ def _version(data: bytes) -> int:
     return version
 
 
-def _decode_offset(key: bytes, value: bytes | None) -> OffsetCommitted | OffsetRemoved:
-    at: OffsetKey = _decode_offset_key(key, 2)[0]
+def _decode_offset(key: bytes, value: bytes | None) -> OffsetRecord | OffsetTombstone:
+    at: OffsetCommitKey = _decode_offset_key(key, 2)[0]
     if value is None:
-        return OffsetRemoved(group_id=at.group, topic=at.topic, partition=at.partition)
+        return OffsetTombstone(group_id=at.group, topic=at.topic, partition=at.partition)
     version = _version(value)
     if not 0 <= version <= OFFSET_VALUE_READ_MAX:
         raise Malformed(
             f"a committed offset in version {version}; 0 to {OFFSET_VALUE_READ_MAX} can be read"
         )
-    held: OffsetValue = decoder(OffsetValue, version, version >= _FLEXIBLE)(value, 2)[0]
-    return OffsetCommitted(
+    held: OffsetCommitValue = decoder(OffsetCommitValue, version, version >= _FLEXIBLE)(value, 2)[0]
+    return OffsetRecord(
         group_id=at.group,
         topic=at.topic,
         partition=at.partition,
@@ -225,16 +225,16 @@ def _decode_offset(key: bytes, value: bytes | None) -> OffsetCommitted | OffsetR
     )
 
 
-def _decode_group(key: bytes, value: bytes | None) -> GroupSaved | GroupRemoved:
+def _decode_group(key: bytes, value: bytes | None) -> GroupRecord | GroupTombstone:
     group_id = _decode_group_key(key, 2)[0].group
     if value is None:
-        return GroupRemoved(group_id=group_id)
+        return GroupTombstone(group_id=group_id)
     version = _version(value)
     if not 0 <= version <= GROUP_VALUE_VERSION:
         raise Malformed(f"a group in version {version}; 0 to {GROUP_VALUE_VERSION} can be read")
-    decode = decoder(GroupValue, version, version >= _FLEXIBLE)
-    held: GroupValue = decode(value, 2)[0]
-    return GroupSaved(
+    decode = decoder(GroupMetadataValue, version, version >= _FLEXIBLE)
+    held: GroupMetadataValue = decode(value, 2)[0]
+    return GroupRecord(
         group_id=group_id,
         protocol_type=held.protocol_type or None,
         generation=held.generation,
@@ -243,7 +243,7 @@ def _decode_group(key: bytes, value: bytes | None) -> GroupSaved | GroupRemoved:
         since_ms=held.current_state_timestamp_ms,
         awaiting_sync=held.awaiting_sync,
         members=tuple(
-            SavedMember(
+            MemberRecord(
                 member_id=m.member_id,
                 instance_id=m.group_instance_id,
                 client_id=m.client_id,

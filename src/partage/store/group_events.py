@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.coordinator.outcome import Happening, Notice
-from partage.coordinator.records import GroupSaved, SavedMember
+from partage.coordinator.outcome import GroupEvent, GroupEventType
+from partage.coordinator.records import GroupRecord, MemberRecord
 from partage.wire.consumer_protocol import (
     TopicPartitions,
     decode_assignment,
@@ -40,19 +40,19 @@ LAG: Final = "lag"
 DROPPED: Final = "dropped"
 
 #: Length limit of texts from clients, in characters.
-_TEXT_MAX: Final = 255
+_TEXT_CHARS_MAX: Final = 255
 #: A generation of more bytes is split into several records.
-_PART_BYTES: Final = 256 * 1024
+_RECORD_BYTES_MAX: Final = 256 * 1024
 _MEMBER_BYTES: Final = 200  # estimated bytes of a member without partitions
 _PARTITION_BYTES: Final = 6
 _LAG_BYTES: Final = 16  # estimated bytes of one partition's lag
 #: About this many bytes, or a thousand partitions, are described between two yields to the shell.
-_BYTES_A_TURN: Final = 16 * 1024
+_BYTES_PER_STEP: Final = 16 * 1024
 #: For a member with more partitions, only their number is written.
 _PARTITIONS_MAX: Final = 20_000
 
 #: Sorted partition numbers, by topic.
-Partitions = dict[str, list[int]]
+PartitionsByTopic = dict[str, list[int]]
 
 
 class EventMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,13 +68,13 @@ class EventMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     client_host: str = ""
     instance_id: str | None = None
     joined_ms: int | None = None
-    owned: Partitions | None = None
+    owned: PartitionsByTopic | None = None
     assigned_ms: int | None = None
-    assigned: Partitions | None = None
+    assigned: PartitionsByTopic | None = None
     partition_count: int | None = None  # set instead of the list if there are too many
 
 
-class GroupEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GroupEventRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The JSON value of a record; ``event`` is a `GroupEventType`, `LAG` or `DROPPED`. Times are in
     ms since the epoch.
     """
@@ -113,7 +113,7 @@ class _Epoch(msgspec.Struct):
     epoch: int | None = None
 
 
-class Lag(msgspec.Struct, frozen=True, kw_only=True):
+class LagSample(msgspec.Struct, frozen=True, kw_only=True):
     """A sample of a group's lag in records, by topic and partition."""
 
     at_ms: int
@@ -123,16 +123,16 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(GroupEvent)
+_decoder = msgspec.json.Decoder(GroupEventRecord)
 _epoch_decoder = msgspec.json.Decoder(_Epoch)
 
 
-def encode_event(event: GroupEvent) -> bytes:
+def encode_event(event: GroupEventRecord) -> bytes:
     """Encode an event as the value of a record."""
     return _encoder.encode(event)
 
 
-def decode_event(value: bytes) -> GroupEvent:
+def decode_event(value: bytes) -> GroupEventRecord:
     """Decode the value of a record.
 
     Raises:
@@ -144,7 +144,7 @@ def decode_event(value: bytes) -> GroupEvent:
         raise Malformed(f"not an event of a group: {error}") from None
 
 
-def in_order(values: Iterable[bytes | None]) -> list[int]:
+def order_by_epoch(values: Iterable[bytes | None]) -> list[int]:
     """Return the indexes of a group's records in the order of their events.
 
     In one epoch one broker owns the group and writes to one partition. If it owns the group again
@@ -166,13 +166,13 @@ def _epoch_of(value: bytes) -> int:
     return -1 if epoch is None else epoch
 
 
-def lag_events(sample: Lag) -> Iterator[GroupEvent | None]:
+def lag_records(sample: LagSample) -> Iterator[GroupEventRecord | None]:
     """Yield the records of a lag sample, and None when the shell may do other work."""
     parts: list[dict[str, dict[int, int]]] = [{}]
     size = paused = 0
     for topic, of_topic in sample.lag.items():
         for partition, lag in of_topic.items():
-            if size >= _PART_BYTES:
+            if size >= _RECORD_BYTES_MAX:
                 parts.append({})
                 size = paused = 0
             if topic not in parts[-1]:
@@ -180,11 +180,11 @@ def lag_events(sample: Lag) -> Iterator[GroupEvent | None]:
                 size += len(topic) + _PARTITION_BYTES
             parts[-1][topic][partition] = lag
             size += _LAG_BYTES
-            if size - paused >= _BYTES_A_TURN:
+            if size - paused >= _BYTES_PER_STEP:
                 paused = size
                 yield None
     for part, lags in enumerate(parts, start=1):
-        yield GroupEvent(
+        yield GroupEventRecord(
             version=VERSION,
             event=LAG,
             at_ms=sample.at_ms,
@@ -196,14 +196,14 @@ def lag_events(sample: Lag) -> Iterator[GroupEvent | None]:
         )
 
 
-def dropped_event(at_ms: int, count: int) -> GroupEvent:
+def dropped_record(at_ms: int, count: int) -> GroupEventRecord:
     """Return a record with the number of events of any groups that were dropped before it."""
-    return GroupEvent(
+    return GroupEventRecord(
         version=VERSION, event=DROPPED, at_ms=at_ms, group_id="", generation=-1, count=count
     )
 
 
-def events_of(notice: Notice, count: int = 1) -> Iterator[GroupEvent | None]:
+def event_records(notice: GroupEvent, count: int = 1) -> Iterator[GroupEventRecord | None]:
     """Yield the records of a group event.
 
     Large generations take some time. None is yielded now and then, so that the shell can do other
@@ -213,27 +213,27 @@ def events_of(notice: Notice, count: int = 1) -> Iterator[GroupEvent | None]:
         notice: The group event.
         count: The number of equal events that the record stands for.
     """
-    member, saved = notice.member, notice.saved
+    member, saved = notice.member, notice.group_record
     shared: dict[str, Any] = {
         "version": VERSION,
-        "event": str(notice.happening),
+        "event": str(notice.event_type),
         "at_ms": notice.at_ms,
         "group_id": notice.group_id,
         "generation": notice.generation,
         "cause": None if notice.cause is None else str(notice.cause),
-        "reason": notice.reason[:_TEXT_MAX],
-        "member_id": None if notice.member_id is None else notice.member_id[:_TEXT_MAX],
+        "reason": notice.reason[:_TEXT_CHARS_MAX],
+        "member_id": None if notice.member_id is None else notice.member_id[:_TEXT_CHARS_MAX],
     }
     if member is not None:
         shared |= {
-            "client_id": member.client_id[:_TEXT_MAX],
+            "client_id": member.client_id[:_TEXT_CHARS_MAX],
             "client_host": member.client_host,
             "instance_id": member.instance_id,
             "session_timeout_ms": member.session_timeout_ms,
         }
     if saved is None:
-        topics = [topic[:_TEXT_MAX] for topic in notice.topics] or None
-        yield GroupEvent(**shared, topics=topics, count=count)
+        topics = [topic[:_TEXT_CHARS_MAX] for topic in notice.topics] or None
+        yield GroupEventRecord(**shared, topics=topics, count=count)
         return
     shared |= {
         "protocol_type": saved.protocol_type,
@@ -242,32 +242,32 @@ def events_of(notice: Notice, count: int = 1) -> Iterator[GroupEvent | None]:
     }
     parts: list[list[EventMember]] = [[]]
     size = worked = 0
-    describe = _Describing(saved, notice)
+    describe = _MemberDescriber(saved, notice)
     for number, of in enumerate(saved.members):
-        if worked >= _BYTES_A_TURN:
+        if worked >= _BYTES_PER_STEP:
             worked = 0
             yield None
         described, weight = describe.member(of, number)
         worked += weight + len(of.subscription) + len(of.assignment)
-        if parts[-1] and size + weight > _PART_BYTES:
+        if parts[-1] and size + weight > _RECORD_BYTES_MAX:
             parts.append([])
             size = 0
         parts[-1].append(described)
         size += weight
     for part, members in enumerate(parts, start=1):
-        yield GroupEvent(**shared, members=members, part=part, parts=len(parts))
+        yield GroupEventRecord(**shared, members=members, part=part, parts=len(parts))
 
 
-class _Describing:
+class _MemberDescriber:
     """Describes the members of one generation; partition lists that members share are decoded once."""
 
-    def __init__(self, saved: GroupSaved, notice: Notice) -> None:
+    def __init__(self, saved: GroupRecord, notice: GroupEvent) -> None:
         self._is_consumer = saved.protocol_type == "consumer"
         self._times_ms = notice.times_ms
-        self._starts = notice.happening is Happening.GENERATION_STARTED
-        self._known: dict[bytes, Partitions | None] = {}
+        self._is_generation_start = notice.event_type is GroupEventType.GENERATION_STARTED
+        self._known: dict[bytes, PartitionsByTopic | None] = {}
 
-    def member(self, of: SavedMember, number: int) -> tuple[EventMember, int]:
+    def member(self, of: MemberRecord, number: int) -> tuple[EventMember, int]:
         """Return the description of a member, and its size in bytes (estimated).
 
         Args:
@@ -275,9 +275,11 @@ class _Describing:
             number: Its index in the generation.
         """
         time_ms = self._times_ms[number] if self._times_ms else None
-        partitions: Partitions | None = None
+        partitions: PartitionsByTopic | None = None
         if self._is_consumer:
-            partitions = self._partitions(of.subscription if self._starts else of.assignment)
+            partitions = self._partitions(
+                of.subscription if self._is_generation_start else of.assignment
+            )
         count = sum(map(len, partitions.values())) if partitions else 0
         is_large = count > _PARTITIONS_MAX
         if is_large:
@@ -286,21 +288,21 @@ class _Describing:
             partitions = {topic: sorted(numbers) for topic, numbers in partitions.items()}
         described = EventMember(
             member_id=of.member_id,
-            client_id=of.client_id[:_TEXT_MAX],
+            client_id=of.client_id[:_TEXT_CHARS_MAX],
             client_host=of.client_host,
             instance_id=of.instance_id,
-            joined_ms=time_ms if self._starts else None,
-            owned=partitions if self._starts else None,
-            assigned_ms=None if self._starts else time_ms,
-            assigned=None if self._starts else partitions,
+            joined_ms=time_ms if self._is_generation_start else None,
+            owned=partitions if self._is_generation_start else None,
+            assigned_ms=None if self._is_generation_start else time_ms,
+            assigned=None if self._is_generation_start else partitions,
             partition_count=count if is_large else None,
         )
         names = sum(map(len, partitions)) if partitions else 0
         return described, _MEMBER_BYTES + names + (0 if is_large else count * _PARTITION_BYTES)
 
-    def _partitions(self, content: bytes) -> Partitions | None:
+    def _partitions(self, content: bytes) -> PartitionsByTopic | None:
         if content not in self._known:
-            decode = _owned if self._starts else _assigned
+            decode = _owned if self._is_generation_start else _assigned
             try:
                 self._known[content] = _by_topic(decode(content))
             except Malformed:
@@ -317,8 +319,8 @@ def _assigned(content: bytes) -> list[TopicPartitions]:
     return decode_assignment(content).assigned_partitions if content else []
 
 
-def _by_topic(listed: list[TopicPartitions]) -> Partitions:
-    partitions: Partitions = {}
+def _by_topic(listed: list[TopicPartitions]) -> PartitionsByTopic:
+    partitions: PartitionsByTopic = {}
     for of in listed:
         if of.partitions:
             partitions.setdefault(of.topic, []).extend(of.partitions)

@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-_KEPT_SHARE: Final = 0.1  # of the timeout, for the time between check and reply
+_SAFETY_SHARE: Final = 0.1  # of the timeout, for the time between check and reply
 #: Of the timeout: the leader has heard of a message after this time, which is more than half a
 #: tick.
-_TOLD_SHARE: Final = 1 / 3
+_PROPAGATION_SHARE: Final = 1 / 3
 
 
-class _Asked(NamedTuple):
+class _Probe(NamedTuple):
     """A request to the leader: when it was sent, and when its reply arrived."""
 
     sent_ms: int
@@ -43,10 +43,10 @@ class Lease:
     """
 
     def __init__(self, timeout_ms: int, begun_ms: int) -> None:
-        self.length_ms = round(timeout_ms * (1 - _KEPT_SHARE))
-        self._told_ms = round(timeout_ms * _TOLD_SHARE)
+        self.length_ms = round(timeout_ms * (1 - _SAFETY_SHARE))
+        self._propagation_ms = round(timeout_ms * _PROPAGATION_SHARE)
         #: The latest requests. The leader has surely heard of the first one.
-        self._asked = deque([_Asked(begun_ms, begun_ms)])
+        self._probes = deque([_Probe(begun_ms, begun_ms)])
         self._until_ms: int | None = None
 
     def renew(self, sent_ms: int, answered_ms: int) -> None:
@@ -56,18 +56,18 @@ class Lease:
             sent_ms: When the request was sent.
             answered_ms: When its reply arrived.
         """
-        asked = self._asked
-        asked.append(_Asked(max(sent_ms, asked[-1].sent_ms), answered_ms))
-        while len(asked) > 1 and asked[1].answered_ms <= sent_ms - self._told_ms:
+        asked = self._probes
+        asked.append(_Probe(max(sent_ms, asked[-1].sent_ms), answered_ms))
+        while len(asked) > 1 and asked[1].answered_ms <= sent_ms - self._propagation_ms:
             asked.popleft()
         self._until_ms = asked[0].sent_ms + self.length_ms
 
-    def suspend(self) -> None:
+    def invalidate(self) -> None:
         """End the lease after a lost connection, until a request that is sent from now on has a
         reply.
         """
         self._until_ms = None
 
-    def holds(self, now_ms: int) -> bool:
+    def is_valid(self, now_ms: int) -> bool:
         """True if no other broker can have taken over yet."""
         return self._until_ms is not None and now_ms < self._until_ms

@@ -13,24 +13,24 @@ import msgspec
 
 from partage.store.zookeeper import (
     ANY_VERSION,
-    Changed,
+    ChangeCallback,
     Check,
     Create,
     Delete,
-    InDoubt,
-    Node,
+    InDoubtError,
     Operation,
-    Refused,
-    SessionOver,
+    RefusalReason,
+    RefusedError,
+    SessionEndedError,
     SetData,
-    Why,
+    ZNode,
 )
 
 T = TypeVar("T")
 
 #: Called with the operations of a transaction, or with the path that is read. It may wait, or raise
 #: `InDoubtError`: as ``before`` nothing has happened, as ``after`` only the reply is lost.
-Fault = Callable[[Sequence[Operation] | str], Awaitable[None]]
+SessionFault = Callable[[Sequence[Operation] | str], Awaitable[None]]
 
 
 class MemoryZooKeeper:
@@ -38,11 +38,11 @@ class MemoryZooKeeper:
 
     def __init__(self) -> None:
         self.now_ms = 0
-        self.nodes: dict[str, Node] = {"/": Node(data=b"", version=0)}
+        self.nodes: dict[str, ZNode] = {"/": ZNode(data=b"", version=0)}
         self.history: list[Sequence[Operation]] = []  # all transactions that succeeded
         self._sessions: dict[int, MemorySession] = {}
-        self._watches: dict[str, list[Changed]] = {}
-        self._child_watches: dict[str, list[Changed]] = {}
+        self._watches: dict[str, list[ChangeCallback]] = {}
+        self._child_watches: dict[str, list[ChangeCallback]] = {}
         self._next_session = 1
 
     def connect(self, timeout_ms: int = 6_000) -> MemorySession:
@@ -61,7 +61,7 @@ class MemoryZooKeeper:
         mine = [path for path, node in self.nodes.items() if node.session == session.session_id]
         for path in mine:
             self._apply(Delete(path), self.nodes, 0)
-        self._tell([Delete(path) for path in mine])
+        self._notify_watches([Delete(path) for path in mine])
 
     def is_alive(self, session: MemorySession) -> bool:
         """True if the session has not expired."""
@@ -73,38 +73,40 @@ class MemoryZooKeeper:
         for position, operation in enumerate(operations):
             why = self._apply(operation, nodes, session_id)
             if why is not None:
-                raise Refused(position, why, f"{operation}: {why.value}")
+                raise RefusedError(position, why, f"{operation}: {why.value}")
         self.nodes = nodes
         self.history.append(tuple(operations))
-        self._tell(operations)
+        self._notify_watches(operations)
 
-    def _apply(self, operation: Operation, nodes: dict[str, Node], session_id: int) -> Why | None:
+    def _apply(
+        self, operation: Operation, nodes: dict[str, ZNode], session_id: int
+    ) -> RefusalReason | None:
         path = operation.path
         node = nodes.get(path)
         if isinstance(operation, Create):
             if node is not None:
-                return Why.EXISTS
+                return RefusalReason.EXISTS
             if _parent(path) not in nodes:
-                return Why.MISSING
+                return RefusalReason.MISSING
             owner = session_id if operation.is_ephemeral else 0
-            nodes[path] = Node(
+            nodes[path] = ZNode(
                 data=operation.data, version=0, created_ms=self.now_ms, session=owner
             )
             return None
         if node is None:
-            return Why.MISSING
+            return RefusalReason.MISSING
         if operation.version not in (ANY_VERSION, node.version):
-            return Why.VERSION
+            return RefusalReason.VERSION
         if isinstance(operation, Delete):
             if any(_parent(other) == path for other in nodes if other != path):
-                return Why.CHILDREN
+                return RefusalReason.CHILDREN
             del nodes[path]
         elif isinstance(operation, SetData):
             version = node.version + 1
             nodes[path] = msgspec.structs.replace(node, data=operation.data, version=version)
         return None
 
-    def _tell(self, operations: Sequence[Operation]) -> None:
+    def _notify_watches(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
             if isinstance(operation, Check):
                 continue
@@ -114,11 +116,11 @@ class MemoryZooKeeper:
             for changed in told:
                 changed()
 
-    def watch(self, path: str, changed: Changed) -> None:
+    def watch(self, path: str, changed: ChangeCallback) -> None:
         """Call ``changed`` once, at the next change of a node."""
         self._watches.setdefault(path, []).append(changed)
 
-    def watch_children(self, path: str, changed: Changed) -> None:
+    def watch_children(self, path: str, changed: ChangeCallback) -> None:
         """Call ``changed`` once, when a child is created or deleted."""
         self._child_watches.setdefault(path, []).append(changed)
 
@@ -130,14 +132,14 @@ class MemorySession:
         self.server = server
         self.session_id = session_id
         self.timeout_ms = timeout_ms
-        self.before: Fault = _nothing
-        self.after: Fault = _nothing
+        self.before: SessionFault = _nothing
+        self.after: SessionFault = _nothing
 
     def _check(self) -> None:
         if not self.server.is_alive(self):
-            raise SessionOver("the session has expired")
+            raise SessionEndedError("the session has expired")
 
-    async def _asked(self, what: Sequence[Operation] | str, answer: Callable[[], T]) -> T:
+    async def _request(self, what: Sequence[Operation] | str, answer: Callable[[], T]) -> T:
         self._check()
         await self.before(what)
         self._check()
@@ -148,23 +150,23 @@ class MemorySession:
 
     async def transact(self, operations: Sequence[Operation]) -> None:
         """Apply all operations or none."""
-        await self._asked(operations, lambda: self.server.transact(operations, self.session_id))
+        await self._request(operations, lambda: self.server.transact(operations, self.session_id))
 
-    async def read(self, path: str, changed: Changed | None = None) -> Node | None:
+    async def read(self, path: str, changed: ChangeCallback | None = None) -> ZNode | None:
         """Return the node; None if it does not exist."""
 
-        def answer() -> Node | None:
+        def answer() -> ZNode | None:
             if changed is not None:
                 self.server.watch(path, changed)
             return self.server.nodes.get(path)
 
-        return await self._asked(path, answer)
+        return await self._request(path, answer)
 
-    async def read_all(self, paths: Sequence[str]) -> list[Node | None]:
+    async def read_all(self, paths: Sequence[str]) -> list[ZNode | None]:
         """Return the nodes."""
         return [await self.read(path) for path in paths]
 
-    async def children(self, path: str, changed: Changed | None = None) -> list[str]:
+    async def children(self, path: str, changed: ChangeCallback | None = None) -> list[str]:
         """Return the names of the children."""
 
         def answer() -> list[str]:
@@ -173,13 +175,13 @@ class MemorySession:
             names = (other for other in self.server.nodes if other != "/")
             return sorted(n.rpartition("/")[2] for n in names if _parent(n) == path)
 
-        return await self._asked(path, answer)
+        return await self._request(path, answer)
 
-    async def reach(self) -> None:
+    async def ping_leader(self) -> None:
         """Send a request to the leader."""
-        await self._asked("/", lambda: None)
+        await self._request("/", lambda: None)
 
-    async def connected(self) -> None:
+    async def wait_connected(self) -> None:
         """Return at once: the connection is never lost."""
         self._check()
 
@@ -192,7 +194,7 @@ async def _nothing(what: Sequence[Operation] | str) -> None:
     """Inject no fault."""
 
 
-def lost(count: int = 1) -> Fault:
+def lose_transactions(count: int = 1) -> SessionFault:
     """Return a fault that loses the first ``count`` transactions, or their replies."""
     left = count
 
@@ -200,6 +202,6 @@ def lost(count: int = 1) -> Fault:
         nonlocal left
         if left and not isinstance(what, str):
             left -= 1
-            raise InDoubt("the connection was lost")
+            raise InDoubtError("the connection was lost")
 
     return losing

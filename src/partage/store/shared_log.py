@@ -19,26 +19,26 @@ import msgspec
 from crc32c import crc32c
 
 from partage.store.shard_log import merge
-from partage.store.tree import Part, StateDoc, Tree, decode, encode, numbered
+from partage.store.zk_schema import ChunkedBlob, StateDoc, ZkPaths, decode, encode, parse_number
 from partage.store.zookeeper import (
     Check,
     Create,
     Delete,
     Operation,
-    Refused,
+    RefusedError,
     Session,
     SetData,
-    settle,
-    surely,
+    retry_read,
+    transact_once,
 )
 from partage.wire.primitives import Malformed
 from partage.wire.types import Buffer
 
 CHUNK_BYTES: Final = 384 * 1024
-_MERGED_ENTRIES: Final = 64
-_MERGED_BYTES: Final = 256 * 1024
-_PARTS_MAX: Final = 8
-_SWEPT_AT_ONCE: Final = 500
+_MERGE_ENTRIES_MIN: Final = 64
+_MERGE_BYTES_MIN: Final = 256 * 1024
+_BLOBS_MAX: Final = 8
+_REMOVALS_PER_TRANSACTION: Final = 500
 _INLINE, _CHUNKED = 0, 1
 _HEADER: Final = struct.Struct(">BI")  # of an entry: its kind, and the CRC-32C of the rest
 
@@ -46,12 +46,12 @@ _HEADER: Final = struct.Struct(">BI")  # of an entry: its kind, and the CRC-32C 
 Offload = Callable[[Callable[[], list[bytes]]], Awaitable[list[bytes]]]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True):
     """A record batch in the log; ``blob`` locates it if it is too large for one node."""
 
     number: int
     batch: bytes
-    part: Part | None = None
+    blob: ChunkedBlob | None = None
 
 
 class SharedLog:
@@ -61,19 +61,21 @@ class SharedLog:
     appending.
     """
 
-    def __init__(self, session: Session, tree: Tree, shard: int, version: int, epoch: int) -> None:
+    def __init__(
+        self, session: Session, tree: ZkPaths, shard: int, version: int, epoch: int
+    ) -> None:
         self.shard = shard
         self.epoch = epoch
         self.fence = Check(tree.shard(shard), version)
         self._session = session
         self._tree = tree
-        self._parts: list[tuple[Part, bytes]] = []
-        self._entries: list[Entry] = []  # durable entries
+        self._blobs: list[tuple[ChunkedBlob, bytes]] = []
+        self._entries: list[LogEntry] = []  # durable entries
         self._next = 0
         self._state_version = 0  # of the ``state`` node
-        self._versions = 0
+        self._blob_count = 0
         self._is_merging = False
-        self._is_swept = False
+        self._has_removed_orphans = False
 
     # Loading.
 
@@ -93,105 +95,106 @@ class SharedLog:
         self._state_version = node.version
         state = decode(tree.state(shard), node.data, StateDoc)
         names = await self._session.children(tree.log(shard))
-        found = [numbered(tree.log(shard), name) for name in names]
+        found = [parse_number(tree.log(shard), name) for name in names]
         numbers = sorted(number for number in found if number >= state.first)
         if numbers != list(range(state.first, state.first + len(numbers))):
             raise Malformed(f"{tree.log(shard)} lacks entries after {state.first}: {numbers}")
-        self._parts = [(part, await self._joined(part)) for part in state.parts]
+        self._blobs = [(part, await self._read_blob(part)) for part in state.parts]
         contents = await self._session.read_all([tree.entry(shard, n) for n in numbers])
         self._entries = []
         for number, content in zip(numbers, contents, strict=True):
             if content is None:
                 raise Malformed(f"{tree.entry(shard, number)} went while it was read")
-            self._entries.append(await self._entry(number, content.data))
+            self._entries.append(await self._decode_entry(number, content.data))
         self._next = state.first + len(numbers)
-        return [blob for _, blob in self._parts] + [entry.batch for entry in self._entries]
+        return [blob for _, blob in self._blobs] + [entry.batch for entry in self._entries]
 
-    async def _entry(self, number: int, content: bytes) -> Entry:
+    async def _decode_entry(self, number: int, content: bytes) -> LogEntry:
         path = self._tree.entry(self.shard, number)
         body = content[_HEADER.size :]
         if len(content) < _HEADER.size or _HEADER.unpack_from(content)[1] != crc32c(body):
             raise Malformed(f"{path} does not match its checksum")
         kind = _HEADER.unpack_from(content)[0]
         if kind == _INLINE:
-            return Entry(number, body)
+            return LogEntry(number, body)
         if kind != _CHUNKED:
             raise Malformed(f"{path} is of an unknown kind, {kind}")
-        part = decode(path, body, Part)
-        return Entry(number, await self._joined(part), part)
+        part = decode(path, body, ChunkedBlob)
+        return LogEntry(number, await self._read_blob(part), part)
 
-    async def _joined(self, part: Part) -> bytes:
-        nodes = await self._session.read_all(self._paths(part))
+    async def _read_blob(self, part: ChunkedBlob) -> bytes:
+        nodes = await self._session.read_all(self._chunk_paths(part))
         joined = b"".join(b"" if node is None else node.data for node in nodes)
         if len(joined) != part.length or crc32c(joined) != part.crc32c:
             raise Malformed(f"the chunks {part.version} of shard {self.shard} are not whole")
         return joined
 
-    def _paths(self, part: Part) -> list[str]:
+    def _chunk_paths(self, part: ChunkedBlob) -> list[str]:
         return [self._tree.chunk(self.shard, part.version, index) for index in range(part.chunks)]
 
     # Appending. `WriteBatcher` puts the entries of many logs into one transaction.
 
-    def next_entry(self, batch: bytes) -> Entry:
+    def next_entry(self, batch: bytes) -> LogEntry:
         """Return the batch as the next entry. Entries must be written in the order of their
         numbers.
         """
         self._next += 1
-        return Entry(self._next - 1, batch)
+        return LogEntry(self._next - 1, batch)
 
-    async def prepared(self, entry: Entry) -> Entry:
+    async def write_chunks(self, entry: LogEntry) -> LogEntry:
         """Write the chunks of a large entry, and return the entry that refers to them."""
         if len(entry.batch) < CHUNK_BYTES:
             return entry
-        part = self._part(entry.batch)
+        part = self._new_blob(entry.batch)
         for chunk in self._chunks(part, entry.batch):
             await self._write(chunk)
-        return Entry(entry.number, entry.batch, part)
+        return LogEntry(entry.number, entry.batch, part)
 
-    def creation(self, entry: Entry) -> Create:
+    def create_operation(self, entry: LogEntry) -> Create:
         """Return the operation that appends an entry; its transaction must include the fence."""
         kind, body = _INLINE, entry.batch
-        if entry.part is not None:
-            kind, body = _CHUNKED, encode(entry.part)
+        if entry.blob is not None:
+            kind, body = _CHUNKED, encode(entry.blob)
         content = _HEADER.pack(kind, crc32c(body)) + body
         return Create(self._tree.entry(self.shard, entry.number), content)
 
-    def written(self, entry: Entry) -> None:
+    def on_written(self, entry: LogEntry) -> None:
         """Note that the entry is durable."""
         self._entries.append(entry)
 
-    def _part(self, content: bytes) -> Part:
-        self._versions += 1
-        return Part(
-            version=f"{self.epoch}-{self._versions}",
+    def _new_blob(self, content: bytes) -> ChunkedBlob:
+        self._blob_count += 1
+        return ChunkedBlob(
+            version=f"{self.epoch}-{self._blob_count}",
             chunks=-(-len(content) // CHUNK_BYTES),
             length=len(content),
             crc32c=crc32c(content),
         )
 
-    def _chunks(self, part: Part, content: bytes) -> Iterator[Create]:
-        for index, path in enumerate(self._paths(part)):
+    def _chunks(self, part: ChunkedBlob, content: bytes) -> Iterator[Create]:
+        for index, path in enumerate(self._chunk_paths(part)):
             yield Create(path, content[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES])
 
     async def _write(self, chunk: Create) -> None:
         async def is_there() -> bool:
             return await self._session.read(chunk.path) is not None
 
-        await settle(self._session, [self.fence, chunk], is_there)
+        await transact_once(self._session, [self.fence, chunk], is_there)
 
     # Merging.
 
     @property
-    def wants_merging(self) -> bool:
+    def needs_merge(self) -> bool:
         """True if there are enough entries to merge."""
         entries = self._entries
         return not self._is_merging and (
-            len(entries) >= _MERGED_ENTRIES
-            or sum(len(entry.batch) for entry in entries) >= max(_MERGED_BYTES, self._largest())
+            len(entries) >= _MERGE_ENTRIES_MIN
+            or sum(len(entry.batch) for entry in entries)
+            >= max(_MERGE_BYTES_MIN, self._largest_blob_bytes())
         )
 
-    def _largest(self) -> int:
-        return max((part.length for part, _ in self._parts), default=0)
+    def _largest_blob_bytes(self) -> int:
+        return max((part.length for part, _ in self._blobs), default=0)
 
     async def merge(self, offload: Offload) -> None:
         """Merge the durable entries into a blob.
@@ -211,42 +214,42 @@ class SharedLog:
             return
         self._is_merging = True
         try:
-            if not self._is_swept:
-                await self.sweep()
+            if not self._has_removed_orphans:
+                await self.remove_orphans()
             await self._merge(offload)
         finally:
             self._is_merging = False
 
     async def _merge(self, offload: Offload) -> None:
-        entries, parts = list(self._entries), list(self._parts)
+        entries, parts = list(self._entries), list(self._blobs)
         if not entries:
             return
         later = sum(part.length for part, _ in parts[1:]) + sum(len(e.batch) for e in entries)
-        is_whole = not parts or len(parts) >= _PARTS_MAX or later >= parts[0][0].length
+        is_whole = not parts or len(parts) >= _BLOBS_MAX or later >= parts[0][0].length
         kept = [] if is_whole else parts
         blobs: list[Buffer] = [blob for _, blob in parts] if is_whole else []
         blobs += [entry.batch for entry in entries]
         merged = b"".join(await offload(lambda: merge(blobs, keeps_removals=not is_whole)))
         creations: list[Operation] = []
         if merged:
-            part = self._part(merged)
+            part = self._new_blob(merged)
             kept = [*kept, (part, merged)]
             creations += self._chunks(part, merged)
             if len(creations) > 1:
                 for chunk in self._chunks(part, merged):
                     await self._write(chunk)
                 creations = []
-        await self._swing(entries[-1].number + 1, [part for part, _ in kept], creations)
-        self._parts = kept
+        await self._commit_state(entries[-1].number + 1, [part for part, _ in kept], creations)
+        self._blobs = kept
         del self._entries[: len(entries)]
-        gone = [entry.part for entry in entries if entry.part is not None]
+        gone = [entry.blob for entry in entries if entry.blob is not None]
         gone += [part for part, _ in parts] if is_whole else []
         removals = [Delete(self._tree.entry(self.shard, entry.number)) for entry in entries]
-        removals += [Delete(chunk) for part in gone for chunk in self._paths(part)]
+        removals += [Delete(chunk) for part in gone for chunk in self._chunk_paths(part)]
         await self._remove(removals)
 
-    async def _swing(
-        self, first: int, parts: Sequence[Part], creations: Sequence[Operation]
+    async def _commit_state(
+        self, first: int, parts: Sequence[ChunkedBlob], creations: Sequence[Operation]
     ) -> None:
         """Make ``parts`` and the entries from ``first`` on the valid content of the log.
 
@@ -262,40 +265,42 @@ class SharedLog:
 
         swing = SetData(path, state, self._state_version)
         try:
-            await settle(self._session, [self.fence, *creations, swing], is_swung)
-        except Refused:
-            node = await surely(self._session, lambda: self._session.read(path))
+            await transact_once(self._session, [self.fence, *creations, swing], is_swung)
+        except RefusedError:
+            node = await retry_read(self._session, lambda: self._session.read(path))
             self._state_version = self._state_version if node is None else node.version
             raise
         self._state_version += 1
 
     async def _remove(self, removals: Sequence[Delete]) -> None:
         """Remove data that is no longer valid. The next owner removes what remains after a crash."""
-        for begin in range(0, len(removals), _SWEPT_AT_ONCE):
-            some = removals[begin : begin + _SWEPT_AT_ONCE]
+        for begin in range(0, len(removals), _REMOVALS_PER_TRANSACTION):
+            some = removals[begin : begin + _REMOVALS_PER_TRANSACTION]
 
             async def are_gone(first: str = some[0].path) -> bool:
                 return await self._session.read(first) is None
 
-            await settle(self._session, [self.fence, *some], are_gone)
+            await transact_once(self._session, [self.fence, *some], are_gone)
 
-    async def sweep(self) -> None:
+    async def remove_orphans(self) -> None:
         """Remove unfinished data of former owners: chunks without a reference, and merged entries."""
-        names = await surely(
+        names = await retry_read(
             self._session, lambda: self._session.children(self._tree.chunks(self.shard))
         )
-        entries = await surely(
+        entries = await retry_read(
             self._session, lambda: self._session.children(self._tree.log(self.shard))
         )
         mine = f"{self.epoch}-"
-        live = [part for part, _ in self._parts] + [e.part for e in self._entries if e.part]
-        used = {path for part in live for path in self._paths(part)}
+        live = [part for part, _ in self._blobs] + [e.blob for e in self._entries if e.blob]
+        used = {path for part in live for path in self._chunk_paths(part)}
         parent = self._tree.chunks(self.shard)
         paths = [f"{parent}/{name}" for name in names if not name.startswith(mine)]
         left = [Delete(path) for path in paths if path not in used]
         first = self._entries[0].number if self._entries else self._next
         log = self._tree.log(self.shard)
-        left += [Delete(f"{log}/{name}") for name in entries if numbered(log, name) < first]
-        for begin in range(0, len(left), _SWEPT_AT_ONCE):
-            await self._session.transact([self.fence, *left[begin : begin + _SWEPT_AT_ONCE]])
-        self._is_swept = True
+        left += [Delete(f"{log}/{name}") for name in entries if parse_number(log, name) < first]
+        for begin in range(0, len(left), _REMOVALS_PER_TRANSACTION):
+            await self._session.transact(
+                [self.fence, *left[begin : begin + _REMOVALS_PER_TRANSACTION]]
+            )
+        self._has_removed_orphans = True

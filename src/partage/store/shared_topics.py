@@ -14,40 +14,44 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from partage.store.forgetting import Unforgotten, graves, release
-from partage.store.tree import (
+from partage.store.topic_tombstones import (
+    TopicNameReservedError,
+    groups_tombstones,
+    remove_obsolete,
+)
+from partage.store.zk_schema import (
     AppliedDoc,
-    ForeignData,
+    ForeignDataError,
     TombstoneDoc,
     TopicDoc,
     TopicsDoc,
-    Tree,
-    buried,
+    ZkPaths,
     decode,
     encode,
+    parse_topic_id,
 )
 from partage.store.zookeeper import (
-    Changed,
+    ChangeCallback,
     Create,
     Delete,
-    InDoubt,
+    InDoubtError,
     Operation,
-    Refused,
+    RefusalReason,
+    RefusedError,
     Session,
     SetData,
-    Why,
-    settle,
-    surely,
+    retry_read,
+    transact_once,
 )
 
 _RECENT_MAX: Final = 100
-_EXPECTED: Final = (Why.VERSION, Why.EXISTS, Why.MISSING)
+_CONFLICTS: Final = (RefusalReason.VERSION, RefusalReason.EXISTS, RefusalReason.MISSING)
 
 
 class SharedTopics:
     """The topics as of the last change that was read; ``version`` is the number of changes."""
 
-    def __init__(self, session: Session, tree: Tree, broker_id: int) -> None:
+    def __init__(self, session: Session, tree: ZkPaths, broker_id: int) -> None:
         self.topics: dict[str, TopicDoc] = {}
         self.version = -1
         self._recent = TopicsDoc()
@@ -57,7 +61,7 @@ class SharedTopics:
 
     # Reading.
 
-    async def refresh(self, changed: Changed | None = None) -> None:
+    async def refresh(self, changed: ChangeCallback | None = None) -> None:
         """Read the changes since the last call.
 
         Args:
@@ -71,7 +75,7 @@ class SharedTopics:
         tree, session = self._tree, self._session
         node = await session.read(tree.topics, changed)
         if node is None:
-            raise ForeignData(f"{tree.topics} is missing in ZooKeeper")
+            raise ForeignDataError(f"{tree.topics} is missing in ZooKeeper")
         if node.version <= self.version:
             return
         doc = decode(tree.topics, node.data, TopicsDoc)
@@ -91,14 +95,14 @@ class SharedTopics:
                 self.topics[name] = decode(path, found.data, TopicDoc)
         self.version, self._recent = node.version, doc
 
-    async def catch_up(self, changed: Changed) -> None:
+    async def catch_up(self, changed: ChangeCallback) -> None:
         """Refresh, and retry until it succeeds.
 
         Raises:
             ForeignDataError: A node was not written by Partage.
             SessionEndedError: The session ended.
         """
-        await surely(self._session, lambda: self.refresh(changed))
+        await retry_read(self._session, lambda: self.refresh(changed))
 
     def partition_counts(self) -> dict[int, int]:
         """Return the number of partitions of each broker."""
@@ -129,11 +133,11 @@ class SharedTopics:
             ForeignDataError: A node was not written by Partage.
             SessionEndedError: The session ended.
         """
-        await self._know()
+        await self._ensure_loaded()
         while True:
             version = self.version
             # A broker that deletes a topic of this name after this read raises the version.
-            is_buried = name not in self.topics and name in await self.unforgotten()
+            is_buried = name not in self.topics and name in await self.reserved_names()
             if self.version != version:
                 continue
             topic = decide(self.topics)
@@ -143,10 +147,10 @@ class SharedTopics:
             content = encode(topic)
             operation: Operation = SetData(path, content)
             if is_buried:
-                raise Unforgotten(name)
+                raise TopicNameReservedError(name)
             if name not in self.topics:
                 operation = Create(path, content)
-            if await self._is_changed(name, topic, [operation], nonce):
+            if await self._try_change(name, topic, [operation], nonce):
                 return True
 
     async def delete(self, name: str, nonce: str) -> bool:
@@ -159,7 +163,7 @@ class SharedTopics:
             ForeignDataError: A node was not written by Partage.
             SessionEndedError: The session ended.
         """
-        await self._know()
+        await self._ensure_loaded()
         while True:
             topic = self.topics.get(name)
             if topic is None:
@@ -169,17 +173,17 @@ class SharedTopics:
             content = encode(TombstoneDoc(name=name, version=self.version + 1))
             operations: list[Operation] = [Delete(self._tree.topic(name))]
             operations += [
-                Create(stone, content) for stone in (*stones, self._tree.grave(topic.id))
+                Create(stone, content) for stone in (*stones, self._tree.groups_tombstone(topic.id))
             ]
-            if await self._is_changed(name, None, operations, nonce):
+            if await self._try_change(name, None, operations, nonce):
                 return True
 
-    async def _know(self) -> None:
+    async def _ensure_loaded(self) -> None:
         """Read the topics if they were never read: a change needs a version to compare with."""
         if self.version < 0:
-            await surely(self._session, self.refresh)
+            await retry_read(self._session, self.refresh)
 
-    async def _is_changed(
+    async def _try_change(
         self, name: str, topic: TopicDoc | None, operations: Sequence[Operation], nonce: str
     ) -> bool:
         """Try a change on top of the known version; if that is outdated, refresh and return False."""
@@ -195,11 +199,11 @@ class SharedTopics:
 
         touch = SetData(path, encode(recent), version)
         try:
-            await settle(self._session, [touch, *operations], has_happened)
-        except Refused as refused:
-            if refused.why not in _EXPECTED:
+            await transact_once(self._session, [touch, *operations], has_happened)
+        except RefusedError as refused:
+            if refused.reason not in _CONFLICTS:
                 raise
-            await surely(self._session, self.refresh)
+            await retry_read(self._session, self.refresh)
             return False
         # otherwise a concurrent refresh has read it, and maybe later changes
         if self.version == version:
@@ -219,53 +223,55 @@ class SharedTopics:
             SessionEndedError: The session ended.
         """
         parent, mine = self._tree.tombstones, f".{self._broker_id}"
-        names = await surely(self._session, lambda: self._session.children(parent))
-        return [buried(parent, name) for name in names if name.endswith(mine)]
+        names = await retry_read(self._session, lambda: self._session.children(parent))
+        return [parse_topic_id(parent, name) for name in names if name.endswith(mine)]
 
-    async def bury(self, topic_id: str) -> None:
+    async def remove_tombstone(self, topic_id: str) -> None:
         """Remove this broker's tombstone of a topic, after it removed its partitions."""
         path = self._tree.tombstone(topic_id, self._broker_id)
         try:
             await self._session.transact([Delete(path)])
-        except InDoubt:
-            await self._session.connected()  # if the node still exists, the next call removes it
-        except Refused as refused:
-            if refused.why is not Why.MISSING:
+        except InDoubtError:
+            await (
+                self._session.wait_connected()
+            )  # if the node still exists, the next call removes it
+        except RefusedError as refused:
+            if refused.reason is not RefusalReason.MISSING:
                 raise
 
     # Reserved names.
 
-    async def graves(self) -> dict[str, str]:
+    async def reserved_topics(self) -> dict[str, str]:
         """Return the names of deleted topics for which groups may hold offsets, by topic id.
 
         Raises:
             ForeignDataError: A node was not written by Partage.
             SessionEndedError: The session ended.
         """
-        found = await graves(self._session, self._tree)
+        found = await groups_tombstones(self._session, self._tree)
         return {topic_id: grave.name for topic_id, grave in found.items()}
 
-    async def unforgotten(self) -> set[str]:
+    async def reserved_names(self) -> set[str]:
         """Return the reserved names. Raises as `reserved_topics`."""
-        return set((await self.graves()).values())
+        return set((await self.reserved_topics()).values())
 
-    async def release(self) -> set[str]:
+    async def release_names(self) -> set[str]:
         """Release the names for which no group can hold offsets, and return the others.
 
         Raises as `topic_tombstones.remove_obsolete`.
         """
-        return await release(self._session, self._tree)
+        return await remove_obsolete(self._session, self._tree)
 
     # Progress of brokers.
 
-    async def tell_applied(self, applied: AppliedDoc) -> bool:
+    async def publish_applied(self, applied: AppliedDoc) -> bool:
         """Publish how many topic changes this broker has applied.
 
         Returns:
             True if it was published; otherwise the caller must retry.
         """
         path, content = self._tree.applied_by(self._broker_id), encode(applied)
-        node = await surely(self._session, lambda: self._session.read(path))
+        node = await retry_read(self._session, lambda: self._session.read(path))
         mine = node is not None and node.session == self._session.session_id
         operations: list[Operation] = [SetData(path, content)]
         if not mine:
@@ -273,7 +279,7 @@ class SharedTopics:
             # state.
             operations = [] if node is None else [Delete(path)]
             operations.append(Create(path, content, is_ephemeral=True))
-        with contextlib.suppress(Refused):  # the earlier session ends at this moment
+        with contextlib.suppress(RefusedError):  # the earlier session ends at this moment
             await self._session.transact(operations)
             return True
         return False

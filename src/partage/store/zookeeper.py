@@ -57,7 +57,7 @@ class Delete(msgspec.Struct, frozen=True):
 Operation = Check | Create | SetData | Delete
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class ZNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node.
 
     ``version`` counts the changes of its data. ``session`` is the owner of an ephemeral node, else
@@ -70,7 +70,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     session: int = 0
 
 
-class Why(StrEnum):
+class RefusalReason(StrEnum):
     """The reason why the servers refused an operation."""
 
     EXISTS = "the node exists"
@@ -80,28 +80,28 @@ class Why(StrEnum):
     OTHER = "ZooKeeper refused it"
 
 
-class StoreFault(Exception):
+class StoreError(Exception):
     """An operation failed, or its result is unknown."""
 
 
-class Refused(StoreFault):
+class RefusedError(StoreError):
     """The servers refused a transaction, because of the operation at ``position``."""
 
-    def __init__(self, position: int, why: Why, detail: str = "") -> None:
+    def __init__(self, position: int, why: RefusalReason, detail: str = "") -> None:
         super().__init__(detail or why.value)
         self.position = position
-        self.why = why
+        self.reason = why
 
 
-class InDoubt(StoreFault):
+class InDoubtError(StoreError):
     """The connection was lost before the reply arrived."""
 
 
-class SessionOver(StoreFault):
+class SessionEndedError(StoreError):
     """The session has ended."""
 
 
-Changed = Callable[[], None]
+ChangeCallback = Callable[[], None]
 
 
 class Session(Protocol):
@@ -124,7 +124,7 @@ class Session(Protocol):
             SessionEndedError: The session ended.
         """
 
-    async def read(self, path: str, changed: Changed | None = None) -> Node | None:
+    async def read(self, path: str, changed: ChangeCallback | None = None) -> ZNode | None:
         """Return a node; None if it does not exist.
 
         Args:
@@ -137,16 +137,16 @@ class Session(Protocol):
             SessionEndedError: The session ended.
         """
 
-    async def read_all(self, paths: Sequence[str]) -> list[Node | None]:
+    async def read_all(self, paths: Sequence[str]) -> list[ZNode | None]:
         """Return several nodes, read concurrently. Raises as `read`."""
 
-    async def children(self, path: str, changed: Changed | None = None) -> list[str]:
+    async def children(self, path: str, changed: ChangeCallback | None = None) -> list[str]:
         """Return the sorted names of a node's children; none if the node does not exist."""
 
-    async def reach(self) -> None:
+    async def ping_leader(self) -> None:
         """Return once the leader has replied. Raises as `read`."""
 
-    async def connected(self) -> None:
+    async def wait_connected(self) -> None:
         """Wait for a connection.
 
         Raises:
@@ -154,7 +154,7 @@ class Session(Protocol):
         """
 
 
-async def surely(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
+async def retry_read(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
     """Call a function that only reads, and retry it while the connection is lost.
 
     Raises:
@@ -163,11 +163,11 @@ async def surely(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await ask()
-        except InDoubt:
-            await session.connected()
+        except InDoubtError:
+            await session.wait_connected()
 
 
-async def settle(
+async def transact_once(
     session: Session, operations: Sequence[Operation], is_done: Callable[[], Awaitable[bool]]
 ) -> None:
     """Apply a transaction exactly once, even if its reply is lost.
@@ -186,11 +186,11 @@ async def settle(
     while True:
         try:
             await session.transact(operations)
-        except InDoubt:
+        except InDoubtError:
             is_in_doubt = True
-            await session.connected()
-        except Refused:
-            if is_in_doubt and await surely(session, is_done):
+            await session.wait_connected()
+        except RefusedError:
+            if is_in_doubt and await retry_read(session, is_done):
                 return
             raise
         else:

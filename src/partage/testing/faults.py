@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from partage.bridge import EXCHANGES
+from partage.bridge import API_ADAPTERS
 from partage.broker.broker import Broker
 from partage.broker.inbound import Inbound
 from partage.model.errors import ErrorCode
@@ -154,7 +154,7 @@ class Faults:
         if self._coordinator_rules:
             raise RuntimeError("the coordinator is dead already")
         away = refusing(ErrorCode.NOT_COORDINATOR)
-        self._coordinator_rules = [Rule(key, None, away, None) for key in EXCHANGES]
+        self._coordinator_rules = [Rule(key, None, away, None) for key in API_ADAPTERS]
         nobody = refusing(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._coordinator_rules.append(Rule(FIND_COORDINATOR.key, None, nobody, None))
 

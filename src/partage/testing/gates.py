@@ -10,13 +10,13 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from partage.bridge import EXCHANGES
-from partage.bridge.exchange import Surroundings
+from partage.bridge import API_ADAPTERS
+from partage.bridge.api_adapter import BrokerContext
 from partage.broker.connection import Connection
 from partage.broker.inbound import Handler, Inbound
+from partage.coordinator.error_replies import error_reply
 from partage.coordinator.events import Heartbeat
 from partage.coordinator.replies import HeartbeatReply
-from partage.coordinator.unavailable import unavailable
 from partage.model.errors import ErrorCode
 from partage.wire.apis import APIS
 from partage.wire.apis.produce import (
@@ -29,7 +29,7 @@ from partage.wire.frames import LENGTH, response_body
 from partage.wire.types import Message
 
 #: Of requests that no coordinator sees.
-_NOWHERE = Surroundings(shard_count=1, has_partition=lambda topic, partition: True)
+_NOWHERE = BrokerContext(shard_count=1, has_partition=lambda topic, partition: True)
 
 
 class Rule(msgspec.Struct, eq=False):
@@ -171,7 +171,7 @@ def refusing(error: ErrorCode) -> Callable[[Inbound, Handler], None]:
 
     def act(inbound: Inbound, handler: Handler) -> None:
         key = inbound.api.key
-        if key in EXCHANGES:
+        if key in API_ADAPTERS:
             _refuse_of_group(inbound, error)
         elif key == PRODUCE.key:
             if inbound.message.acks:
@@ -185,13 +185,13 @@ def refusing(error: ErrorCode) -> Callable[[Inbound, Handler], None]:
 
 
 def _refuse_of_group(inbound: Inbound, error: ErrorCode) -> None:
-    asked = inbound.begin(EXCHANGES[inbound.api.key], _NOWHERE, "refused")
+    asked = inbound.start(API_ADAPTERS[inbound.api.key], _NOWHERE, "refused")
     inbound.replies = [
-        HeartbeatReply(error) if isinstance(event, Heartbeat) else unavailable(event, error)
+        HeartbeatReply(error) if isinstance(event, Heartbeat) else error_reply(event, error)
         for event in asked
     ]
-    inbound.missing = 0
-    inbound.respond_encoded(inbound.response())
+    inbound.missing_replies = 0
+    inbound.respond_encoded(inbound.encode_response())
 
 
 def _not_produced(request: Any, error: ErrorCode) -> ProduceResponse:

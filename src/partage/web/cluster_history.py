@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from partage.model.groups import GroupState
-from partage.store.group_events import GroupEvent
+from partage.model.groups import GroupDescription
+from partage.store.group_events import GroupEventRecord
 from partage.web.event_timeline import EventTimeline
 from partage.web.lag_history import LagHistory
 from partage.web.polled_timeline import PolledTimeline
@@ -25,7 +25,7 @@ EVENT_BYTES_MAX: Final = 64 * 1024 * 1024
 class ReceivedEvent(msgspec.Struct, frozen=True):
     """An event of a group, and the record's value that it stands in."""
 
-    event: GroupEvent
+    event: GroupEventRecord
     value: bytes
 
 
@@ -37,7 +37,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     at_ms: int
     took_ms: int
-    groups: Sequence[GroupState]
+    groups: Sequence[GroupDescription]
     events: Sequence[ReceivedEvent] = ()
     remark: str = ""
 
@@ -56,7 +56,7 @@ class GroupHistory:
         self.since_ms = 0
         self.is_since_known = False
 
-    def add(self, at_ms: int, group: GroupState, *, is_first: bool) -> None:
+    def add(self, at_ms: int, group: GroupDescription, *, is_first: bool) -> None:
         """The group as it was at a time."""
         self.unlisted_since_ms = None
         self.lags.add(at_ms, group.total_lag)
@@ -77,7 +77,7 @@ class ClusterHistory:
     """A cluster. `take` each look, or what it `failed` with; read the groups."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, GroupState] = {}
+        self._groups: dict[str, GroupDescription] = {}
         self._memories: dict[str, GroupHistory] = {}
         self._early: dict[str, GroupHistory] = {}  # of groups that are told of and not seen yet
         #: When the last look was that succeeded; None before the first.
@@ -121,11 +121,11 @@ class ClusterHistory:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def groups(self) -> Iterator[GroupState]:
+    def groups(self) -> Iterator[GroupDescription]:
         """All groups, as they were last."""
         return iter(self._groups.values())
 
-    def group(self, name: str) -> GroupState | None:
+    def group(self, name: str) -> GroupDescription | None:
         """A group as it was last; None if there is none of this name."""
         return self._groups.get(name)
 

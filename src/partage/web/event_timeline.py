@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from partage.coordinator.outcome import Happening
+from partage.coordinator.outcome import GroupEventType
 from partage.pipelines.rebalances.history import History
 from partage.pipelines.rebalances.reported import event_of
-from partage.store.group_events import LAG, GroupEvent, in_order
+from partage.store.group_events import LAG, GroupEventRecord, order_by_epoch
 from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, TimelineRebalance
 
 EVENTS_MAX: Final = 1_000
@@ -16,10 +16,10 @@ BYTES_MAX: Final = 1024 * 1024
 
 #: Which state a group is in after an event.
 _STATES: Final = {
-    Happening.REBALANCE_STARTED: "PreparingRebalance",
-    Happening.GENERATION_STARTED: "CompletingRebalance",
-    Happening.ASSIGNED: "Stable",
-    Happening.EMPTIED: "Empty",
+    GroupEventType.REBALANCE_STARTED: "PreparingRebalance",
+    GroupEventType.GENERATION_STARTED: "CompletingRebalance",
+    GroupEventType.ASSIGNED: "Stable",
+    GroupEventType.EMPTIED: "Empty",
 }
 
 
@@ -36,7 +36,7 @@ class EventTimeline:
         self.generation: int | None = None
         self.bytes = 0
 
-    def add(self, event: GroupEvent, value: bytes) -> int | None:
+    def add(self, event: GroupEventRecord, value: bytes) -> int | None:
         """The next event, and the record that it stands in. The lag in all, if it tells that."""
         if event.event == LAG:
             if event.part == 1:
@@ -78,7 +78,7 @@ class EventTimeline:
     def _analysed(self) -> Timeline:
         history = History("")
         values = list(self._values)
-        for place in in_order(values):
+        for place in order_by_epoch(values):
             history.take(event_of(values[place]))
         return Timeline(
             spans=[

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from partage.model.groups import GroupState, MemberState, ranges
+from partage.model.groups import GroupDescription, MemberDescription, format_partitions
 from partage.web.cluster_history import ClusterHistory, GroupHistory
 from partage.web.formats import ABSENT, clock, count, duration, group_url, number
 from partage.web.lag_charts import lag_chart
@@ -53,7 +53,7 @@ class GroupQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def group_section(
-    watched: ClusterHistory, group: GroupState, wanted: GroupQuery, around: PageContext
+    watched: ClusterHistory, group: GroupDescription, wanted: GroupQuery, around: PageContext
 ) -> Markup:
     """The group as it was last, and what is remembered of it."""
     memory = watched.history(group.group)
@@ -78,7 +78,7 @@ def group_section(
     return live_section(watched, around, content)
 
 
-def _facts(group: GroupState, memory: GroupHistory | None, around: PageContext) -> Markup:
+def _facts(group: GroupDescription, memory: GroupHistory | None, around: PageContext) -> Markup:
     facts: list[tuple[str, Child]] = [("State", state_element(group.state))]
     if memory is not None:
         facts.append(
@@ -207,7 +207,7 @@ def _key(code: str | None) -> Markup | None:
     return concatenate(element("span", code, class_=f"key {colour_class(code)}"), " ")
 
 
-def _members(group: GroupState, codes: Mapping[str, str]) -> Markup:
+def _members(group: GroupDescription, codes: Mapping[str, str]) -> Markup:
     if not group.members:
         return element("p", "The group has no members.")
     shown = group.members[:ROWS_MAX]
@@ -228,7 +228,7 @@ def _members(group: GroupState, codes: Mapping[str, str]) -> Markup:
     )
 
 
-def _member(member: MemberState, codes: Mapping[str, str]) -> list[Child]:
+def _member(member: MemberDescription, codes: Mapping[str, str]) -> list[Child]:
     return [
         concatenate(_key(codes.get(key_of(member))), name_element(member.client_id)),
         name_element(member.member_id),
@@ -236,11 +236,11 @@ def _member(member: MemberState, codes: Mapping[str, str]) -> list[Child]:
         member.host,
         name_element(member.rack) if member.rack else ABSENT,
         number(sum(len(of.partitions) for of in member.partitions)),
-        " ".join(ranges(of.topic, of.partitions) for of in member.partitions) or ABSENT,
+        " ".join(format_partitions(of.topic, of.partitions) for of in member.partitions) or ABSENT,
     ]
 
 
-def _partitions(group: GroupState, codes: Mapping[str, str]) -> Markup:
+def _partitions(group: GroupDescription, codes: Mapping[str, str]) -> Markup:
     if not group.offsets:
         return element("p", "The group has no partitions and no committed offsets.")
     members = {member.member_id: member for member in group.members}

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.model.groups import GroupLine, GroupState
+from partage.model.groups import GroupDescription, GroupListing
 from partage.web.cluster_history import ClusterHistory
 from partage.web.lag_history import Point
 
@@ -18,7 +18,7 @@ SPARK_POINTS: Final = 60
 _PAGE: Final = re.compile("[0-9]{1,9}")
 _QUERY_MAX: Final = 249  # as long as a topic's name may be; longer group ids are found by less
 
-ORDERS: Final[Mapping[str, tuple[str, Callable[[GroupState], Any]]]] = {
+ORDERS: Final[Mapping[str, tuple[str, Callable[[GroupDescription], Any]]]] = {
     "lag": ("Lag", lambda group: (-group.total_lag, group.group)),
     "group": ("Group", lambda group: group.group),
     "state": ("State", lambda group: (group.state, group.group)),
@@ -38,7 +38,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 class OverviewRow(msgspec.Struct, frozen=True, kw_only=True):
     """A group in one line; ``since_ms`` is None where no history is kept."""
 
-    group: GroupState
+    group: GroupDescription
     since_ms: int | None
     is_since_known: bool
     spark: list[Point]
@@ -92,7 +92,7 @@ def build_overview(watched: ClusterHistory, query: Query) -> Overview:
     )
 
 
-def _row(watched: ClusterHistory, group: GroupState) -> OverviewRow:
+def _row(watched: ClusterHistory, group: GroupDescription) -> OverviewRow:
     memory = watched.history(group.group)
     if memory is None:
         return OverviewRow(group=group, since_ms=None, is_since_known=False, spark=[])
@@ -104,7 +104,7 @@ def _row(watched: ClusterHistory, group: GroupState) -> OverviewRow:
     )
 
 
-def group_line(group: GroupState) -> GroupLine:
+def group_line(group: GroupDescription) -> GroupListing:
     """The group as ``partage groups list --json`` has it."""
     members = None if group.type is None else len(group.members)
-    return GroupLine(group.group, group.protocol_type, group.type, group.state, members)
+    return GroupListing(group.group, group.protocol_type, group.type, group.state, members)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from partage.model.groups import GroupState
+from partage.model.groups import GroupDescription
 from partage.web.cluster_history import ClusterHistory
 from partage.web.formats import ABSENT, age, clock, count, group_url, iso, number, timestamp
 from partage.web.lag_charts import sparkline
@@ -241,7 +241,7 @@ def since_element(since_ms: int | None, is_known: bool, now_ms: int) -> Child:
     return time_element(since_ms, words if is_known else f"over {words}")
 
 
-def protocol_text(group: GroupState) -> str:
+def protocol_text(group: GroupDescription) -> str:
     """The assignor, or for groups that are not of consumers their protocol type with it."""
     kind = "" if group.protocol_type in ("consumer", None) else f"{group.protocol_type}: "
     return f"{kind}{group.protocol or ABSENT}"

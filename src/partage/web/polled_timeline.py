@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from partage.model.groups import GroupState, MemberState
+from partage.model.groups import GroupDescription, MemberDescription
 from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, TimelineRebalance
 
 SPANS_MAX: Final = 4_000
@@ -42,7 +42,7 @@ class PolledTimeline:
     def __init__(self) -> None:
         self._since_ms: int | None = None
         self._last_ms = 0
-        self._members: list[MemberState] = []
+        self._members: list[MemberDescription] = []
         self._state = ""
         self._known: dict[str, str] = {}  # names to member ids
         self._readers: dict[str, TimelineMember] = {}
@@ -51,7 +51,7 @@ class PolledTimeline:
         self._marks: deque[TimelineRebalance] = deque(maxlen=MARKS_MAX)
         self._open: _Open | None = None
 
-    def add(self, at_ms: int, group: GroupState) -> None:
+    def add(self, at_ms: int, group: GroupDescription) -> None:
         """The group as it was at a time, which is not before the last."""
         is_same = group.state == self._state and group.members == self._members
         if self._since_ms is None or not is_same:
@@ -74,7 +74,7 @@ class PolledTimeline:
 
     # Inside.
 
-    def _compare(self, at_ms: int, group: GroupState) -> None:
+    def _compare(self, at_ms: int, group: GroupDescription) -> None:
         known = {member_key(member): member.member_id for member in group.members}
         is_first, before_ms = self._since_ms is None, self._last_ms
         if is_first:
@@ -97,7 +97,7 @@ class PolledTimeline:
             self._end(at_ms, "assigned" if known else "emptied", moved)
         self._forget_readers()
 
-    def _owners(self, group: GroupState) -> dict[tuple[Place, str], None]:
+    def _owners(self, group: GroupDescription) -> dict[tuple[Place, str], None]:
         return {
             ((of.topic, partition), member_key(member)): None
             for member in group.members
@@ -160,7 +160,7 @@ class PolledTimeline:
         self._readers = {name: of for name, of in self._readers.items() if name in needed}
 
 
-def member_key(member: MemberState) -> str:
+def member_key(member: MemberDescription) -> str:
     """A member's instance id, which outlives a restart, or else its member id."""
     return member.group_instance_id or member.member_id
 

@@ -46,7 +46,7 @@ class Subscription(Message):
 
     topics: Array[String]
     user_data: NullableBytes = None
-    owned_partitions: Annotated[Array[TopicPartitions], Since(1)] = []
+    owned_partitions: Annotated[Array[TopicPartitions], Since(1)] = []  # noqa: RUF012
     generation_id: Annotated[Int32, Since(2)] = -1
     rack_id: Annotated[NullableString, Since(3)] = None
 

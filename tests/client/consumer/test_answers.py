@@ -146,7 +146,9 @@ class TestRecords:
         async def work(consumer, broker):
             assert await polled(consumer, 2) == [0, 1]
             for _ in range(2):
-                with pytest.raises(CorruptRecords, match="are corrupt at offset 2: a checksum"):
+                with pytest.raises(
+                    CorruptRecords, match="are corrupt at offset 2: a wrong checksum"
+                ):
                     await consumer.poll(PATIENT)
             assert await consumer.position(T0) == 2
             consumer.seek(T0, 4)

@@ -262,7 +262,7 @@ class TestPositions:
                 ask()
         consumer.seek(T0, 1000)
         for _ in range(2):
-            with pytest.raises(OffsetOutOfRange, match="offset 1000 of t-0 is not there"):
+            with pytest.raises(OffsetOutOfRange, match="offset 1000 of t-0 is out of range"):
                 consumer.poll(PATIENT)
         consumer.seek(T0, 19)
         assert polled(consumer, 1) == [19]
@@ -387,5 +387,5 @@ class TestTrouble:
             lambda: consumer.assign([T0]),
             lambda: consumer.end_offsets([T0]),
         ):
-            with pytest.raises(ConsumerClosed, match="make a new one"):
+            with pytest.raises(ConsumerClosed, match="create a new one"):
                 refused()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from partage.assignors import Assignor, BadAssignment, CooperativeSticky, Range, Topic
-from partage.bridge.embedding import Embedding, LeaderFailed
-from partage.bridge.probing import NoVersionInCommon
+from partage.bridge.consumer_protocol import ConsumerProtocol, LeaderAssignmentError
+from partage.bridge.version_probing import NoCommonVersionError
 from partage.member.events import GroupMember
 from partage.wire.consumer_protocol import decode_assignment
 
@@ -27,13 +27,16 @@ def share(embedding, written):
 @pytest.mark.parametrize("leader", ["eager", "cooperative"])
 def test_whoever_leads_in_the_second_bounce_holds_back_what_is_owned(leader):
     """Members that rebalance eagerly and cooperatively, side by side (KIP-429)."""
-    eager, cooperative = Embedding([CooperativeSticky(), Range()]), Embedding([CooperativeSticky()])
+    eager, cooperative = (
+        ConsumerProtocol([CooperativeSticky(), Range()]),
+        ConsumerProtocol([CooperativeSticky()]),
+    )
     members = [
         member("a", cooperative, "cooperative-sticky", EVERYTHING),
         member("b", eager, "cooperative-sticky"),
     ]
     leads = {"eager": eager, "cooperative": cooperative}[leader]
-    given = leads.assigned(leads.assigning("cooperative-sticky", members), TOPICS)
+    given = leads.assign(leads.decode_members("cooperative-sticky", members), TOPICS)
     assert len(share(cooperative, given["a"])) == 2
     assert share(eager, given["b"]) == set()
 
@@ -46,21 +49,21 @@ class Careless(Assignor):
 
 
 def test_who_assigns_eagerly_leaves_nothing_out():
-    embedding = Embedding([Careless()])
+    embedding = ConsumerProtocol([Careless()])
     members = [member("a", embedding, "careless", EVERYTHING)]
     with pytest.raises(BadAssignment, match="t-3 is given to 0 members"):
-        embedding.assigned(embedding.assigning("careless", members), TOPICS)
+        embedding.assign(embedding.decode_members("careless", members), TOPICS)
 
 
 def test_a_leader_that_failed_tells_its_own_kind_why_and_gives_others_nothing():
-    embedding = Embedding([CooperativeSticky()])
+    embedding = ConsumerProtocol([CooperativeSticky()])
     members = [member(name, embedding, "cooperative-sticky") for name in "ab"]
-    given = embedding.failed(members, "KeyError: 'é'")
+    given = embedding.encode_failure(members, "KeyError: 'é'")
     assert given.keys() == {"a", "b"}
     for written in given.values():
         assert decode_assignment(written).assigned_partitions == []
-        with pytest.raises(LeaderFailed, match="KeyError: 'é'"):
-            embedding.adopted("cooperative-sticky", written, 2)
+        with pytest.raises(LeaderAssignmentError, match="KeyError: 'é'"):
+            embedding.apply_assignment("cooperative-sticky", written, 2)
 
 
 class Probing(CooperativeSticky):
@@ -106,14 +109,18 @@ class TestVersions:
         return again, len(embedding.adopted("mine", written, 2))
 
     def test_the_newest_is_stated(self):
-        (offer,) = Embedding([Newer()]).describe(["t"], (), 1)
+        (offer,) = ConsumerProtocol([Newer()]).build_protocols(["t"], (), 1)
         assert (offer.name, offer.version) == ("mine", 1)
-        (offer,) = Embedding([CooperativeSticky()]).describe(["t"], (), 1)
+        (offer,) = ConsumerProtocol([CooperativeSticky()]).build_protocols(["t"], (), 1)
         assert offer.version == -1
 
     def test_who_is_newer_reads_what_the_older_wrote(self):
-        old, new, assignor = Embedding([Probing()]), Embedding([leads := Newer()]), Newer()
-        given = self.led(new, a=old, b=Embedding([assignor]))
+        old, new, assignor = (
+            ConsumerProtocol([Probing()]),
+            ConsumerProtocol([leads := Newer()]),
+            Newer(),
+        )
+        given = self.led(new, a=old, b=ConsumerProtocol([assignor]))
         assert leads.read == [{"a": (0, b"of 0"), "b": (1, b"of 1")}]
         assert self.taken(old, given["a"]) == (None, 2)
         assert self.taken(new, given["b"]) == (None, 0)
@@ -122,12 +129,12 @@ class TestVersions:
         class Unaware(Probing):
             probing = False
 
-        new = Embedding([leads := Newer()])
-        self.led(new, a=Embedding([Unaware()]), b=new)
+        new = ConsumerProtocol([leads := Newer()])
+        self.led(new, a=ConsumerProtocol([Unaware()]), b=new)
         assert leads.read == [{"a": (0, b"of 0"), "b": (1, b"of 1")}]
 
     def test_an_older_leader_has_the_newer_ones_write_what_it_reads(self):
-        old, new = Embedding([leads := Probing()]), Embedding([Newer()])
+        old, new = ConsumerProtocol([leads := Probing()]), ConsumerProtocol([Newer()])
         given = self.led(old, a=old, b=new)
         assert leads.read == [], "it does not try"
         assert self.taken(old, given["a"]) == (None, 4), "everybody keeps what they have"
@@ -137,11 +144,15 @@ class TestVersions:
         given = self.led(old, a=old, b=new)
         assert leads.read == [{"a": (0, b"of 0"), "b": (0, b"of 0")}]
         assert self.taken(new, given["b"]) == (None, 0), "once is enough"
-        (offer,) = new.describe(["t"], (), 1)
+        (offer,) = new.build_protocols(["t"], (), 1)
         assert offer.version == 1, "it can still read more"
 
     def test_a_newer_leader_has_it_write_the_newest_again(self):
-        old, new, leader = Embedding([Probing()]), Embedding([Newer()]), Embedding([Newer()])
+        old, new, leader = (
+            ConsumerProtocol([Probing()]),
+            ConsumerProtocol([Newer()]),
+            ConsumerProtocol([Newer()]),
+        )
         self.taken(new, self.led(old, a=old, b=new)["b"])
         again, _ = self.taken(new, self.led(leader, b=new)["b"])
         assert "version 1" in again
@@ -149,8 +160,8 @@ class TestVersions:
 
     @pytest.mark.parametrize(("leads", "other"), [(Probing, Newest), (Newest, Probing)])
     def test_without_a_version_in_common_one_is_left_out_and_told(self, leads, other):
-        leader, apart = Embedding([leads()]), Embedding([other()])
+        leader, apart = ConsumerProtocol([leads()]), ConsumerProtocol([other()])
         given = self.led(leader, a=apart, b=leader)
         assert self.taken(leader, given["b"])[1] == 4
-        with pytest.raises(NoVersionInCommon, match="this member speaks"):
-            apart.heed("mine", given["a"])
+        with pytest.raises(NoCommonVersionError, match="this member speaks"):
+            apart.negotiate_version("mine", given["a"])

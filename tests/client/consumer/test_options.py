@@ -57,8 +57,8 @@ def test_an_unknown_one_is_refused_with_the_nearest(name, nearest):
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({"max_poll_records": 0}, "max_poll_records=0: it takes a number of 1 or more"),
-        ({"fetch_max_wait_ms": -1}, "fetch_max_wait_ms=-1: it takes a number of 0 or more"),
+        ({"max_poll_records": 0}, "max_poll_records=0: expected a number of 1 or more"),
+        ({"fetch_max_wait_ms": -1}, "fetch_max_wait_ms=-1: expected a number of 0 or more"),
         ({"max_poll_records": "many"}, "max_poll_records='many': .*int"),
         ({"check_crcs": 3}, "check_crcs=3: .*bool"),
         ({"isolation_level": "all"}, "'read_uncommitted' or 'read_committed'"),

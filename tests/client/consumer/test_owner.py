@@ -8,7 +8,7 @@ import re
 import pytest
 
 from partage.assignors import CooperativeSticky
-from partage.bridge.embedding import Embedding
+from partage.bridge.consumer_protocol import ConsumerProtocol
 from partage.client.cluster import Cluster
 from partage.client.consumer.group import GroupOwner
 from partage.client.group.driver import now_ms
@@ -93,7 +93,9 @@ async def member(topics=frozenset({"t"}), pattern=None):
     held = Held()
     settings = MemberSettings(group_id="g", protocol_type="consumer")
     cluster = Cluster("localhost:1")
-    owner = held.owner = GroupOwner(cluster, held, settings, Embedding([CooperativeSticky()]))
+    owner = held.owner = GroupOwner(
+        cluster, held, settings, ConsumerProtocol([CooperativeSticky()])
+    )
     owner._watching.start = lambda: None  # there is nobody to look at
     script = owner._driver = Scripted(owner)
     await owner.subscribe(topics, pattern)

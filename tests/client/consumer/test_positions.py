@@ -289,7 +289,7 @@ class TestOutOfRange:
         assert positions.fetches(EVERYWHERE, 0) == []
         with caplog.at_level(logging.WARNING, "partage"):
             (lookup,) = positions.lookups(EVERYWHERE, 0)
-        assert "t-0: its position is out of range" in caplog.text
+        assert "t-0: position is out of range" in caplog.text
         assert lookup.reset.at(0) == EARLIEST
 
     def test_what_was_fetched_before_is_handed_out_first(self):

@@ -273,7 +273,7 @@ def one_of(member):
 def test_what_takes_a_group(servers, member_of, topic):
     one = member_of(group_id=None)
     for call in (lambda: one.subscribe([topic]), one.commit, lambda: one.committed([("t", 0)])):
-        with pytest.raises(NoGroup, match="give the consumer a group_id"):
+        with pytest.raises(NoGroup, match="set group_id"):
             call()
 
 

@@ -72,5 +72,5 @@ def test_a_group_of_another_type(member_of, servers, topic):
     with Membership(servers, group, "crew", {}) as other:
         other.standing(timeout_ms=30_000)
         one.subscribe([topic])
-        with pytest.raises(MemberFailed, match="The group is of another protocol type"):
+        with pytest.raises(MemberFailed, match="The group has another protocol type"):
             until(lambda: False, one)

@@ -194,7 +194,7 @@ def test_a_coordinator_that_cannot_be_reached_is_named_with_its_groups():
     peers = Peers()
     peers.at_nobody = ("b", "c")
     found, asked = peers.read(["a", "b"])
-    assert re.fullmatch(r"127.0.0.1:\d+: .*; it is to coordinate group 'b'", found), found
+    assert re.fullmatch(r"127.0.0.1:\d+: .*; it is the coordinator of group 'b'", found), found
     assert asked == [["a"]]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from partage.bridge import EXCHANGES, Exchange
-from partage.bridge.exchange import Surroundings
+from partage.bridge import API_ADAPTERS, ApiAdapter
+from partage.bridge.api_adapter import BrokerContext
 from partage.broker.coordinator import Coordinator
 from partage.broker.ids import fresh_id
 from partage.broker.inbound import Handler, Inbound
@@ -17,21 +17,21 @@ from partage.wire.apis.consumer_group_heartbeat import (
 from partage.wire.apis.join_group import JOIN_GROUP
 
 
-def group_handlers(coordinator: Coordinator, surroundings: Surroundings) -> dict[int, Handler]:
+def group_handlers(coordinator: Coordinator, surroundings: BrokerContext) -> dict[int, Handler]:
     """A handler for each API of the bridge."""
 
-    def handler_of(exchange: Exchange[Any, Any]) -> Handler:
+    def handler_of(exchange: ApiAdapter[Any, Any]) -> Handler:
         def handle(inbound: Inbound) -> None:
-            coordinator.serve(inbound, inbound.begin(exchange, surroundings))
+            coordinator.serve(inbound, inbound.start(exchange, surroundings))
 
         return handle
 
     def join_group(inbound: Inbound) -> None:
-        exchange = EXCHANGES[JOIN_GROUP.key]
-        coordinator.serve(inbound, inbound.begin(exchange, surroundings, fresh_id()))
+        exchange = API_ADAPTERS[JOIN_GROUP.key]
+        coordinator.serve(inbound, inbound.start(exchange, surroundings, fresh_id()))
 
     return {
-        **{key: handler_of(exchange) for key, exchange in EXCHANGES.items()},
+        **{key: handler_of(exchange) for key, exchange in API_ADAPTERS.items()},
         JOIN_GROUP.key: join_group,
         CONSUMER_GROUP_HEARTBEAT.key: _refuse_consumer_protocol,
     }

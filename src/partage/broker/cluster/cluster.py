@@ -26,12 +26,17 @@ from partage.broker.hosted import Hosted
 from partage.broker.node import Node
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
-from partage.store.founding import find_cluster, reserve_producer_ids
+from partage.store.bootstrap import find_cluster, reserve_producer_ids
+from partage.store.cluster_registry import (
+    BrokerIdInUseError,
+    ClusterRegistry,
+    RegistrationConflictError,
+    clock_skew_ms,
+)
 from partage.store.lease import Lease
-from partage.store.roster import IdTaken, Roster, Taken, ahead_of
 from partage.store.shared_topics import SharedTopics
-from partage.store.tree import BrokerDoc, ClusterDoc, ForeignData, Tree
-from partage.store.zookeeper import InDoubt, SessionOver, StoreFault, surely
+from partage.store.zk_schema import BrokerDoc, ClusterDoc, ForeignDataError, ZkPaths
+from partage.store.zookeeper import InDoubtError, SessionEndedError, StoreError, retry_read
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +74,7 @@ class Cluster:
         self._directory = directory
         self._on_fatal = on_fatal
         self._registered = registered
-        self._tree = Tree(address.path)
+        self._tree = ZkPaths(address.path)
         self._following: Following | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._keeping: asyncio.Task[None] | None = None
@@ -87,7 +92,9 @@ class Cluster:
         self._session = session
         self._lease = Lease(session.timeout_ms, session.begun_ms)
         writing = Writing(session, self._spawn, self._on_fatal)
-        self._roster = Roster(session, self._tree, self._settings.node_id, self.shard_count)
+        self._roster = ClusterRegistry(
+            session, self._tree, self._settings.node_id, self.shard_count
+        )
         self._topics = SharedTopics(session, self._tree, self._settings.node_id)
         self._holding.begin(session, self._roster, self._lease, writing)
         session.on_suspended = self._suspended
@@ -108,12 +115,12 @@ class Cluster:
     ) -> Cluster:
         """Connect, and see that it is the right cluster; a new one is founded.
 
-        Raises `Unreachable`, `BadTls`, `ForeignData` and `DamagedFile`.
+        Raises `Unreachable`, `BadTls`, `ForeignDataError` and `DamagedFile`.
         """
         session = await _begin_session(address, settings)
         try:
             identity = await identify(
-                session, Tree(address.path), disk, settings.node_id, settings.offsets_partitions
+                session, ZkPaths(address.path), disk, settings.node_id, settings.offsets_partitions
             )
         except BaseException:
             await session.end()
@@ -132,7 +139,7 @@ class Cluster:
     async def enter(self, node: Node, hosted: Hosted, coordinator: Coordinator) -> None:
         """Be up from now on, and take a share of the shards.
 
-        Raises `Taken`, `ForeignData` and `OSError`.
+        Raises `Taken`, `ForeignDataError` and `OSError`.
         """
         self.node = node
         self._following = Following(hosted, self._settings.node_id, coordinator)
@@ -158,8 +165,8 @@ class Cluster:
                 await self._compare_clocks(before_ms)
                 await self._get_ready(is_first=is_first)
                 await self._roster.refresh(self._changed.set)
-            except InDoubt:
-                await self._session.connected()
+            except InDoubtError:
+                await self._session.wait_connected()
             else:
                 return
 
@@ -169,10 +176,10 @@ class Cluster:
         is_told = False
         while True:
             try:
-                await surely(self._session, self._roster.look)
-                self._roster.expect_own_address(self._me)
+                await retry_read(self._session, self._roster.refresh_brokers)
+                self._roster.check_address_unused(self._me)
                 await self._roster.register(self._me)
-            except Taken as taken:
+            except RegistrationConflictError as taken:
                 if boot_ms() > deadline_ms:
                     raise
                 if not is_told:
@@ -185,13 +192,13 @@ class Cluster:
     async def _get_ready(self, *, is_first: bool = False) -> None:
         """Others count on it that who registers follows the topics before it takes anything."""
         await self._follow(is_first=is_first)
-        await self._roster.ready()
+        await self._roster.mark_ready()
 
     async def _compare_clocks(self, before_ms: int) -> None:
         created_ms = await self._roster.created_ms()
         if created_ms is None:
             return
-        ahead_ms = ahead_of(created_ms, before_ms, time.time_ns() // 1_000_000)
+        ahead_ms = clock_skew_ms(created_ms, before_ms, time.time_ns() // 1_000_000)
         if abs(ahead_ms) > _SKEW_MAX_MS:
             log.warning(
                 "this machine's clock is %.1f s %s ZooKeeper's: retention and timestamps of "
@@ -204,11 +211,11 @@ class Cluster:
         """One session after the other, for as long as the broker runs."""
         try:
             while True:
-                with contextlib.suppress(SessionOver):
+                with contextlib.suppress(SessionEndedError):
                     await self._stay()
                 self._over()
                 await self._return()
-        except (Taken, ForeignData) as error:
+        except (RegistrationConflictError, ForeignDataError) as error:
             self._give_up(error)
         except Exception as error:
             log.exception("the broker's place in the cluster failed")
@@ -230,8 +237,8 @@ class Cluster:
                     await self._roster.refresh(self._changed.set)
                     await self._see_to_registration()
                     await self._holding.see_to()
-                except InDoubt:
-                    await self._session.connected()
+                except InDoubtError:
+                    await self._session.wait_connected()
                     continue
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), _LOOKED_EVERY_S)
@@ -239,13 +246,13 @@ class Cluster:
             following.cancel()
 
     async def _keep_following(self) -> None:
-        with contextlib.suppress(SessionOver):
+        with contextlib.suppress(SessionEndedError):
             while True:
                 self._topics_changed.clear()
                 try:
                     await self._follow()
-                except InDoubt:
-                    await self._session.connected()
+                except InDoubtError:
+                    await self._session.wait_connected()
                     continue
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._topics_changed.wait(), _LOOKED_EVERY_S)
@@ -254,11 +261,11 @@ class Cluster:
         """Somebody may have removed it, or have a copy of the data directory."""
         found = self._roster.brokers.get(self._settings.node_id)
         if found is not None and found.incarnation != self._me.incarnation:
-            raise IdTaken(self._settings.node_id, found)
+            raise BrokerIdInUseError(self._settings.node_id, found)
         if found is None:
             await self._register()
         else:
-            self._roster.expect_own_address(self._me)
+            self._roster.check_address_unused(self._me)
         if found is None or not found.is_ready:
             await self._get_ready()
 
@@ -279,9 +286,11 @@ class Cluster:
             try:
                 found = await find_cluster(session, self._tree)
                 if found is None or found.cluster_id != self.cluster_id:
-                    raise ForeignData(f"{self._tree.root} in ZooKeeper is another cluster's now")
+                    raise ForeignDataError(
+                        f"{self._tree.root} in ZooKeeper is another cluster's now"
+                    )
                 await self._arrive(is_first=False)
-            except SessionOver:
+            except SessionEndedError:
                 continue
             log.info("broker %d is up again, in a new session", self.node.node_id)
             return
@@ -315,7 +324,7 @@ class Cluster:
 
     def _suspended(self) -> None:
         """Nothing is answered until a server has been reached again, in this very session."""
-        self._lease.suspend()
+        self._lease.invalidate()
         self._outage.begins()
 
     def _connected_again(self) -> None:
@@ -324,7 +333,7 @@ class Cluster:
 
     def _over(self) -> None:
         """Somebody else may have the shards: forget them."""
-        self._lease.suspend()
+        self._lease.invalidate()
         self._outage.forget()
         if count := len(self._holding):
             log.error("the ZooKeeper session is over: %d shards are given up", count)
@@ -347,17 +356,17 @@ class Cluster:
 
     async def look(self) -> None:
         """Read anew who is up, if ZooKeeper answers soon."""
-        with contextlib.suppress(StoreFault, ForeignData, TimeoutError):
+        with contextlib.suppress(StoreError, ForeignDataError, TimeoutError):
             async with asyncio.timeout(_LOOKED_WITHIN_S):
-                await self._session.reach()  # a server may be behind its leader
-                await self._roster.look()
+                await self._session.ping_leader()  # a server may be behind its leader
+                await self._roster.refresh_brokers()
 
     def holds(self, shard: int) -> bool:
         """Whether this broker has a shard."""
         return self._holding.holds(shard)
 
     @property
-    def roster(self) -> Roster:
+    def roster(self) -> ClusterRegistry:
         """Who is up, and who has what, as of the session that is under way."""
         return self._roster
 
@@ -372,14 +381,14 @@ class Cluster:
         version = self._topics.version
         # Not as the watch has told: who came before the change, and is not seen here yet, may do as
         # the topics said before. Who comes after it follows it before it takes anything.
-        await surely(self._session, self._roster.look)
+        await retry_read(self._session, self._roster.refresh_brokers)
         deadline_ms = boot_ms() + int(_APPLIED_WITHIN_S * 1000)
         while boot_ms() < deadline_ms:
             try:
                 if await self._topics.is_applied_by(list(self._roster.brokers), version):
                     return
-            except InDoubt:
-                await self._session.connected()
+            except InDoubtError:
+                await self._session.wait_connected()
             await asyncio.sleep(_APPLIED_AFTER_S)
 
 

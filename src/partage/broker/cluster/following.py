@@ -13,7 +13,7 @@ from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.topic_changes import Groups as LocalGroups
 from partage.log.outcomes import Refusal
 from partage.store.shared_topics import SharedTopics
-from partage.store.tree import AppliedDoc, ForeignData, TopicDoc
+from partage.store.zk_schema import AppliedDoc, ForeignDataError, TopicDoc
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Following:
         """Do as the topics say, as of now. What is begun is finished, also where whoever called is
         cancelled: a tombstone must not go before the deletion is on the disk.
 
-        Raises `ForeignData` where, at the start, there are partitions that the cluster does not
+        Raises `ForeignDataError` where, at the start, there are partitions that the cluster does not
         know, and did not delete either.
         """
         work = self._follow(topics, changed, is_first=is_first)
@@ -86,7 +86,7 @@ class Following:
                     self._applied = replace(self._applied, value=version)
             # Also when nothing has changed: shards may have been loaded meanwhile.
             applied = replace(self._applied, shards=self._groups.forgot_in())
-            if applied != self._told and await topics.tell_applied(applied):
+            if applied != self._told and await topics.publish_applied(applied):
                 self._told = applied
             if self._graves:
                 await self._release(topics)
@@ -116,7 +116,7 @@ class Following:
             await self._groups.stored()
         for topic_id in deleted - {topic.id for topic in wanted.values()}:
             if self._hosted.topic_by_id(bytes.fromhex(topic_id)) is None:
-                await topics.bury(topic_id)
+                await topics.remove_tombstone(topic_id)
         return is_done
 
     async def _unheard(
@@ -128,7 +128,7 @@ class Following:
         over. They are forgotten at once: once the grave is gone, the name may be another's. A shard
         that it takes later forgets them when it is loaded.
         """
-        self._graves = await topics.graves()
+        self._graves = await topics.reserved_topics()
         self._forgotten &= self._graves.keys()
         # What is here takes commits until it is removed. What is wanted was deleted just now, and
         # is met again when that is followed; or, should a topic ever be made while there is a grave
@@ -150,7 +150,7 @@ class Following:
         or was slow. All try it, even at once: the last to tell that it has forgotten finds that all
         have; and who is gone tells nothing.
         """
-        left = await topics.release()
+        left = await topics.release_names()
         self._graves = {key: name for key, name in self._graves.items() if name in left}
 
     def _found_stray(self, hosted: HostedTopic, *, is_first: bool) -> None:
@@ -160,7 +160,7 @@ class Following:
             "the broker with an empty --data-dir"
         )
         if is_first:
-            raise ForeignData(story)
+            raise ForeignDataError(story)
         if hosted.name not in self._strays:
             log.error("%s", story)
             self._strays.add(hosted.name)

@@ -10,12 +10,12 @@ from partage.broker.cluster.leasing import boot_ms
 from partage.broker.cluster.shared_store import SharedStore
 from partage.broker.cluster.writing import Writing
 from partage.broker.shard_host import ShardHost
-from partage.store.gathering import Written
+from partage.store.cluster_registry import ClusterRegistry
 from partage.store.lease import Lease
-from partage.store.roster import Roster
 from partage.store.shared_log import SharedLog
-from partage.store.tree import Tree
-from partage.store.zookeeper import Session, StoreFault, surely
+from partage.store.write_batcher import WriteCallback
+from partage.store.zk_schema import ZkPaths
+from partage.store.zookeeper import Session, StoreError, retry_read
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Holding:
     """
 
     def __init__(
-        self, tree: Tree, broker_id: int, shard_count: int, changed: Callable[[], None]
+        self, tree: ZkPaths, broker_id: int, shard_count: int, changed: Callable[[], None]
     ) -> None:
         self.stores = [SharedStore(self, shard) for shard in range(shard_count)]
         self._tree = tree
@@ -37,7 +37,9 @@ class Holding:
         self._held: dict[int, SharedLog] = {}
         self._deciding = asyncio.Lock()
 
-    def begin(self, session: Session, roster: Roster, lease: Lease, writing: Writing) -> None:
+    def begin(
+        self, session: Session, roster: ClusterRegistry, lease: Lease, writing: Writing
+    ) -> None:
         """Hold shards in this session from now on."""
         self._session = session
         self._roster = roster
@@ -65,26 +67,26 @@ class Holding:
     # Taking and giving back.
 
     async def see_to(self) -> None:
-        """Do as the roster says. Raises `SessionOver`."""
+        """Do as the roster says. Raises `SessionEndedError`."""
         async with self._deciding:
             for shard in list(self._held):
                 if self._roster.owner(shard) != self._broker_id:
                     self._resign(shard)
-            take, give = self._roster.wanted()
+            take, give = self._roster.plan_changes()
             owned = self._roster.owned()
             take += [s for s in owned if s not in self._held and s not in give]
             if give:
                 for shard in give:
                     self._resign(shard)
-                await self._roster.give(give)
+                await self._roster.release(give)
                 log.info("%d shards are for others to take", len(give))
             if take:
                 await self._take(take)
 
     async def _take(self, shards: Sequence[int]) -> None:
-        tenures = await self._roster.take(shards)
+        tenures = await self._roster.acquire(shards)
         # Read after the take-over: what was committed before it is of topics that are among these.
-        names = await surely(self._session, lambda: self._session.children(self._tree.topics))
+        names = await retry_read(self._session, lambda: self._session.children(self._tree.topics))
         topics = frozenset(names)
         for tenure in tenures:
             shard = tenure.shard
@@ -112,13 +114,13 @@ class Holding:
 
     # What the stores need: see `partage.broker.cluster.shared_store.Place`.
 
-    def append(self, to: SharedLog, batch: bytes, written: Written) -> None:
+    def append(self, to: SharedLog, batch: bytes, written: WriteCallback) -> None:
         """Have a batch appended, together with what else comes in these milliseconds."""
         self._writing.append(to, batch, written)
 
     def may_answer(self) -> bool:
         """Whether nobody can have taken over what this broker has."""
-        return self._lease.holds(boot_ms())
+        return self._lease.is_valid(boot_ms())
 
     async def retake(self, shard: int) -> SharedLog:
         """Take a shard of this broker's over anew. Raises `OSError`."""
@@ -128,8 +130,8 @@ class Holding:
                 self._changed()
                 raise OSError(f"shard {shard} is not this broker's any more")
             try:
-                tenures = await self._roster.take([shard])
-            except StoreFault as error:
+                tenures = await self._roster.acquire([shard])
+            except StoreError as error:
                 raise OSError(str(error)) from None
             if not tenures:
                 self._changed()

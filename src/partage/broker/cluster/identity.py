@@ -13,11 +13,11 @@ from partage.broker.data_directory import LOCK, Meta, read_meta
 from partage.broker.disk import RealDisk
 from partage.broker.ids import fresh_cluster_id
 from partage.log.disk import Disk
-from partage.store.founding import find_cluster, found_cluster
+from partage.store.bootstrap import find_cluster, find_or_create_cluster
 from partage.store.group_events import TOPIC as EVENTS_TOPIC
 from partage.store.shared_topics import SharedTopics
-from partage.store.tree import ClusterDoc, ForeignData, Tree
-from partage.store.zookeeper import Session, surely
+from partage.store.zk_schema import ClusterDoc, ForeignDataError, ZkPaths
+from partage.store.zookeeper import Session, retry_read
 
 _NAMED_MAX: Final = 5
 #: Drawn by Linux at each start of the machine.
@@ -36,56 +36,56 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 async def identify(
-    session: Session, tree: Tree, disk: Disk, broker_id: int, shard_count: int
+    session: Session, tree: ZkPaths, disk: Disk, broker_id: int, shard_count: int
 ) -> Identity:
     """What belongs together. A new directory joins the cluster that it finds, or founds one.
 
     Raises:
-        ForeignData: one of them belongs to somebody else; the message says what to do.
+        ForeignDataError: one of them belongs to somebody else; the message says what to do.
         DamagedFile: the directory does not say whose it is.
     """
     meta = read_meta(disk)
     if meta is None:
-        cluster = await found_cluster(session, tree, fresh_cluster_id(), shard_count)
+        cluster = await find_or_create_cluster(session, tree, fresh_cluster_id(), shard_count)
         await _expect_no_records(session, tree, broker_id)
         directory_id = uuid.uuid4().hex
         meta = Meta(cluster.cluster_id, broker_id, directory_id)
         return Identity(cluster, meta, directory_id, is_new=True)
     if isinstance(meta.broker_id, msgspec.UnsetType):
-        raise ForeignData(
+        raise ForeignDataError(
             "this is the data of a broker that was alone; give this one an empty directory with "
             "--data-dir, or start it without --state"
         )
     found = await find_cluster(session, tree)
     if found is None:
-        raise ForeignData(
+        raise ForeignDataError(
             f"this is the data of cluster {meta.cluster_id}, and {tree.root} in ZooKeeper is "
             "empty; correct --state, restore ZooKeeper, or give the broker an empty directory"
         )
     if found.cluster_id != meta.cluster_id:
-        raise ForeignData(
+        raise ForeignDataError(
             f"this is the data of cluster {meta.cluster_id}, and {tree.root} in ZooKeeper holds "
             f"cluster {found.cluster_id}; correct --state or --data-dir"
         )
     if meta.broker_id != broker_id:
-        raise ForeignData(
+        raise ForeignDataError(
             f"this is the data of broker {meta.broker_id}; correct --broker-id or --data-dir"
         )
     assert not isinstance(meta.directory_id, msgspec.UnsetType)
     return Identity(found, meta, meta.directory_id, is_new=False)
 
 
-async def _expect_no_records(session: Session, tree: Tree, broker_id: int) -> None:
+async def _expect_no_records(session: Session, tree: ZkPaths, broker_id: int) -> None:
     """In a new directory there are none. To begin at offset 0 again would put other records where
     groups have committed.
     """
     topics = SharedTopics(session, tree, broker_id)
-    await surely(session, topics.refresh)
+    await retry_read(session, topics.refresh)
     held = sorted(name for name, topic in topics.topics.items() if broker_id in topic.brokers)
     lost = [name for name in held if name != EVENTS_TOPIC]
     if lost:
         more = f" and {len(lost) - _NAMED_MAX} more" if len(lost) > _NAMED_MAX else ""
-        raise ForeignData(
+        raise ForeignDataError(
             f"broker {broker_id} of this cluster holds partitions of {', '.join(lost[:_NAMED_MAX])}"
             f"{more}, and this data directory is new; start it with the --data-dir that has them, "
             "or give a new broker another --broker-id. If the records are lost, delete these "

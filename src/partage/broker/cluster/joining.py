@@ -17,9 +17,9 @@ from partage.broker.producer_ids import ProducerIds
 from partage.broker.topic_changes import TopicChanges
 from partage.log.disk import Disk
 from partage.model.settings import BrokerSettings
-from partage.store.roster import Taken
-from partage.store.tree import ForeignData
-from partage.store.zookeeper import StoreFault
+from partage.store.cluster_registry import RegistrationConflictError
+from partage.store.zk_schema import ForeignDataError
+from partage.store.zookeeper import StoreError
 
 if TYPE_CHECKING:
     from partage.broker.cluster.cluster import Cluster
@@ -76,11 +76,15 @@ async def join_cluster(
         ) from None
 
     def failed(error: BaseException) -> None:
-        on_fatal(CannotJoin(str(error)) if isinstance(error, Taken | ForeignData) else error)
+        on_fatal(
+            CannotJoin(str(error))
+            if isinstance(error, RegistrationConflictError | ForeignDataError)
+            else error
+        )
 
     try:
         return await Cluster.find(state, disk, settings, failed)
-    except (Unreachable, BadTls, ForeignData, StoreFault) as error:
+    except (Unreachable, BadTls, ForeignDataError, StoreError) as error:
         raise CannotJoin(str(error)) from None
 
 
@@ -95,7 +99,7 @@ async def enter_cluster(
     try:
         await cluster.enter(node, hosted, coordinator)
         first_id = await cluster.reserve_producer_ids()
-    except (Taken, ForeignData, StoreFault) as error:
+    except (RegistrationConflictError, ForeignDataError, StoreError) as error:
         raise CannotJoin(str(error)) from None
     return Seen(cluster), ProducerIds.counted_from(first_id)
 

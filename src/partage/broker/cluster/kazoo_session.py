@@ -34,28 +34,28 @@ from kazoo.protocol.serialization import Connect
 from partage.broker.cluster.leasing import boot_ms
 from partage.broker.cluster.tls import TlsHandler
 from partage.store.zookeeper import (
-    Changed,
+    ChangeCallback,
     Check,
     Create,
     Delete,
-    InDoubt,
-    Node,
+    InDoubtError,
     Operation,
-    Refused,
-    SessionOver,
+    RefusalReason,
+    RefusedError,
+    SessionEndedError,
     SetData,
-    StoreFault,
-    Why,
+    StoreError,
+    ZNode,
 )
 
 T = TypeVar("T")
 
 _RETRY: Final = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.1}
 _WHY: Final = {
-    NodeExistsError: Why.EXISTS,
-    NoNodeError: Why.MISSING,
-    BadVersionError: Why.VERSION,
-    NotEmptyError: Why.CHILDREN,
+    NodeExistsError: RefusalReason.EXISTS,
+    NoNodeError: RefusalReason.MISSING,
+    BadVersionError: RefusalReason.VERSION,
+    NotEmptyError: RefusalReason.CHILDREN,
 }
 _ANY: Final = -1  # version
 _ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
@@ -86,7 +86,7 @@ class KazooSession:
         self._loop = asyncio.get_running_loop()
         self._connected = asyncio.Event()
         self._open: set[asyncio.Future[Any]] = set()  # answers that somebody waits for
-        self._watches: dict[Changed, Callable[[Any], None]] = {}  # the same for the same
+        self._watches: dict[ChangeCallback, Callable[[Any], None]] = {}  # the same for the same
         self._is_over = False  # set in kazoo's thread, before it can begin another session
         self._tls = None if context is None else TlsHandler(context)
         self._client = KazooClient(
@@ -193,14 +193,14 @@ class KazooSession:
         session = self._client.client_id
         return 0 if session is None else int(session[0])
 
-    async def connected(self) -> None:
-        """Return once there is a connection; raises `SessionOver`."""
+    async def wait_connected(self) -> None:
+        """Return once there is a connection; raises `SessionEndedError`."""
         await self._connected.wait()
         self._check()
 
     def _check(self) -> None:
         if self._is_over:
-            raise SessionOver("the ZooKeeper session is over")
+            raise SessionEndedError("the ZooKeeper session is over")
 
     async def transact(self, operations: Sequence[Operation]) -> None:
         """Do all of it or nothing."""
@@ -221,19 +221,19 @@ class KazooSession:
         results = await self._asked(transaction.commit_async)
         for position, result in enumerate(results):
             if isinstance(result, SessionExpiredError):
-                raise SessionOver("the ZooKeeper session is over")
+                raise SessionEndedError("the ZooKeeper session is over")
             if isinstance(result, Exception) and not isinstance(result, _ROLLED_BACK):
-                why = _WHY.get(type(result), Why.OTHER)
+                why = _WHY.get(type(result), RefusalReason.OTHER)
                 path = operations[position].path
-                raise Refused(position, why, f"{path}: {why.value}: {type(result).__name__}")
+                raise RefusedError(position, why, f"{path}: {why.value}: {type(result).__name__}")
 
-    async def read(self, path: str, changed: Changed | None = None) -> Node | None:
+    async def read(self, path: str, changed: ChangeCallback | None = None) -> ZNode | None:
         """The node, None where there is none."""
         watch = self._watch(changed)
         try:
             data, stat = await self._asked(partial(self._client.get_async, path, watch=watch))
-        except Refused as refused:
-            if refused.why is not Why.MISSING:
+        except RefusedError as refused:
+            if refused.reason is not RefusalReason.MISSING:
                 raise
             if watch is None:
                 return None
@@ -241,29 +241,29 @@ class KazooSession:
             if await self._asked(partial(self._client.exists_async, path, watch=watch)) is None:
                 return None
             return await self.read(path)
-        return Node(
+        return ZNode(
             data=data,
             version=stat.version,
             created_ms=stat.ctime,
             session=stat.ephemeralOwner,
         )
 
-    async def read_all(self, paths: Sequence[str]) -> list[Node | None]:
+    async def read_all(self, paths: Sequence[str]) -> list[ZNode | None]:
         """The nodes, asked for at once."""
         return list(await asyncio.gather(*map(self.read, paths)))
 
-    async def children(self, path: str, changed: Changed | None = None) -> list[str]:
+    async def children(self, path: str, changed: ChangeCallback | None = None) -> list[str]:
         """The names of the children."""
         watch = self._watch(changed)
         try:
             names = await self._asked(partial(self._client.get_children_async, path, watch=watch))
-        except Refused as refused:
-            if refused.why is not Why.MISSING:
+        except RefusedError as refused:
+            if refused.reason is not RefusalReason.MISSING:
                 raise
             return []
         return sorted(names)
 
-    async def reach(self) -> None:
+    async def ping_leader(self) -> None:
         """Have the leader and a quorum agree that nothing is to be done.
 
         A server that answers from memory alone may have been left behind. ``sync`` asks the leader,
@@ -271,10 +271,10 @@ class KazooSession:
         others have left it and chosen another. A refusal is agreed on as everything else: the root
         need not be ours to read.
         """
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RefusedError):
             await self.transact([Check("/", _ANY)])
 
-    def _watch(self, changed: Changed | None) -> Callable[[Any], None] | None:
+    def _watch(self, changed: ChangeCallback | None) -> Callable[[Any], None] | None:
         if changed is None:
             return None
         if changed in self._watches:
@@ -315,13 +315,13 @@ def _settle(answer: asyncio.Future[Any], result: Any) -> None:
         answer.set_result(result.value)
 
 
-def _fault(error: KazooException) -> StoreFault:
+def _fault(error: KazooException) -> StoreError:
     if isinstance(error, SessionExpiredError):  # the client's being closed among them
-        return SessionOver(str(error) or "the ZooKeeper session is over")
+        return SessionEndedError(str(error) or "the ZooKeeper session is over")
     if isinstance(error, ConnectionLoss | OperationTimeoutError | SessionMovedError):
-        return InDoubt(str(error) or "the connection to ZooKeeper was lost")
-    why = _WHY.get(type(error), Why.OTHER)
-    return Refused(0, why, f"{why.value}: {type(error).__name__} {error}".rstrip())
+        return InDoubtError(str(error) or "the connection to ZooKeeper was lost")
+    why = _WHY.get(type(error), RefusalReason.OTHER)
+    return RefusedError(0, why, f"{why.value}: {type(error).__name__} {error}".rstrip())
 
 
 def _nothing() -> None:

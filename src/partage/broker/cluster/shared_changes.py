@@ -17,13 +17,13 @@ from partage.log.config import check_configs
 from partage.log.names import colliding
 from partage.log.outcomes import Refusal
 from partage.model.errors import ErrorCode
-from partage.store.forgetting import Unforgotten
 from partage.store.group_events import TOPIC as EVENTS_TOPIC
 from partage.store.group_events import TOPIC_CONFIGS as EVENTS_CONFIGS
 from partage.store.placement import place_partitions
 from partage.store.shared_topics import SharedTopics
-from partage.store.tree import ForeignData, TopicDoc
-from partage.store.zookeeper import StoreFault
+from partage.store.topic_tombstones import TopicNameReservedError
+from partage.store.zk_schema import ForeignDataError, TopicDoc
+from partage.store.zookeeper import StoreError
 
 T = TypeVar("T")
 
@@ -179,7 +179,7 @@ class SharedChanges:
         async def deleting() -> bool:
             is_deleted = await self._agreement.shared_topics().delete(name, _nonce())
             await self._agreement.followed()
-            await self._agreement.shared_topics().release()
+            await self._agreement.shared_topics().release_names()
             return is_deleted
 
         is_deleted = await self._agreed(deleting)
@@ -281,8 +281,8 @@ class SharedChanges:
             topics = self._agreement.shared_topics()
             try:
                 return await topics.put(name, decide, _nonce())
-            except Unforgotten:
-                if name not in await topics.release():
+            except TopicNameReservedError:
+                if name not in await topics.release_names():
                     continue
                 if until_s is None or asyncio.get_running_loop().time() >= until_s:
                     return _unforgotten(name)
@@ -296,7 +296,7 @@ class SharedChanges:
             return await asyncio.wait_for(change(), patience_s)
         except TimeoutError:
             return Refusal(ErrorCode.REQUEST_TIMED_OUT, "ZooKeeper does not answer")
-        except (StoreFault, ForeignData) as error:
+        except (StoreError, ForeignDataError) as error:
             return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper: {error}")
 
 

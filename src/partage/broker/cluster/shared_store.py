@@ -7,11 +7,11 @@ from typing import Final, Protocol
 from partage.broker.shard_store import Reading, Stored
 from partage.coordinator.records import Record
 from partage.model.errors import ErrorCode
-from partage.store.gathering import Deposed, Written
 from partage.store.shard_log import encode_records
 from partage.store.shared_log import SharedLog
-from partage.store.tree import ForeignData
-from partage.store.zookeeper import StoreFault
+from partage.store.write_batcher import ShardFencedError, WriteCallback
+from partage.store.zk_schema import ForeignDataError
+from partage.store.zookeeper import StoreError
 
 #: Of many records, about as many share an entry.
 _BATCH_BYTES: Final = 128 * 1024
@@ -20,7 +20,7 @@ _BATCH_BYTES: Final = 128 * 1024
 class Place(Protocol):
     """What a store needs of the broker's place in the cluster."""
 
-    def append(self, log: SharedLog, batch: bytes, written: Written) -> None:
+    def append(self, log: SharedLog, batch: bytes, written: WriteCallback) -> None:
         """Have a batch appended, together with what else comes in these milliseconds."""
 
     def deposed(self, log: SharedLog) -> None:
@@ -52,10 +52,10 @@ class SharedStore:
         if log is None:
             raise OSError(f"shard {self._shard} is not this broker's")
 
-        def written(fault: StoreFault | None) -> None:
+        def written(fault: StoreError | None) -> None:
             if fault is None:
                 stored(ErrorCode.NONE)
-            elif isinstance(fault, Deposed):
+            elif isinstance(fault, ShardFencedError):
                 self._place.deposed(log)
             else:
                 stored(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -72,7 +72,7 @@ class SharedStore:
             raise OSError(f"shard {self._shard} is not this broker's")
         try:
             blobs = await log.load()
-        except (StoreFault, ForeignData) as error:
+        except (StoreError, ForeignDataError) as error:
             raise OSError(str(error)) from None
         return lambda: blobs
 
@@ -85,5 +85,5 @@ class SharedStore:
         return self._place.may_answer()
 
 
-def _ignore(fault: StoreFault | None) -> None:
+def _ignore(fault: StoreError | None) -> None:
     """A batch whose successor's outcome says all."""

@@ -7,9 +7,15 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from partage.store.gathering import Gatherer, Written
 from partage.store.shared_log import SharedLog
-from partage.store.zookeeper import InDoubt, Refused, Session, SessionOver, StoreFault
+from partage.store.write_batcher import WriteBatcher, WriteCallback
+from partage.store.zookeeper import (
+    InDoubtError,
+    RefusedError,
+    Session,
+    SessionEndedError,
+    StoreError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -24,20 +30,20 @@ class Writing:
     def __init__(
         self, session: Session, spawn: Spawn, on_fatal: Callable[[BaseException], None]
     ) -> None:
-        self._gatherer = Gatherer(session)
+        self._gatherer = WriteBatcher(session)
         self._spawn = spawn
         self._on_fatal = on_fatal
         self._flushing: asyncio.Task[None] | None = None
 
-    def append(self, to: SharedLog, batch: bytes, written: Written) -> None:
+    def append(self, to: SharedLog, batch: bytes, written: WriteCallback) -> None:
         """Have a batch appended, together with what else comes in these milliseconds."""
 
-        def appended(fault: StoreFault | None) -> None:
-            if fault is None and to.wants_merging:
+        def appended(fault: StoreError | None) -> None:
+            if fault is None and to.needs_merge:
                 self._spawn(self._merge(to))
             written(fault)
 
-        self._gatherer.add(to, batch, appended)
+        self._gatherer.enqueue(to, batch, appended)
         if self._flushing is None:
             self._flushing = self._spawn(self._flush())
 
@@ -45,7 +51,7 @@ class Writing:
         try:
             await asyncio.sleep(_TICK_S)
             await self._gatherer.flush()
-        except SessionOver:
+        except SessionEndedError:
             return
         except Exception as error:
             log.exception("writing to ZooKeeper failed")
@@ -56,9 +62,9 @@ class Writing:
     async def _merge(self, of: SharedLog) -> None:
         try:
             await of.merge(asyncio.to_thread)
-        except (SessionOver, InDoubt):
+        except (SessionEndedError, InDoubtError):
             pass  # the next entry will have it tried again, if there is one
-        except Refused as refused:  # by the fence, as a rule: the next entry will find out
+        except RefusedError as refused:  # by the fence, as a rule: the next entry will find out
             log.warning("merging the log of shard %d: %s", of.shard, refused)
         except Exception as error:
             log.exception("merging the log of shard %d failed", of.shard)

@@ -123,11 +123,11 @@ def read(
 
 
 _WRONG: Final[Mapping[str, str]] = {
-    "magic": "a format older than Kafka 0.11's, which is not read here, or no record batch at all",
-    "length": "an impossible length of a record batch",
-    "crc": "a checksum that is not right; check_crcs=False reads them as they are",
+    "magic": "not a record batch, or a format older than Kafka 0.11, which is not supported",
+    "length": "an invalid record batch length",
+    "crc": "a wrong checksum; check_crcs=False disables this check",
     "order": "an offset that is out of order",
-    "count": "an impossible number of records",
+    "count": "an invalid number of records",
 }
 
 

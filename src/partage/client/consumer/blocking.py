@@ -264,7 +264,9 @@ class Consumer(Face):
 
     def _checked(self, listener: RebalanceListener | None) -> RebalanceListener | None:
         if listener is not None and listener.is_asynchronous:
-            raise ValueError("the listener has coroutine functions: partage.Consumer awaits them")
+            raise ValueError(
+                "the listener has coroutine functions, which only partage.Consumer can await"
+            )
         return listener
 
     def __enter__(self) -> Self:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import ParamSpec, TypeAlias, TypeVar
 
-from partage.bridge.embedding import Embedding, LeaderFailed
+from partage.bridge.consumer_protocol import ConsumerProtocol, LeaderAssignmentError
 from partage.client.cluster import Cluster
 from partage.client.consumer.leading import described
 from partage.client.consumer.watching import Watching
@@ -42,7 +42,7 @@ class EmbeddedProtocol:
 
     def __init__(
         self,
-        embedding: Embedding,
+        embedding: ConsumerProtocol,
         cluster: Cluster,
         coordinator: Coordinator,
         group_id: str,
@@ -70,16 +70,16 @@ class EmbeddedProtocol:
     async def _describe(self, action: Describe, topics: frozenset[str]) -> Event:
         try:
             protocols = await _off_loop(
-                self._embedding.describe, topics, action.owned, action.generation
+                self._embedding.build_protocols, topics, action.owned, action.generation
             )
         except Exception as error:  # an assignor of the user's
-            log.exception("an assignor could not write its user data")
+            log.exception("assignor failed to encode its user data: group=%s", self._group_id)
             return PrepareFailed(at_ms=now_ms(), serial=action.serial, reason=_story(error))
         return Prepared(at_ms=now_ms(), serial=action.serial, protocols=protocols)
 
     async def _assign(self, action: Assign) -> Event:
         try:
-            assigning = self._embedding.assigning(action.protocol, action.members)
+            assigning = self._embedding.decode_members(action.protocol, action.members)
             topics = await described(
                 self._cluster,
                 self._coordinator,
@@ -87,28 +87,31 @@ class EmbeddedProtocol:
                 assigning.assignor,
                 await self._watching.lead(assigning.topics),
             )
-            assignments = await _off_loop(self._embedding.assigned, assigning, topics)
+            assignments = await _off_loop(self._embedding.assign, assigning, topics)
         except Exception as error:  # an assignor of the user's, or a subscription not to be read
             reason = _story(error)
-            log.error("the assignment of %s failed: %s", self._group_id, reason)
+            log.error("assignment failed: group=%s reason=%s", self._group_id, reason)
             return AssignFailed(
                 at_ms=now_ms(),
                 serial=action.serial,
                 reason=reason,
-                assignments=self._embedding.failed(action.members, reason),
+                assignments=self._embedding.encode_failure(action.members, reason),
             )
         return Assigned(at_ms=now_ms(), serial=action.serial, assignments=assignments)
 
     async def _decode(self, action: Decode) -> Event:
         try:
-            again = self._embedding.heed(action.protocol, action.assignment)
+            again = self._embedding.negotiate_version(action.protocol, action.assignment)
             partitions = await _off_loop(
-                self._embedding.adopted, action.protocol, action.assignment, action.generation
+                self._embedding.apply_assignment,
+                action.protocol,
+                action.assignment,
+                action.generation,
             )
-        except LeaderFailed as error:
+        except LeaderAssignmentError as error:
             return DecodeFailed(at_ms=now_ms(), serial=action.serial, reason=str(error))
         except Exception as error:  # bytes that are no assignment, or an assignor of the user's
-            reason = f"the assignment cannot be taken over: {_story(error)}"
+            reason = f"the assignment could not be applied: {_story(error)}"
             return DecodeFailed(at_ms=now_ms(), serial=action.serial, reason=reason)
         return Decoded(
             at_ms=now_ms(),
@@ -121,7 +124,7 @@ class EmbeddedProtocol:
     async def _keep_watch(self, action: Watch, protocol: str | None) -> None:
         """The last assignment stands (KIP-814): what was it made of?"""
         if protocol is not None:
-            assigning = self._embedding.assigning(protocol, action.members)
+            assigning = self._embedding.decode_members(protocol, action.members)
             await self._watching.lead(assigning.topics)
 
 

@@ -26,7 +26,7 @@ class BadOption(ConsumerError, ValueError):
     """An option's value that it cannot have; the message says which it can."""
 
     def __init__(self, name: str, value: object, wanted: str) -> None:
-        super().__init__(f"{name}={value!r}: it takes {wanted}")
+        super().__init__(f"{name}={value!r}: expected {wanted}")
         self.name = name
 
 
@@ -37,8 +37,8 @@ class NotAssigned(ConsumerError):
         self.partitions = tuple(partitions)
         named = ", ".join(map(str, self.partitions))
         super().__init__(
-            f"{named} is not assigned to this consumer, which has {assigned} partitions; "
-            "see assignment(), and assign() it first"
+            f"{named} is not assigned to this consumer, which has {assigned} partitions: "
+            "check assignment(), or call assign() first"
         )
 
 
@@ -46,14 +46,16 @@ class NothingAssigned(ConsumerError):
     """A consumer without any partition was asked for records."""
 
     def __init__(self) -> None:
-        super().__init__("the consumer has no partitions to read: assign() some first")
+        super().__init__(
+            "the consumer has no partitions to read: call subscribe() or assign() first"
+        )
 
 
 class ConsumerClosed(ConsumerError):
     """The consumer was closed; a new one is needed."""
 
     def __init__(self) -> None:
-        super().__init__("the consumer is closed; make a new one")
+        super().__init__("the consumer is closed: create a new one")
 
 
 class NoOffset(ConsumerError):
@@ -62,7 +64,7 @@ class NoOffset(ConsumerError):
     def __init__(self, partition: TopicPartition) -> None:
         super().__init__(
             f"no offset is committed for {partition}, and auto_offset_reset is 'none': "
-            "seek() to where it is to be read from, or choose 'earliest' or 'latest'"
+            "seek() to a start offset, or set auto_offset_reset to 'earliest' or 'latest'"
         )
         self.partition = partition
 
@@ -72,9 +74,9 @@ class OffsetOutOfRange(ConsumerError):
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
-            f"offset {offset} of {partition} is not there: deleted by retention or on request, "
-            "or the partition ends before it; auto_offset_reset is 'none', so seek() to an offset "
-            "between beginning_offsets() and end_offsets()"
+            f"offset {offset} of {partition} is out of range: it was deleted by retention or by "
+            "DeleteRecords, or the partition ends before it. auto_offset_reset is 'none', so "
+            "seek() to an offset between beginning_offsets() and end_offsets()"
         )
         self.partition = partition
         self.offset = offset
@@ -85,9 +87,9 @@ class TopicRecreated(ConsumerError):
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
-            f"topic {partition.topic!r} was deleted and made anew: offset {offset} of {partition} "
-            "is not the record that it was, and auto_offset_reset is 'none'; seek() to where it "
-            "is to be read from, such as seek_to_beginning()"
+            f"topic {partition.topic!r} was deleted and created again: offset {offset} of "
+            f"{partition} is no longer the same record. auto_offset_reset is 'none', so seek() to "
+            "a start offset, for example with seek_to_beginning()"
         )
         self.partition = partition
         self.offset = offset
@@ -99,8 +101,8 @@ class ReadTimedOut(ConsumerError, TimeoutError):
     def __init__(self, timeout_ms: float, left: Iterable[TopicPartition]) -> None:
         named = ", ".join(map(str, left))
         super().__init__(
-            f"the end of {named} was not reached within {timeout_ms:g} ms; the positions are as "
-            "before: allow more time, or read in pieces with poll()"
+            f"the end of {named} was not reached within {timeout_ms:g} ms; the positions are "
+            "unchanged: allow more time, or read in smaller steps with poll()"
         )
 
 
@@ -108,11 +110,15 @@ class AlreadySubscribed(ConsumerError):
     """A consumer whose group says what it reads was told what to read."""
 
     def __init__(self) -> None:
-        super().__init__("the group says what this consumer reads: unsubscribe() before assign()")
+        super().__init__(
+            "the group assigns this consumer's partitions: unsubscribe() before assign()"
+        )
 
 
 class AlreadyAssigned(ConsumerError):
     """A consumer that was told what to read was to share topics in a group."""
 
     def __init__(self) -> None:
-        super().__init__("this consumer reads what assign() says: unassign() before subscribe()")
+        super().__init__(
+            "this consumer has partitions from assign(): unassign() before subscribe()"
+        )

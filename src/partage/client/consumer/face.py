@@ -129,7 +129,9 @@ class Face:
     def seek(self, partition: Partition, offset: int) -> None:
         """Go on at this offset; nothing that was fetched before is handed out any more."""
         if offset < 0:
-            raise BadOption("offset", offset, "0 or more; see seek_to_beginning, seek_to_end")
+            raise BadOption(
+                "offset", offset, "0 or more; or call seek_to_beginning() or seek_to_end()"
+            )
         self._engine.seek(TopicPartition(*partition), offset)
 
     def seek_to_beginning(self, *partitions: Partition) -> None:

@@ -305,7 +305,7 @@ class Fetcher:
         return answer
 
     def _put_off(self, fetch: Fetch, error: ClientError) -> None:
-        log.debug("fetching from broker %d: %s", fetch.leader_id, error)
+        log.debug("fetch failed: broker=%d error=%s", fetch.leader_id, error)
         passes = error.is_retriable or isinstance(error, _WAITS)
         answer = TryAgain(self._retry_at_ms(fetch.leader_id)) if passes else Failed(error)
         self._ask_anew(wanted.lease.partition for wanted in fetch.wanted)
@@ -326,7 +326,9 @@ class Fetcher:
             )
             outcomes.append((wanted, said))
             if isinstance(said, TryAgain):
-                log.debug("fetching %s: error %d", partition, code)
+                log.debug(
+                    "fetch of a partition failed: partition=%s error_code=%d", partition, code
+                )
                 stale.add(partition)
         if stale:
             self._ask_anew(stale)

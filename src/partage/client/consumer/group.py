@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from partage.bridge.embedding import Embedding
+from partage.bridge.consumer_protocol import ConsumerProtocol
 from partage.client.cluster import Cluster
 from partage.client.consumer.embedded import Asked, EmbeddedProtocol
 from partage.client.consumer.errors import NothingAssigned
@@ -88,7 +88,7 @@ class GroupOwner(Owner):
         cluster: Cluster,
         holdings: Holdings,
         settings: MemberSettings,
-        embedding: Embedding,
+        embedding: ConsumerProtocol,
     ) -> None:
         self.attach(holdings)
         self.settings = settings
@@ -276,9 +276,9 @@ class GroupOwner(Owner):
         try:
             await self._commits.commit(offsets, after=after)
         except CommitFailed as error:  # a rebalance, mostly
-            log.info("auto commit of group %s: %s", self.settings.group_id, error)
+            log.info("auto commit failed: group=%s error=%s", self.settings.group_id, error)
         except ClientError as error:
-            log.warning("auto commit of group %s: %s", self.settings.group_id, error)
+            log.warning("auto commit failed: group=%s error=%s", self.settings.group_id, error)
 
     async def commit_last(self, offsets: Offsets) -> None:
         """The same before leaving, when no later commit makes up for it.

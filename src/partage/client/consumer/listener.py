@@ -85,8 +85,8 @@ class Stopwatch:
         took_s = time.monotonic() - self._began_s
         if took_s > _LONG_S:
             log.warning(
-                "on_partitions_%s took %.1f s; a rebalance waits for it, and who takes longer "
-                "than max_poll_interval_ms loses its partitions",
+                "on_partitions_%s took %.1f s: rebalances wait for it, and a member that takes "
+                "longer than max_poll_interval_ms loses its partitions",
                 self._call,
                 took_s,
             )

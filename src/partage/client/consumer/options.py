@@ -132,7 +132,7 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
     parse_reset(options.auto_offset_reset)
     parse_assignors(options.partition_assignment_strategy)
     if options.heartbeat_interval_ms >= options.session_timeout_ms:
-        least = f"less than session_timeout_ms ({options.session_timeout_ms}), a third of it"
+        least = f"less than session_timeout_ms ({options.session_timeout_ms}), usually a third"
         raise BadOption("heartbeat_interval_ms", options.heartbeat_interval_ms, least)
     return options, ClientOptions(**clients)
 
@@ -159,7 +159,7 @@ def _checked(kind: type[msgspec.Struct], name: str, field: str, value: Any) -> A
     try:
         value = msgspec.convert(value, wanted)
     except msgspec.ValidationError as error:
-        said = str(error)
+        said = str(error).removeprefix("Expected ")
         if wanted is IsolationLevel:
             said = "'read_uncommitted' or 'read_committed'"
         raise BadOption(name, value, said) from None
@@ -196,13 +196,15 @@ def parse_assignors(given: Any) -> list[Assignor]:
         elif isinstance(one, str) and one in _ASSIGNORS:
             assignors.append(_ASSIGNORS[one]())
         else:
-            takes = f"assignors, or names of Kafka's: {', '.join(_ASSIGNORS)}"
+            takes = f"an assignor, or one of Kafka's names: {', '.join(_ASSIGNORS)}"
             raise BadOption("partition_assignment_strategy", one, takes)
     try:
         offered(assignors)
         rebalance_protocol(assignors)
     except AssignorsDisagree as error:
-        raise BadOption("partition_assignment_strategy", given, f"others: {error}") from None
+        raise BadOption(
+            "partition_assignment_strategy", given, f"a valid combination: {error}"
+        ) from None
     return assignors
 
 
@@ -225,7 +227,7 @@ def parse_reset(written: str) -> ResetTo | None:
         return _RESETS[written]
     if written.startswith(_BY_DURATION):
         return ResetTo(back_ms=_duration_ms(written))
-    takes = "'earliest', 'latest', 'none' or 'by_duration:' and an ISO 8601 duration such as PT1H"
+    takes = "'earliest', 'latest', 'none' or 'by_duration:' with an ISO 8601 duration such as PT1H"
     raise BadOption("auto_offset_reset", written, takes)
 
 
@@ -236,5 +238,5 @@ def _duration_ms(written: str) -> int:
         if (days or time) and (time is None or len(time) > 1):
             whole = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60
             return whole * 1000 + round(float((seconds or "0").replace(",", ".")) * 1000)
-    takes = "after 'by_duration:' an ISO 8601 duration such as PT1H, P7D or P1DT12H30M"
+    takes = "'by_duration:' with an ISO 8601 duration such as PT1H, P7D or P1DT12H30M"
     raise BadOption("auto_offset_reset", written, takes)

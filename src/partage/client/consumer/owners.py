@@ -80,13 +80,13 @@ class Owner(ABC):
             Exception: what the poll is to raise, before it hands out anything.
         """
 
-    def returned(self) -> None:
+    def returned(self) -> None:  # noqa: B027
         """A poll hands back to the user, with or without records: what follows is their time."""
 
-    def touched(self) -> None:
+    def touched(self) -> None:  # noqa: B027
         """A loop over records hands the next one to the user."""
 
-    async def close(self, timeout_ms: float) -> None:
+    async def close(self, timeout_ms: float) -> None:  # noqa: B027
         """The consumer closes: commit, leave. Nothing is handed out any more."""
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
-from partage.bridge.embedding import PROTOCOL_TYPE, Embedding
+from partage.bridge.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocol
 from partage.client.consumer.engine import Engine
 from partage.client.consumer.errors import AlreadyAssigned, AlreadySubscribed
 from partage.client.consumer.group import GroupOwner
@@ -29,7 +29,7 @@ Written = Mapping[TopicPartition | tuple[str, int], int | OffsetAndMetadata]
 
 _UNSUBSCRIBED: Final = "unsubscribed"
 _CLOSED: Final = "the consumer was closed"
-_DRAINS: Final = "the consumer hands over what it has before it leaves"
+_DRAINS: Final = "the consumer hands over its partitions before it leaves"
 
 
 class Place:
@@ -47,7 +47,7 @@ class Place:
         self._every_s = options.auto_commit_interval_ms / 1000
         self.commits_by_itself = options.enable_auto_commit
         self._commit_at_s = time.monotonic() + self._every_s
-        self._embedding = Embedding(options.assignors, options.client_rack)
+        self._embedding = ConsumerProtocol(options.assignors, options.client_rack)
 
     @property
     def owner(self) -> GroupOwner:
@@ -59,7 +59,7 @@ class Place:
 
     async def _made(self) -> GroupOwner:
         options, client = self._engine.options, self._engine.cluster.options
-        assert options.group_id is not None, "a place is in a group"
+        assert options.group_id is not None, "a group subscription needs a group_id"
         settings = MemberSettings(
             group_id=options.group_id,
             protocol_type=PROTOCOL_TYPE,
@@ -167,7 +167,9 @@ class Place:
         """Begin to commit; where the user has come to if nothing is named."""
         owner = self.owner
         if offsets is None and self._engine.is_idle() and not self.is_subscribed:
-            raise NotSubscribed("there is nothing to commit: subscribe() or assign() first")
+            raise NotSubscribed(
+                "the consumer has nothing to commit: call subscribe() or assign() first"
+            )
         return self._engine.ask(
             owner.commit(self.positions() if offsets is None else offsets_of(offsets))
         )
@@ -189,11 +191,11 @@ def subscription(
         return frozenset(), topics
     if isinstance(topics, str):
         raise ValueError(
-            f"subscribe to a list of topics, [{topics!r}], or to a pattern, re.compile({topics!r})"
+            f"subscribe() takes a list, [{topics!r}], or a pattern, re.compile({topics!r})"
         )
     wanted = frozenset(topics)
     if not wanted:
-        raise ValueError("subscribe to one topic at least; unsubscribe() leaves the group")
+        raise ValueError("subscribe() needs at least one topic; unsubscribe() leaves the group")
     return wanted, None
 
 

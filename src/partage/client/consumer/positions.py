@@ -63,8 +63,8 @@ log = logging.getLogger(__name__)
 
 #: What is logged before a partition is read from where ``auto_offset_reset`` says.
 _LOST: Final[Mapping[type, str]] = {
-    OffsetOutOfRange: "its position is out of range; auto_offset_reset says where to go on",
-    TopicRecreated: "its topic was made anew; auto_offset_reset says where to go on",
+    OffsetOutOfRange: "position is out of range; applying auto_offset_reset",
+    TopicRecreated: "topic was deleted and created again; applying auto_offset_reset",
 }
 
 

@@ -152,7 +152,7 @@ class Stored:
         except Malformed as error:
             raise CorruptRecords(self.partition, from_offset, str(error)) from error
         if columns.next_offset < self.end:
-            why = "a record that does not fit its batch, or more than one column can hold"
+            why = "a record that does not fit its batch, or more data than an Arrow column can hold"
             raise CorruptRecords(self.partition, columns.next_offset, why)
         return rows.batch(columns), memoryview(columns.offset).cast("q")
 

@@ -67,7 +67,7 @@ class Watching:
         found = await self._found(names)
         missing = sorted(set(names) - found.keys())
         if missing and missing != self._missing:
-            log.warning("no such topic yet, and the group wants it: %s", ", ".join(missing))
+            log.warning("subscribed topic does not exist yet: topics=%s", ", ".join(missing))
         self._missing = missing
         self._led = _counts(names, found)
         if missing:
@@ -93,9 +93,9 @@ class Watching:
                     await self._match(self._pattern)
                 await self._compare()
             except ClientError as error:
-                log.info("the metadata could not be had: %s", error)
+                log.info("metadata request failed: error=%s", error)
             except Exception:  # a fault of ours, which is to blind nobody
-                log.exception("watching the metadata failed, going on")
+                log.exception("metadata check failed and will be repeated")
             is_missing = None in self._led.values() or (self._pattern and not self._wanted)
             every_s = self._cluster.options.metadata_max_age_ms / 1000
             await self._pause(min(_MISSING_S, every_s) if is_missing else every_s)
@@ -125,7 +125,7 @@ class Watching:
         changed = sorted(name for name, count in now.items() if count != led[name])
         if changed:
             self._led = now
-            self._partitions_changed(f"the partitions of {', '.join(changed)} have changed")
+            self._partitions_changed(f"the number of partitions changed: {', '.join(changed)}")
 
     async def _found(self, topics: Iterable[str]) -> dict[str, Topic]:
         """Those of the topics that there are."""

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
-from partage.bridge.membership import error_of
+from partage.bridge.member_requests import to_error_code
 from partage.client.errors import ClientError, RequestRefused, error_name
 from partage.client.group.commit_order import CommitOrder, Issued
 from partage.client.group.coordinator import Coordinator
@@ -70,8 +70,8 @@ class _Commit:
         if self.gone:
             names = ", ".join(map(str, sorted(self.gone)))
             stories.append(
-                "the group has rebalanced since they were issued, and this consumer has not had "
-                f"{names} all the while"
+                "the group has rebalanced since the commit was issued, and this consumer did not "
+                f"own {names} the whole time"
             )
         if stories:
             raise CommitFailed(", ".join(stories), next(iter(self.refused.values()), None))
@@ -152,8 +152,8 @@ class Commits:
                 await commit.turn.wait()
         except TimeoutError:
             raise CommitFailed(
-                "another commit of the same partitions was not answered in time "
-                f"(default_api_timeout_ms, {self._policy.timeout_ms})"
+                "another commit of the same partitions was not answered within "
+                f"default_api_timeout_ms ({self._policy.timeout_ms})"
             ) from None
 
     async def _send(
@@ -169,7 +169,7 @@ class Commits:
             self._order.returned(issued, stored)
         fence = next((code for code in refused.values() if code in FENCED), None)
         if fence is not None:
-            raise CommitFailed(self._seat.fenced(identity, error_of(fence)), fence)
+            raise CommitFailed(self._seat.fenced(identity, to_error_code(fence)), fence)
         what = f"committing offsets of group {self._group_id!r}"
         errors = {p: RequestRefused(code, what) for p, code in refused.items()}
         final = [p for p, error in errors.items() if not error.is_retriable]

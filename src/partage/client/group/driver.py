@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
-from partage.bridge.membership import Sending, answered, error_of, request
+from partage.bridge.member_requests import MemberRequest, to_error_code, to_event, to_request
 from partage.client.errors import ClientError, RequestRefused
 from partage.client.group.coordinator import Coordinator
 from partage.member.events import (
@@ -117,7 +117,7 @@ class Driver:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("a fault in the member's shell", exc_info=task.exception())
+            log.error("unexpected error in the group driver", exc_info=task.exception())
 
     # Timers.
 
@@ -159,7 +159,7 @@ class Driver:
         try:
             await self._coordinator.connected()
         except RequestRefused as error:
-            self._not_found(serial, error_of(error.code), error)
+            self._not_found(serial, to_error_code(error.code), error)
         except ClientError as error:
             self._not_found(serial, None, error)
         else:
@@ -168,39 +168,41 @@ class Driver:
             self.handle(CoordinatorFound(at_ms=now_ms(), serial=serial))
 
     def _not_found(self, serial: int, code: ErrorCode | None, error: ClientError) -> None:
-        log.info("group %s has no coordinator for now: %s", self._settings.group_id, error)
+        log.info("coordinator lookup failed: group=%s error=%s", self._settings.group_id, error)
         if code is None and not error.is_retriable:
             self._troubled(error)
         self.handle(CoordinatorNotFound(at_ms=now_ms(), serial=serial, error=code))
 
-    def _send(self, action: Sending) -> None:
+    def _send(self, action: MemberRequest) -> None:
         """Send at once, so that requests leave in the order of the actions; wait apart."""
         link = self._link
-        assert link is not None, "a core sends only to a coordinator that was found"
+        assert link is not None, "a member core sends requests only after CoordinatorFound"
         self.begin(self._exchange(action, link))
 
-    async def _exchange(self, action: Sending, link: int) -> None:
-        api, message = request(action, self._settings.group_id)
+    async def _exchange(self, action: MemberRequest, link: int) -> None:
+        api, message = to_request(action, self._settings.group_id)
         try:
             response = await self._coordinator.send(api, message, timeout_ms=self._patience(action))
         except ClientError as error:
-            log.info("group %s: %s was not answered: %s", self._settings.group_id, api.name, error)
+            log.info(
+                "request failed: group=%s api=%s error=%s", self._settings.group_id, api.name, error
+            )
             if link == self._link:
                 self._coordinator.disconnect()
             self.handle(CoordinatorLost(at_ms=now_ms(), serial=link))
         else:
-            self.handle(answered(action, response, now_ms()))
+            self.handle(to_event(action, response, now_ms()))
 
     async def _send_elsewhere(self, action: SendLeave) -> None:
         try:
             await self._coordinator.connected()
         except ClientError as error:
-            log.info("group %s was not told of the leave: %s", self._settings.group_id, error)
+            log.info("LeaveGroup was not sent: group=%s error=%s", self._settings.group_id, error)
         else:
             self._link = action.serial
             await self._exchange(action, action.serial)
 
-    def _patience(self, action: Sending) -> int:
+    def _patience(self, action: MemberRequest) -> int:
         """How long an answer may take: requests that park have the core's own timer."""
         settings = self._settings
         if isinstance(action, SendJoin | SendSync):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from partage.client.errors import ClientError, error_name
 from partage.member.settings import MemberSettings
 from partage.model.errors import ErrorCode
@@ -54,22 +56,26 @@ class NoGroup(GroupError, ValueError):
     """A consumer without ``group_id`` was asked to do what takes one."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} takes a group: give the consumer a group_id")
+        super().__init__(f"{what} needs a consumer group: set group_id")
 
 
 _ADVICE: dict[int, str] = {
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "The group is of another protocol type, or no assignor "
-    "is common to all members: give this one an assignor that the others have, or another "
-    "group_id.",
-    ErrorCode.FENCED_INSTANCE_ID: "Another process has the same group_instance_id: give each one "
-    "of its own, and let the older of the two end.",
-    ErrorCode.GROUP_MAX_SIZE_REACHED: "The group has all the members that the broker allows "
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "The group has another protocol type, or no assignor "
+    "is common to all members: use an assignor that the other members have, or another group_id.",
+    ErrorCode.FENCED_INSTANCE_ID: "Another process has the same group_instance_id: use a different "
+    "one in each process, and stop the older process.",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "The group has as many members as the broker allows "
     "(group.max.size).",
     ErrorCode.INVALID_SESSION_TIMEOUT: "session_timeout_ms must be within the broker's "
     "group.min.session.timeout.ms and group.max.session.timeout.ms.",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "This user may not read in this group.",
-    ErrorCode.INVALID_GROUP_ID: "The broker does not take this group_id.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "This user has no Read permission on the group.",
+    ErrorCode.INVALID_GROUP_ID: "The broker does not accept this group_id.",
 }
+
+
+_REBALANCING: Final = (
+    "the group is rebalancing: poll(), then commit the partitions that are still assigned"
+)
 
 
 def why_not(settings: MemberSettings, away_ms: int) -> str:
@@ -78,10 +84,10 @@ def why_not(settings: MemberSettings, away_ms: int) -> str:
     if longest_ms is not None and away_ms >= longest_ms:
         return (
             f"the last poll was {away_ms} ms ago, longer than max_poll_interval_ms ({longest_ms}), "
-            "so the partitions went to others. Poll more often, take fewer records at a time "
-            "(max_poll_records), or raise the interval"
+            "so the partitions went to other members. Poll more often, return fewer records per "
+            "poll (max_poll_records), or raise max_poll_interval_ms"
         )
-    return "the group rebalances; what is still this consumer's can be committed after a poll"
+    return _REBALANCING
 
 
 def why_fenced(code: ErrorCode, settings: MemberSettings, away_ms: int) -> str:
@@ -89,16 +95,16 @@ def why_fenced(code: ErrorCode, settings: MemberSettings, away_ms: int) -> str:
     match code:
         case ErrorCode.FENCED_INSTANCE_ID:
             return (
-                f"another process has taken over group_instance_id {settings.instance_id!r}; end "
-                "one of the two"
+                f"another process uses group_instance_id {settings.instance_id!r}: stop one of "
+                "the two"
             )
         case ErrorCode.UNKNOWN_MEMBER_ID:
             return (
-                "the coordinator has dropped this member: it heard no heartbeat for "
+                "the coordinator removed this member: it received no heartbeat for "
                 f"session_timeout_ms ({settings.session_timeout_ms}), or the group was deleted; "
-                f"the last poll was {away_ms} ms ago. Its partitions go to others"
+                f"the last poll was {away_ms} ms ago. Its partitions go to other members"
             )
         case ErrorCode.REBALANCE_IN_PROGRESS:
-            return "the group rebalances: poll(), and commit what is still this consumer's"
+            return _REBALANCING
         case _:
-            return "the group has rebalanced without this member; poll() joins it again"
+            return "the group has rebalanced without this member: poll() to rejoin"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from partage.bridge.membership import error_of
+from partage.bridge.member_requests import to_error_code
 from partage.client.addresses import Address
 from partage.client.connection import Connection
 from partage.client.errors import RequestRefused
@@ -65,5 +65,5 @@ async def _find_one(broker: Connection, group_id: str) -> FindCoordinatorResult:
 def _place(group_id: str, found: FindCoordinatorResult) -> Address | RequestRefused:
     if found.error_code:
         what = f"finding the coordinator of group {group_id!r}"
-        return RequestRefused(error_of(found.error_code), what)
+        return RequestRefused(to_error_code(found.error_code), what)
     return Address(found.host, found.port)

@@ -120,7 +120,7 @@ class Codec:
         if not self._is_raw:
             return json.dumps(value, separators=(",", ":")).encode()
         if not isinstance(value, bytes):
-            raise TypeError(f"metadata is bytes, so this is to be bytes too: {value!r}")
+            raise TypeError(f"expected bytes, because the metadata is bytes: {value!r}")
         return value
 
     def failed(self, reason: str) -> bytes:
@@ -142,7 +142,7 @@ class Codec:
         try:
             return json.loads(encoded) if encoded else None
         except ValueError as error:
-            raise ValueError(f"{what} is no JSON: {error}") from None
+            raise ValueError(f"{what} is not valid JSON: {error}") from None
 
 
 class Meeting:
@@ -264,7 +264,9 @@ class Meeting:
         """Nobody can be asked who coordinates the group, and it does not look as if it would pass;
         None: it has passed."""
         if error is not None and not self._is_troubled:
-            log.warning("group %s: %s", self._core.settings.group_id, error)
+            log.warning(
+                "coordinator is unreachable: group=%s error=%s", self._core.settings.group_id, error
+            )
         self._is_troubled = error is not None
         self._trouble = error
         self.wake()
@@ -285,7 +287,7 @@ class Meeting:
         except Exception as error:  # the user's, or metadata of another make
             reason = f"{type(error).__name__}: {error}"
             group_id = self._core.settings.group_id
-            log.error("the assignment of group %s failed: %s", group_id, reason)
+            log.error("assignment failed: group=%s reason=%s", group_id, reason)
             said = self._codec.failed(reason)
             self._driver.handle(
                 AssignFailed(
@@ -304,10 +306,10 @@ class Meeting:
         peers = sorted(map(self._peer, action.members), key=lambda peer: peer.member_id)
         given = self._assigning(Round(action.generation, leader, peers))
         if not isinstance(given, Mapping):
-            raise TypeError(f"assign gave {type(given).__name__}, no states by member id")
+            raise TypeError(f"assign returned {type(given).__name__}, not a mapping of member ids")
         strangers = set(given) - {peer.member_id for peer in peers}
         if strangers:
-            raise ValueError(f"assign gave a state to {sorted(strangers)}: no such members")
+            raise ValueError(f"assign returned states for unknown members: {sorted(strangers)}")
         return {member_id: self._codec.encode(state) for member_id, state in given.items()}
 
     def _peer(self, member: GroupMember) -> Peer:
@@ -339,7 +341,7 @@ class Meeting:
 
     async def _release(self, action: Release, standing: Standing | None) -> None:
         if action.as_lost or standing is None:
-            await self._call(self._listener.on_lost, "left during a rebalance")
+            await self._call(self._listener.on_lost, "the member left during a rebalance")
         else:
             await self._call(self._listener.on_leaving, standing)
         self._driver.handle(Released(at_ms=now_ms(), serial=action.serial))
@@ -355,6 +357,6 @@ class Meeting:
             if inspect.isawaitable(waited_for):
                 await waited_for
         except Exception:  # the user's; what was done stands
-            log.exception("a listener of group %s", self._core.settings.group_id)
+            log.exception("membership listener failed: group=%s", self._core.settings.group_id)
         finally:
             self._telling = None

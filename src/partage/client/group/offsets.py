@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from partage.bridge.membership import error_of
+from partage.bridge.member_requests import to_error_code
 from partage.client.errors import RequestRefused, error_name
 from partage.client.group.coordinator import Coordinator
 from partage.client.group.errors import CommitFailed
@@ -167,6 +167,6 @@ def offsets_in(
 def _check(coordinator: Coordinator, group_id: str, code: int) -> None:
     if not code:
         return
-    if error_of(code) in LOST:
+    if to_error_code(code) in LOST:
         coordinator.disconnect()
     raise RequestRefused(code, f"reading the offsets of group {group_id!r}")

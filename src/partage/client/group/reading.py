@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from partage.bridge.membership import error_of
+from partage.bridge.member_requests import to_error_code
 from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
@@ -88,12 +88,12 @@ async def _ask(
                 code = result.error_code or code
                 if code:
                     what = f"reading the offsets of group {result.group_id!r}"
-                    failures.append(RequestRefused(error_of(code), what))
+                    failures.append(RequestRefused(to_error_code(code), what))
                 else:
                     found[result.group_id] = offsets
     except CannotConnect as error:
         more = f" and {len(group_ids) - 1} more" if len(group_ids) > 1 else ""
-        why = f"{error.why}; it is to coordinate group {group_ids[0]!r}{more}"
+        why = f"{error.why}; it is the coordinator of group {group_ids[0]!r}{more}"
         failures.append(CannotConnect(address, why))
     except ClientError as error:
         failures.append(error)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from partage.model.groups import ranges as ranges
+from partage.model.groups import format_partitions as format_partitions
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,1 +1,1 @@
-"""Groups."""
+"""Commands of ``partage groups``."""

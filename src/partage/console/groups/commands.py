@@ -13,14 +13,21 @@ from partage.console.common.cluster_client import ClusterClient, error_text
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import JsonOption, with_cluster
-from partage.console.common.output import count, json_help, note, print_json, print_table, ranges
+from partage.console.common.output import (
+    count,
+    format_partitions,
+    json_help,
+    note,
+    print_json,
+    print_table,
+)
 from partage.console.common.watch import WATCH_INTERVAL_S, WatchIntervalOption, WatchOption, watch
 from partage.console.groups.describe import (
     CONSUMER,
     UNKNOWN,
-    GroupLine,
-    GroupState,
-    MemberState,
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
     describe_groups,
     fetch_group_list,
 )
@@ -46,26 +53,26 @@ STATES: Final = (
 
 
 class GroupList(msgspec.Struct, frozen=True):
-    """``partage groups list --json``."""
+    """Output of ``partage groups list --json``."""
 
-    groups: list[GroupLine]
+    groups: list[GroupListing]
 
 
 class GroupStates(msgspec.Struct, frozen=True):
-    """``partage groups describe --json``, whatever else was asked to be shown."""
+    """Output of ``partage groups describe --json``; the same for --offsets, --members and --state."""
 
-    groups: list[GroupState]
+    groups: list[GroupDescription]
 
 
 class GroupDeletionFailure(msgspec.Struct, frozen=True):
-    """A group that was not deleted, and why."""
+    """A group that was not deleted, and the reason."""
 
     group: str
     error: str
 
 
 class GroupDeletionReport(msgspec.Struct, frozen=True):
-    """``partage groups delete --json``."""
+    """Output of ``partage groups delete --json``."""
 
     deleted: list[str]
     failed: list[GroupDeletionFailure]
@@ -151,7 +158,7 @@ def describe(
     if watched and json:
         raise usage_error("--watch and --json cannot be combined")
 
-    def found() -> list[GroupState]:
+    def found() -> list[GroupDescription]:
         return describe_groups(cluster, None if all_groups else list(dict.fromkeys(group or [])))
 
     def show() -> None:
@@ -230,7 +237,7 @@ def _states(given: list[str]) -> set[str]:
     return {known[word.lower()] for word in asked}
 
 
-def _print_states(groups: Sequence[GroupState]) -> None:
+def _print_states(groups: Sequence[GroupDescription]) -> None:
     print_table(
         [
             "GROUP",
@@ -259,7 +266,7 @@ def _print_states(groups: Sequence[GroupState]) -> None:
     )
 
 
-def _print_members(groups: Sequence[GroupState], verbose: bool) -> None:
+def _print_members(groups: Sequence[GroupDescription], verbose: bool) -> None:
     columns = ["GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
     columns.append("ASSIGNMENT")
     if verbose:
@@ -271,7 +278,10 @@ def _print_members(groups: Sequence[GroupState], verbose: bool) -> None:
         for member in group.members:
             row = [group.group, *_identity(member), _assigned_count(member)]
             row.append(
-                " ".join(ranges(each.topic, each.partitions) for each in member.partitions) or None
+                " ".join(
+                    format_partitions(each.topic, each.partitions) for each in member.partitions
+                )
+                or None
             )
             if verbose:
                 subscribed = None if member.subscription is None else ",".join(member.subscription)
@@ -280,15 +290,15 @@ def _print_members(groups: Sequence[GroupState], verbose: bool) -> None:
     print_table(columns, rows)
 
 
-def _identity(member: MemberState) -> list[object]:
+def _identity(member: MemberDescription) -> list[object]:
     return [member.member_id, member.group_instance_id, member.host, member.client_id]
 
 
-def _assigned_count(member: MemberState) -> int:
+def _assigned_count(member: MemberDescription) -> int:
     return sum(len(each.partitions) for each in member.partitions)
 
 
-def _print_offsets(group: GroupState, verbose: bool) -> None:
+def _print_offsets(group: GroupDescription, verbose: bool) -> None:
     if not group.members:
         note(f"group {group.group} has no members")
     if group.members and group.protocol_type != CONSUMER:
@@ -318,8 +328,8 @@ def _print_offsets(group: GroupState, verbose: bool) -> None:
     )
 
 
-def _print_raw_members(group: GroupState) -> None:
-    """Members whose metadata only they themselves understand."""
+def _print_raw_members(group: GroupDescription) -> None:
+    """Print the members of a group that is not a consumer group: their metadata is opaque bytes."""
     print_table(
         ["GROUP", "MEMBER-ID", "HOST", "CLIENT-ID", "METADATA-BYTES", "ASSIGNMENT-BYTES"],
         [

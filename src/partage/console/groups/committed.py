@@ -1,4 +1,4 @@
-"""What groups have committed."""
+"""Committed offsets of groups."""
 
 from __future__ import annotations
 
@@ -25,14 +25,20 @@ CommittedOffsets: TypeAlias = dict[Place, OffsetAndMetadata]
 def committed_offsets(
     cluster: ClusterClient, names: list[str], metadata: ClusterMetadata | None = None
 ) -> dict[str, CommittedOffsets]:
-    """What these groups have committed, by group; nothing for a group that there is not.
+    """Return the committed offsets by group; an unknown group has none.
 
-    Asked for by Partage's own client, a request for many groups: librdkafka 2.16 asks for one at a
-    time, reads metadata past its end, and ends the process when a broker answers that it no longer
-    coordinates a group. It is asked where only it gets in, or can read what a broker sends.
+    Partage's own client sends one request for many groups. librdkafka 2.16 sends one request per
+    group, reads metadata beyond its end, and aborts the process if a broker answers that it no
+    longer coordinates a group. It is used only if Partage's client cannot connect with these
+    properties, or cannot decode a response.
+
+    Args:
+        cluster: Cluster to ask.
+        names: Groups.
+        metadata: Metadata of the cluster, if the caller has it.
 
     Raises:
-        Failure: a coordinator does not answer, or refuses.
+        CommandError: A coordinator does not respond, or refuses the request.
     """
     if not names:
         return {}
@@ -61,7 +67,9 @@ async def _asked(
 
 
 def _by_librdkafka(cluster: ClusterClient, names: list[str]) -> dict[str, CommittedOffsets]:
-    """All groups at once, each by a request of its own."""
+    """Return the committed offsets through librdkafka, with one request per group, sent
+    concurrently.
+    """
     asked = {
         name: cluster.admin.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(name)], request_timeout=cluster.timeout_s
@@ -83,7 +91,7 @@ def _by_librdkafka(cluster: ClusterClient, names: list[str]) -> dict[str, Commit
 
 
 def _metadata(commit: TopicPartition) -> str:
-    """What somebody wrote beside an offset; nothing where librdkafka finds no text."""
+    """Return the metadata of a commit; empty if librdkafka cannot decode it."""
     try:
         return commit.metadata or ""
     except UnicodeDecodeError:

@@ -1,8 +1,7 @@
-"""Groups as the cluster has them.
+"""State of groups, from two kinds of librdkafka requests.
 
-Two of librdkafka's calls are put together: the older one (`partage.console.groups.raw_groups`) knows
-groups of every protocol type; the newer ones know consumer groups only, and of those the instance
-ids, the partitions and KIP-848.
+The older requests (`partage.console.groups.raw_groups`) cover groups of all protocol types. The
+newer ones cover only consumer groups, but include instance ids, partitions and KIP-848 groups.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import (
     ConsumerGroupDescription,
     ConsumerGroupListing,
-    MemberDescription,
     OffsetSpec,
 )
+from confluent_kafka.admin import MemberDescription as RdMemberDescription
 
 from partage.client.group.offsets import OffsetAndMetadata
 from partage.console.common.cluster_client import ClusterClient
@@ -29,11 +28,11 @@ from partage.console.common.offsets import Place, list_offsets
 from partage.console.groups.committed import CommittedOffsets, committed_offsets
 from partage.console.groups.raw_groups import RawGroup, RawMember, raw_groups
 from partage.model.groups import (
-    GroupLine,
-    GroupState,
-    MemberState,
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
     Node,
-    OffsetState,
+    OffsetDescription,
     TopicPartitions,
 )
 from partage.wire.consumer_protocol import Subscription, decode_subscription
@@ -42,11 +41,11 @@ from partage.wire.primitives import Malformed
 __all__ = [
     "CONSUMER",
     "UNKNOWN",
-    "GroupLine",
-    "GroupState",
-    "MemberState",
+    "GroupDescription",
+    "GroupListing",
+    "MemberDescription",
     "Node",
-    "OffsetState",
+    "OffsetDescription",
     "TopicPartitions",
     "describe_groups",
     "fetch_group_list",
@@ -65,13 +64,17 @@ _STATES: Final = {
 _TYPES: Final = {ConsumerGroupType.CLASSIC: "Classic", ConsumerGroupType.CONSUMER: "Consumer"}
 
 
-def fetch_group_list(cluster: ClusterClient) -> tuple[list[GroupLine], CommandError | None]:
-    """The groups of the brokers that answer, by name; and why others are missing, if they are."""
+def fetch_group_list(cluster: ClusterClient) -> tuple[list[GroupListing], CommandError | None]:
+    """Return the groups of all brokers that respond, by name.
+
+    The second value is the error of a broker that did not respond; its groups are missing.
+    """
     cluster.metadata()
     failure = None
     try:
         raw = raw_groups(cluster, None)
-    except CommandError as without:  # of any broker: the newer call has what the others tell
+    # One broker failed. The newer request returns the groups of the other brokers.
+    except CommandError as without:
         raw, failure = {}, without
     answer = cluster.result(cluster.admin.list_consumer_groups(request_timeout=cluster.timeout_s))
     for error in answer.errors or []:
@@ -81,21 +84,25 @@ def fetch_group_list(cluster: ClusterClient) -> tuple[list[GroupLine], CommandEr
     return [_line(name, raw.get(name), consumers.get(name)) for name in names], failure
 
 
-def _line(name: str, raw: RawGroup | None, listing: ConsumerGroupListing | None) -> GroupLine:
+def _line(name: str, raw: RawGroup | None, listing: ConsumerGroupListing | None) -> GroupListing:
     if listing is not None and listing.type is ConsumerGroupType.CONSUMER:
-        return GroupLine(name, CONSUMER, "Consumer", _state(listing), None)
+        return GroupListing(name, CONSUMER, "Consumer", _state(listing), None)
     if raw is None and listing is not None:
-        return GroupLine(name, None, _type(listing), _state(listing), None)
+        return GroupListing(name, None, _type(listing), _state(listing), None)
     if raw is None or not raw.is_described:
-        return GroupLine(name, None, None, UNKNOWN, None)
-    return GroupLine(name, raw.protocol_type or None, "Classic", raw.state, len(raw.members))
+        return GroupListing(name, None, None, UNKNOWN, None)
+    return GroupListing(name, raw.protocol_type or None, "Classic", raw.state, len(raw.members))
 
 
-def describe_groups(cluster: ClusterClient, names: list[str] | None) -> list[GroupState]:
-    """The groups with their members and offsets; all groups for None.
+def describe_groups(cluster: ClusterClient, names: list[str] | None) -> list[GroupDescription]:
+    """Return groups with members and offsets.
+
+    Args:
+        cluster: Cluster to ask.
+        names: Groups; None for all groups.
 
     Raises:
-        Failure: there is no such group.
+        CommandError: A group does not exist, or a broker does not respond.
     """
     metadata = cluster.metadata()
     topics = metadata.topics
@@ -124,7 +131,7 @@ def describe_groups(cluster: ClusterClient, names: list[str] | None) -> list[Gro
 
 
 def fetch_group_state(cluster: ClusterClient, name: str) -> str | None:
-    """The group's state; None where there is no such group."""
+    """Return the state of a group; None if it does not exist."""
     cluster.metadata()
     raw = raw_groups(cluster, [name]).get(name)
     consumer = _descriptions(cluster, [name]).get(name)
@@ -136,7 +143,7 @@ def fetch_group_state(cluster: ClusterClient, name: str) -> str | None:
 
 
 def _descriptions(cluster: ClusterClient, names: list[str]) -> dict[str, ConsumerGroupDescription]:
-    """The consumer groups among these."""
+    """Return the descriptions of those groups that are consumer groups."""
     if not names:
         return {}
     answers = cluster.admin.describe_consumer_groups(names, request_timeout=cluster.timeout_s)
@@ -150,10 +157,10 @@ def _descriptions(cluster: ClusterClient, names: list[str]) -> dict[str, Consume
 
 def _consumer_group(
     name: str, description: ConsumerGroupDescription, raw: RawGroup | None
-) -> GroupState:
+) -> GroupDescription:
     brought = {each.member_id: each for each in raw.members} if raw else {}
     kind = _type(description)
-    return GroupState(
+    return GroupDescription(
         group=name,
         protocol_type=CONSUMER
         if kind == "Consumer"
@@ -168,8 +175,8 @@ def _consumer_group(
     )
 
 
-def _other_group(name: str, raw: RawGroup) -> GroupState:
-    return GroupState(
+def _other_group(name: str, raw: RawGroup) -> GroupDescription:
+    return GroupDescription(
         group=name,
         protocol_type=raw.protocol_type or None,
         type="Classic" if raw.is_described else None,
@@ -177,7 +184,7 @@ def _other_group(name: str, raw: RawGroup) -> GroupState:
         state=raw.state if raw.is_described else UNKNOWN,
         coordinator=_node(raw.broker),
         members=[
-            MemberState(
+            MemberDescription(
                 member_id=each.member_id,
                 group_instance_id=None,
                 client_id=each.client_id,
@@ -194,12 +201,12 @@ def _other_group(name: str, raw: RawGroup) -> GroupState:
     )
 
 
-def _consumer(member: MemberDescription, raw: RawMember | None) -> MemberState:
+def _consumer(member: RdMemberDescription, raw: RawMember | None) -> MemberDescription:
     by_topic: dict[str, list[int]] = {}
     for each in member.assignment.topic_partitions:
         by_topic.setdefault(each.topic, []).append(each.partition)
     said = _subscription(raw.metadata) if raw else None
-    return MemberState(
+    return MemberDescription(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
         client_id=member.client_id,
@@ -236,7 +243,7 @@ def _node(node: object) -> Node | None:
     return Node(int(number), str(getattr(node, "host", "")), int(getattr(node, "port", -1)))
 
 
-def _owners(group: GroupState) -> dict[Place, str]:
+def _owners(group: GroupDescription) -> dict[Place, str]:
     return {
         (owned.topic, partition): member.member_id
         for member in group.members
@@ -250,13 +257,13 @@ def _epoch(commit: OffsetAndMetadata) -> int | None:
 
 
 def _metadata(commit: OffsetAndMetadata) -> str:
-    """What somebody wrote beside an offset; confluent-kafka writes C's end of a text with it."""
+    """Return the metadata of a commit without the NUL byte that confluent-kafka appends."""
     return commit.metadata.removesuffix("\0")
 
 
 def _with_offsets(
-    group: GroupState, committed: CommittedOffsets, ends: Mapping[Place, int]
-) -> GroupState:
+    group: GroupDescription, committed: CommittedOffsets, ends: Mapping[Place, int]
+) -> GroupDescription:
     owners = _owners(group)
     rows = []
     for place in sorted({*committed, *owners}):
@@ -264,7 +271,7 @@ def _with_offsets(
         current = None if commit is None else commit.offset
         end = ends.get(place)
         rows.append(
-            OffsetState(
+            OffsetDescription(
                 topic=place[0],
                 partition=place[1],
                 current_offset=current,

@@ -1,8 +1,8 @@
-"""``partage groups explain``: why each partition went where it went.
+"""``partage groups explain``: reasons for the last assignment of a group.
 
-The input is what the coordinator has kept of the last rebalance: each member's subscription, with
-what it owned then, and each one's assignment. The same assignor is run on it again here. Who led
-stands in the group's record in ``__consumer_offsets`` (`group_log`).
+The input is what the coordinator kept of the last rebalance: the subscription of each member, with
+the partitions that it owned, and its assignment. The same assignor runs again on this input. The
+leader is in the group's record in ``__consumer_offsets`` (`offsets_topic`).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from partage.assignors import (
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
 from partage.console.common.options import JsonOption
-from partage.console.common.output import print_json, print_table, ranges
-from partage.console.groups.describe import CONSUMER, GroupState, describe_groups
+from partage.console.common.output import format_partitions, print_json, print_table
+from partage.console.groups.describe import CONSUMER, GroupDescription, describe_groups
 from partage.console.groups.offsets_topic import read_last_generation
 from partage.console.groups.raw_groups import RawGroup, RawMember, raw_groups
-from partage.coordinator.records import GroupSaved
+from partage.coordinator.records import GroupRecord
 from partage.wire.consumer_protocol import decode_assignment, decode_subscription
 from partage.wire.primitives import Malformed
 
-#: Those that explain themselves without options that only their members know.
+#: Assignors that can explain a result without options that only the members know.
 _KNOWN: Final[Mapping[str, type[Assignor]]] = {
     each.name: each
     for each in (
@@ -58,19 +58,21 @@ _KNOWN: Final[Mapping[str, type[Assignor]]] = {
         Weighted,
     )
 }
-#: Of them, those whose result depends on nothing but what is asked for here.
+#: Assignors whose result depends only on the input that is available here.
 _REPEATABLE: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 
 
 class InputOwnedPartitions(msgspec.Struct, frozen=True):
-    """Partitions of a topic that a member said it owned when it joined."""
+    """Partitions of a topic that a member owned when it joined."""
 
     topic: str
     partitions: list[int]
 
 
 class MemberInput(msgspec.Struct, frozen=True):
-    """What the leader knew of a member; ``generation`` is null where the member did not say."""
+    """Input of the assignor for one member; ``generation`` is null if the member did not report
+    one.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -82,11 +84,11 @@ class MemberInput(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """``partage groups explain --json``.
+    """Output of ``partage groups explain --json``.
 
-    ``leader`` is the member id of who led, in that ``generation``; both are null where the topic
-    that says so cannot be read, or says nothing of the group as it is now. ``repeated`` says
-    whether the assignor gives the same result once more; null where that cannot be told from here.
+    ``leader`` is the member id of the leader in ``generation``. Both are null if
+    ``__consumer_offsets`` cannot be read, or has no record of the current generation. ``repeated``
+    is true if the assignor gives the same result again, and null if it was not run again.
     """
 
     group: str
@@ -124,7 +126,9 @@ def explain(
         _print(told)
 
 
-def _explained(cluster: ClusterClient, state: GroupState, raw: RawGroup | None) -> Explanation:
+def _explained(
+    cluster: ClusterClient, state: GroupDescription, raw: RawGroup | None
+) -> Explanation:
     name = state.group
     if state.protocol_type != CONSUMER:
         raise CommandError(
@@ -176,8 +180,8 @@ def _explained(cluster: ClusterClient, state: GroupState, raw: RawGroup | None) 
     )
 
 
-def _saved_as(saved: GroupSaved | None, raw: RawGroup) -> GroupSaved | None:
-    """The record, if it is of the generation that was described."""
+def _saved_as(saved: GroupRecord | None, raw: RawGroup) -> GroupRecord | None:
+    """Return the record if it is of the described generation, otherwise None."""
     if saved is None:
         return None
     stored = {each.member_id: each.assignment for each in saved.members}
@@ -211,7 +215,10 @@ def _is_repeated(
     topics: Mapping[str, Topic],
     assignment: Assignment,
 ) -> bool | None:
-    """Racks of replicas are not to be had here, so what goes by racks is not run again."""
+    """True if the assignor gives the same result again; None if it was not run again.
+
+    It is not run again if a member has a rack, because the racks of the replicas are unknown here.
+    """
     if assignor is None or assignor.name not in _REPEATABLE or any(each.rack for each in members):
         return None
     again = assignor.assign(members, topics)
@@ -251,7 +258,8 @@ def _print(told: Explanation) -> None:
                 each.member_id,
                 each.client_id,
                 ",".join(each.subscription),
-                " ".join(ranges(owned.topic, owned.partitions) for owned in each.owned) or None,
+                " ".join(format_partitions(owned.topic, owned.partitions) for owned in each.owned)
+                or None,
                 each.generation,
                 each.rack,
             )

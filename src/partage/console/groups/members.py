@@ -1,4 +1,4 @@
-"""``partage groups members``: who is in a group, from where, and who reads what."""
+"""``partage groups members``: the members of groups and their partitions."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import typer
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import usage_error
 from partage.console.common.options import JsonOption
-from partage.console.common.output import note, print_json, print_table, ranges
+from partage.console.common.output import format_partitions, note, print_json, print_table
 from partage.console.common.watch import WATCH_INTERVAL_S, WatchIntervalOption, WatchOption, watch
-from partage.console.groups.describe import GroupState, MemberState, describe_groups
+from partage.console.groups.describe import GroupDescription, MemberDescription, describe_groups
 
 
 class GroupMembers(msgspec.Struct, frozen=True):
-    """One group; ``assignor`` is the protocol that its members agreed on, null for none."""
+    """A group; ``assignor`` is the protocol that its members agreed on, null if there is none."""
 
     group: str
     state: str
     protocol_type: str | None
     assignor: str | None
-    members: list[MemberState]
+    members: list[MemberDescription]
 
 
 class GroupMembersList(msgspec.Struct, frozen=True):
-    """``partage groups members --json``."""
+    """Output of ``partage groups members --json``."""
 
     groups: list[GroupMembers]
 
@@ -68,12 +68,12 @@ def members(
         _print(describe_groups(cluster, names))
 
 
-def _members(group: GroupState) -> GroupMembers:
+def _members(group: GroupDescription) -> GroupMembers:
     assignor = group.protocol
     return GroupMembers(group.group, group.state, group.protocol_type, assignor, group.members)
 
 
-def _print(groups: Sequence[GroupState]) -> None:
+def _print(groups: Sequence[GroupDescription]) -> None:
     for group in groups:
         if not group.members:
             note(f"group {group.group} has no members")
@@ -97,7 +97,9 @@ def _print(groups: Sequence[GroupState]) -> None:
                 each.host,
                 group.protocol,
                 sum(len(owned.partitions) for owned in each.partitions),
-                " ".join(ranges(owned.topic, owned.partitions) for owned in each.partitions)
+                " ".join(
+                    format_partitions(owned.topic, owned.partitions) for owned in each.partitions
+                )
                 or None,
             )
             for group in groups

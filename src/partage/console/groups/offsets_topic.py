@@ -1,7 +1,7 @@
-"""What ``__consumer_offsets`` says of a group, in Kafka's record formats.
+"""Records of groups in ``__consumer_offsets``, in Kafka's formats.
 
-There, and nowhere else, stands who led it: Apache Kafka and our broker write it with each
-generation, and any client that may read the topic finds it.
+Only these records name the leader of a group. Apache Kafka and Partage write one for each
+generation, and any client with read access to the topic can read it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from partage.console.common.cluster_client import ClusterClient, error_text
 from partage.console.common.output import note
-from partage.coordinator.records import GroupSaved
+from partage.coordinator.records import GroupRecord
 from partage.store.formats import decode_record
 from partage.store.shard_log import shard_of
 from partage.wire.primitives import Malformed
 
 _TOPIC: Final = "__consumer_offsets"
 _NO_GROUP: Final = "partage-explain"
-"""librdkafka wants a group's name even where none is joined."""
+"""librdkafka requires a group id, even if no group is joined."""
 
 _LOOK_FIRST: Final = 1_000
 _LOOK_BACK_MAX: Final = 100_000
 _BATCH: Final = 1_000
 
 
-def read_last_generation(cluster: ClusterClient, group: str) -> GroupSaved | None:
-    """The group as it was stored last; None if that is not to be had.
+def read_last_generation(cluster: ClusterClient, group: str) -> GroupRecord | None:
+    """Return the last stored record of a group; None if it cannot be found or read.
 
-    The topic is read from its end backwards, in windows that grow, and no further than the last
-    100,000 offsets: many commits later a group that has long been stable is not found.
+    The topic is read backwards from its end in growing windows, up to 100,000 offsets. A group
+    whose last rebalance is further back, behind many commits, is not found.
     """
     topic = cluster.metadata().topics.get(_TOPIC)
     if topic is None or not topic.partitions:
@@ -51,7 +51,7 @@ def read_last_generation(cluster: ClusterClient, group: str) -> GroupSaved | Non
         consumer.close()
 
 
-def _searched(consumer: Consumer, shard: int, group: str, within_s: float) -> GroupSaved | None:
+def _searched(consumer: Consumer, shard: int, group: str, within_s: float) -> GroupRecord | None:
     low, high = consumer.get_watermark_offsets(TopicPartition(_TOPIC, shard), timeout=within_s)
     give_up = time.monotonic() + within_s
     until, window = high, _LOOK_FIRST
@@ -71,7 +71,7 @@ def _searched(consumer: Consumer, shard: int, group: str, within_s: float) -> Gr
 def _between(
     consumer: Consumer, shard: int, since: int, until: int, give_up: float
 ) -> list[Message]:
-    """The records of a span; fewer if time is up."""
+    """Return the records in a range of offsets; fewer if the time is up."""
     consumer.assign([TopicPartition(_TOPIC, shard, since)])
     read: list[Message] = []
     while time.monotonic() < give_up:
@@ -90,9 +90,9 @@ def _between(
     return read
 
 
-def _saved(message: Message) -> GroupSaved | None:
+def _saved(message: Message) -> GroupRecord | None:
     try:
         record = decode_record(message.key() or b"", message.value())
     except Malformed:
         return None
-    return record if isinstance(record, GroupSaved) else None
+    return record if isinstance(record, GroupRecord) else None

@@ -1,8 +1,8 @@
-"""Groups of every protocol type, by the older of librdkafka's two ways to ask for them.
+"""Groups of all protocol types, through librdkafka's older API.
 
-`AdminClient.list_groups` is deprecated, and the only call that tells of groups that are not of
-consumers: it has their protocol types and the bytes that members brought and were given. It asks
-with DescribeGroups v0, so it knows no instance ids, and of groups of KIP-848 only their names.
+`AdminClient.list_groups` is deprecated, but it is the only call that includes groups that are not
+consumer groups. It returns their protocol types and the raw metadata and assignment of members. It
+uses DescribeGroups v0, so instance ids are missing, and KIP-848 groups have only names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from partage.console.common.cluster_client import ClusterClient
 
 
 class RawMember(NamedTuple):
-    """A member, with its metadata and its assignment as bytes that only its own kind reads."""
+    """A member; ``metadata`` and ``assignment`` are raw bytes, which depend on the protocol type."""
 
     member_id: str
     client_id: str
@@ -26,7 +26,7 @@ class RawMember(NamedTuple):
 
 
 class RawGroup(NamedTuple):
-    """A group; ``told`` is False where the broker listed it and then did not describe it."""
+    """A group; ``is_described`` is False if the broker listed the group but did not describe it."""
 
     is_described: bool
     state: str
@@ -37,7 +37,7 @@ class RawGroup(NamedTuple):
 
 
 def raw_groups(cluster: ClusterClient, names: list[str] | None) -> dict[str, RawGroup]:
-    """Those of the named groups that there are; all groups for None."""
+    """Return existing groups by name; all groups if ``names`` is None."""
     one = {"group": names[0]} if names is not None and len(names) == 1 else {}
     try:
         with warnings.catch_warnings():

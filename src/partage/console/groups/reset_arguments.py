@@ -1,4 +1,4 @@
-"""What ``partage groups reset-offsets`` is told in words: partitions, times, spans, files."""
+"""Parsing of the arguments of ``partage groups reset-offsets``: topics, times, durations, files."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 
 def parse_topics(given: list[str]) -> dict[str, set[int] | None]:
-    """``flights`` or ``flights:0,1``, by topic; None for all partitions of it.
+    """Return partitions by topic, from texts such as ``flights`` (None: all) or ``flights:0,1``.
 
     Raises:
-        Failure: a text that is neither.
+        CommandError: A text has another form.
     """
     wanted: dict[str, set[int] | None] = {}
     for text in given:
@@ -40,10 +40,14 @@ def parse_topics(given: list[str]) -> dict[str, set[int] | None]:
 
 
 def parse_datetime(text: str, option: str = "--to-datetime") -> int:
-    """Ms since the epoch; UTC where no zone is given, as in Kafka's tool. ``option`` is its name.
+    """Return a date and time in ms since the epoch; UTC without a zone, as in Kafka's tool.
+
+    Args:
+        text: The date and time.
+        option: Name of the option, for the error message.
 
     Raises:
-        Failure: it is no date and time.
+        CommandError: The text is not a date and time.
     """
     try:
         if not _DATETIME.fullmatch(text):
@@ -58,10 +62,10 @@ def parse_datetime(text: str, option: str = "--to-datetime") -> int:
 
 
 def parse_duration(text: str) -> int:
-    """Ms of an ISO 8601 duration.
+    """Return an ISO 8601 duration in ms.
 
     Raises:
-        Failure: it is none.
+        CommandError: The text is not a duration.
     """
     matched = _DURATION.fullmatch(text)
     if matched is None or not any(matched.groups()):
@@ -73,13 +77,13 @@ def parse_duration(text: str) -> int:
 
 
 def read_offsets_file(path: Path, groups: list[str]) -> dict[str, dict[Place, int]]:
-    """The offsets of a file that ``--export`` wrote, by group.
+    """Return the offsets of a file that ``--export`` wrote, by group.
 
-    Lines are TOPIC,PARTITION,OFFSET for one group, GROUP,TOPIC,PARTITION,OFFSET for several; of
-    groups that were not asked for they are left out.
+    Lines are TOPIC,PARTITION,OFFSET for one group, and GROUP,TOPIC,PARTITION,OFFSET for several.
+    Lines of other groups are ignored.
 
     Raises:
-        Failure: the file cannot be read; a line is not like that.
+        CommandError: The file cannot be read, a line has another form, or no line matches.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -106,7 +110,7 @@ def read_offsets_file(path: Path, groups: list[str]) -> dict[str, dict[Place, in
 
 
 def to_csv(plans: Mapping[str, Mapping[Place, int]]) -> list[str]:
-    """The lines that `read_offsets` reads."""
+    """Return the lines that `read_offsets_file` reads."""
     return [
         ",".join([*([group] if len(plans) > 1 else []), topic, str(partition), str(offset)])
         for group, plan in plans.items()

@@ -1,4 +1,4 @@
-"""``partage groups reset-offsets``: where a group that is at rest goes on reading."""
+"""``partage groups reset-offsets``: change the committed offsets of groups without members."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from partage.console.groups.reset_scenarios import (
     plan_offsets,
 )
 
-#: Nobody owns partitions then, so nobody commits over what is reset.
+#: In these states no member owns a partition, so no commit overwrites the reset.
 _AT_REST: Final = ("Empty", "Dead")
 
 OffsetPlans = Mapping[str, Mapping[Place, int]]
 
 
 class OffsetReset(msgspec.Struct, frozen=True):
-    """One partition: what is committed, null for nothing, and what is to be."""
+    """A partition with its committed offset (null if none) and its new offset."""
 
     topic: str
     partition: int
@@ -42,14 +42,14 @@ class OffsetReset(msgspec.Struct, frozen=True):
 
 
 class GroupReset(msgspec.Struct, frozen=True):
-    """The partitions of one group."""
+    """The new offsets of a group."""
 
     group: str
     offsets: list[OffsetReset]
 
 
 class OffsetResetReport(msgspec.Struct, frozen=True):
-    """``partage groups reset-offsets --json``; what was not ``executed`` was a dry run."""
+    """Output of ``partage groups reset-offsets --json``; ``executed`` is false for a dry run."""
 
     executed: bool
     groups: list[GroupReset]
@@ -167,7 +167,10 @@ def reset_offsets(
 
 
 def _check_at_rest(cluster: ClusterClient, groups: list[str]) -> None:
-    """A group that is not there is at rest: its offsets may be set before it first starts."""
+    """Raise unless all groups are without members.
+
+    A group that does not exist is accepted: its offsets may be set before its first start.
+    """
     for name in groups:
         state = fetch_group_state(cluster, name)
         if state == UNKNOWN:
@@ -198,7 +201,7 @@ def _planned(
     firsts = list_offsets(
         cluster, sorted(places), OffsetSpec.earliest(), patience_s=ELECTION_WAIT_S
     )
-    # Who has no leader by now is not waited for a second time.
+    # Partitions that have no leader after the first wait are not waited for again.
     ends = list_offsets(cluster, sorted(firsts), OffsetSpec.latest(), patience_s=ELECTION_WAIT_S)
     for topic, partition in sorted(places - (firsts.keys() & ends.keys())):
         raise CommandError(f"partition {partition} of {topic} does not exist or has no leader")

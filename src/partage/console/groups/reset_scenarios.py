@@ -1,4 +1,4 @@
-"""The scenarios of ``partage groups reset-offsets``: from partitions to the offsets they go to."""
+"""Scenarios of ``partage groups reset-offsets``: functions from partitions to new offsets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from partage.console.groups.reset_arguments import (
 
 
 class ResetContext(NamedTuple):
-    """Partitions of one group: where each begins and ends, and what is committed of them."""
+    """Partitions of a group, with their first, end and committed offsets."""
 
     cluster: ClusterClient
     group: str
@@ -31,21 +31,27 @@ class ResetContext(NamedTuple):
 
 
 OffsetTarget: TypeAlias = Callable[[ResetContext], Mapping[Place, int]]
-"""Where partitions are to go; an offset that one does not have stands for the nearest it has."""
+"""A function from partitions to new offsets. An offset out of range means the nearest valid one."""
 
 
 class ResetScenario(NamedTuple):
-    """What was asked for; ``listed`` are the offsets of a file, by group, where there is one."""
+    """A scenario; ``offsets_from_file`` has the offsets of ``--from-file`` by group, if it was
+    given.
+    """
 
     target: OffsetTarget
     offsets_from_file: Mapping[str, Mapping[Place, int]] | None = None
 
 
 def parse_scenario(given: Mapping[str, object], groups: list[str]) -> ResetScenario:
-    """The one that was chosen of these options; False and None stand for those that were not.
+    """Return the scenario for the options.
+
+    Args:
+        given: Values by option; False and None mean that an option was not given.
+        groups: Groups to reset.
 
     Raises:
-        Failure: none or several were; or the one's value makes no sense.
+        CommandError: Not exactly one scenario was given, or its value is invalid.
     """
     chosen = [name for name, value in given.items() if value is not None and value is not False]
     if len(chosen) != 1:
@@ -74,7 +80,9 @@ def parse_scenario(given: Mapping[str, object], groups: list[str]) -> ResetScena
 
 
 def plan_offsets(scenario: ResetScenario, at: ResetContext) -> dict[Place, int]:
-    """Where each partition goes, within what it has; a note tells of those that are held back."""
+    """Return the new offset of each partition, limited to its valid range; a note names each
+    change.
+    """
     plan = {}
     for place, offset in scenario.target(at).items():
         if place not in at.latest:
@@ -99,7 +107,7 @@ def _shifted(at: ResetContext, step: int) -> dict[Place, int]:
 
 
 def _since(at: ResetContext, at_ms: int) -> dict[Place, int]:
-    """The first records of that time; the end where all are older."""
+    """Return the first offsets at or after a time; the end offset if all records are older."""
     asked = OffsetSpec.for_timestamp(max(at_ms, 0))
     found = list_offsets(at.cluster, at.latest, asked, patience_s=ELECTION_WAIT_S)
     for topic, partition in sorted(at.latest.keys() - found.keys()):

@@ -1,1 +1,1 @@
-"""Pipelines."""
+"""Commands of ``partage pipeline``, and ``partage search``."""

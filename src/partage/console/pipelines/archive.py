@@ -1,4 +1,4 @@
-"""``partage pipeline archive``: topics to Parquet."""
+"""``partage pipeline archive``: topics to Parquet files."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def archive(
 
 
 def _run(options: ArchiveOptions, master: str, conf: list[str] | None) -> ArchiveReport:
-    # What is wrong is said before Spark starts.
+    # Check the options before Spark starts.
     partition_counts(options.servers, options.topics, options.source)
     ArchiveDirectory(options.output)
     note(f"starting Spark; archiving {', '.join(options.topics)} as group {options.group}")

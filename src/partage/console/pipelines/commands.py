@@ -1,4 +1,4 @@
-"""``partage pipeline``: the application; each pipeline is a module of its own."""
+"""``partage pipeline``: the application. Each pipeline is a separate module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from partage.console.common.dispatch import LazyCommands, command_app
 
 
 class PipelineCommands(LazyCommands):
-    """The pipelines, and where the command of each is found."""
+    """Pipeline commands by name, imported when they are used."""
 
     targets: ClassVar[Mapping[str, str]] = {
         "archive": "partage.console.pipelines.archive:app",

@@ -1,4 +1,4 @@
-"""``partage pipeline index``: topics into search indexes with replicas."""
+"""``partage pipeline index``: topics to full-text search indexes with replicas."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def index(
 
 
 def print_report(report: IndexReport, json: bool) -> None:
-    """Print what was done, and what there is."""
+    """Print the report as JSON or as a table."""
     if json:
         print_json(report)
         return

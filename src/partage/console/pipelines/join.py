@@ -1,4 +1,4 @@
-"""``partage pipeline join``: two topics joined, stream to stream."""
+"""``partage pipeline join``: a stream-stream join of two topics."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def join(
 
 
 def _run(options: JoinOptions, master: str, conf: list[str] | None) -> ArchiveReport:
-    # What is wrong is said before Spark starts.
+    # Check the options before Spark starts.
     topics = (options.left, options.right)
     check_co_partitioned(partition_counts(options.servers, topics, options.source))
     ArchiveDirectory(options.output, options.kind)

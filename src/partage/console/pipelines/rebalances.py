@@ -1,4 +1,4 @@
-"""``partage pipeline rebalances``: what rebalances cost, from the coordinator's own events."""
+"""``partage pipeline rebalances``: the cost of rebalances, from the coordinator's events."""
 
 from __future__ import annotations
 
@@ -121,7 +121,12 @@ def rebalances(
 
 
 def print_report(report: RebalancesReport, *, drawn: bool) -> None:
-    """Print what was found."""
+    """Print the report as tables.
+
+    Args:
+        report: Results of the pipeline.
+        drawn: False if pictures were requested but matplotlib is missing.
+    """
     print(
         f"{count(report.events, 'event')} of {count(report.groups, 'group')}, "
         f"{report.first} to {report.last}\n"

@@ -1,4 +1,4 @@
-"""``partage search``: what ``partage pipeline index`` has indexed."""
+"""``partage search``: full-text search in the indexes of ``partage pipeline index``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from partage.recipes.searching import search as run_search
 app = command_app()
 
 _SHOWN: Final = 160
-"""Characters of a record in a table; ``--json`` has all of it."""
+"""Maximum length of an excerpt in the table; ``--json`` prints the whole excerpt."""
 
 
 class SearchReport(msgspec.Struct, frozen=True):
-    """``partage search --json``; the best first."""
+    """Output of ``partage search --json``, best matches first."""
 
     hits: list[Hit]
 
@@ -95,11 +95,11 @@ def _time(hit: Hit) -> str | None:
         return None
     try:
         return datetime.fromtimestamp(hit.timestamp / 1000, UTC).isoformat(" ", "seconds")[:19]
-    except (OverflowError, ValueError, OSError):  # a producer may say what it likes
+    except (OverflowError, ValueError, OSError):  # A producer can send any timestamp.
         return str(hit.timestamp)
 
 
 def _excerpt(hit: Hit) -> str:
-    """What was found of it, in one line."""
+    """Return the excerpt on one line."""
     line = " ".join(hit.excerpt.split())
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -1,4 +1,4 @@
-"""The options that pipelines share."""
+"""Options that the Spark pipelines share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from partage.console.common.errors import usage_error
 from partage.console.common.options import BOOTSTRAP_VARIABLE, parse_pairs
 
-#: Thirty years and more.
+#: Limit of options in seconds: more than thirty years.
 SECONDS_MAX: Final = 1e9
 
 
@@ -48,15 +48,19 @@ SparkConfOption = Annotated[
     typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; repeatable."),
 ]
 
-#: What a pipeline says itself.
+#: Source options that the pipelines set themselves.
 _OURS = {"kafka.bootstrap.servers", "kafka.group.id", "subscribe", "columns", "includeheaders"}
 
 
 def source_options(given: list[str] | None, *ours: str) -> dict[str, str]:
-    """Those of ``--option``; ``ours`` are more that the pipeline says itself, in lower case.
+    """Return the source options from ``--option``.
+
+    Args:
+        given: NAME=VALUE texts.
+        ours: More options that the pipeline sets itself, in lower case.
 
     Raises:
-        Failure: one is not NAME=VALUE, or is the pipeline's own to say.
+        CommandError: A text is not NAME=VALUE, or the pipeline sets this option itself.
     """
     found = parse_pairs(given or [], "--option")
     for name in found:

@@ -1,4 +1,4 @@
-"""What the commands share whose query brings rows into a directory: running it, and telling."""
+"""Running and reporting of pipelines that write rows to a directory with Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def convert_errors(output: Path) -> Iterator[None]:
-    """What a pipeline fails with ends its command. Raises `Failure`."""
+    """Convert errors of a pipeline into `CommandError`."""
     try:
         yield
     except (NotAnArchive, BadManifest, NoSpark, QueryFailed, BadSource) as error:
@@ -39,9 +39,18 @@ def run_with_progress(
     master: str,
     conf: list[str] | None,
 ) -> ArchiveReport:
-    """Start Spark and run, until it is told to stop; ``run`` is given what says so, and a progress.
+    """Start Spark, and run a pipeline until it ends or a signal requests a stop.
 
-    Raises as `spark_session` and what is run.
+    Args:
+        run: The pipeline. Its arguments are the session, a function that is true after a request to
+            stop, and a function that reports rows and batches.
+        name: Name of the Spark application.
+        done: Label of the progress bar.
+        master: Spark master URL.
+        conf: Spark settings as NAME=VALUE.
+
+    Raises:
+        Exception: Errors of `spark_session` and of ``run``.
     """
     settings = parse_pairs(conf or [], "--conf")
     with (
@@ -53,7 +62,7 @@ def run_with_progress(
 
 
 def print_report(report: ArchiveReport, json: bool) -> None:
-    """Print what a directory holds."""
+    """Print the report as JSON or as a table."""
     if json:
         print_json(report)
         return

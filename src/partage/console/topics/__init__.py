@@ -1,1 +1,1 @@
-"""Topics."""
+"""Commands of ``partage topics``."""

@@ -43,7 +43,7 @@ ExcludeInternalOption = Annotated[
 
 
 class TopicLine(msgspec.Struct, frozen=True):
-    """One topic as ``list`` gives it."""
+    """A topic in the output of ``partage topics list``."""
 
     topic: str
     partitions: int
@@ -52,33 +52,35 @@ class TopicLine(msgspec.Struct, frozen=True):
 
 
 class TopicList(msgspec.Struct, frozen=True):
-    """``partage topics list --json``."""
+    """Output of ``partage topics list --json``."""
 
     topics: list[TopicLine]
 
 
 class TopicDetailsList(msgspec.Struct, frozen=True):
-    """``partage topics describe --json``."""
+    """Output of ``partage topics describe --json``."""
 
     topics: list[TopicDetails]
 
 
 class TopicDeletionFailure(msgspec.Struct, frozen=True):
-    """A topic that was not deleted, and why."""
+    """A topic that was not deleted, and the reason."""
 
     topic: str
     error: str
 
 
 class TopicCreationReport(msgspec.Struct, frozen=True):
-    """``partage topics create --json``; ``existing`` were there before (--if-not-exists)."""
+    """Output of ``partage topics create --json``; ``existing`` topics were accepted
+    (--if-not-exists).
+    """
 
     created: list[str]
     existing: list[str]
 
 
 class TopicDeletionReport(msgspec.Struct, frozen=True):
-    """``partage topics delete --json``."""
+    """Output of ``partage topics delete --json``."""
 
     deleted: list[str]
     failed: list[TopicDeletionFailure]
@@ -258,7 +260,8 @@ def delete(
       partage topics delete --topic seen
       partage topics delete --topic 'test-.*' --if-exists
     """
-    # Only its own name deletes an internal topic: ".*" is not meant for the groups' offsets.
+    # An internal topic is deleted only by its exact name, so that ".*" does not delete the offsets
+    # of groups.
     topics = {each.name: each.is_internal for each in describe_topics(cluster)}
     offered = [name for name, internal in topics.items() if not internal or name in topic]
     names = match_topics(offered, topic, required=not if_exists)

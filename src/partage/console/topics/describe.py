@@ -1,4 +1,4 @@
-"""Topics as the cluster has them: which there are, and what they are made of."""
+"""Details of topics: settings, partitions and their offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from partage.console.common.offsets import list_offsets
 
 
 class PartitionDetails(msgspec.Struct, frozen=True):
-    """A partition: brokers by id, -1 for no leader; offsets are null where nobody leads."""
+    """A partition; brokers are ids. Without a leader, ``leader`` is -1 and the offsets are null."""
 
     partition: int
     leader: int
@@ -26,7 +26,7 @@ class PartitionDetails(msgspec.Struct, frozen=True):
 
 
 class TopicDetails(msgspec.Struct, frozen=True):
-    """A topic: ``configs`` has what differs from the defaults."""
+    """A topic; ``configs`` contains the settings that differ from the defaults."""
 
     topic: str
     topic_id: str
@@ -37,7 +37,7 @@ class TopicDetails(msgspec.Struct, frozen=True):
 
 
 def describe_topics(cluster: ClusterClient) -> list[TopicDescription]:
-    """All topics of the cluster, by name."""
+    """Return the descriptions of all topics, sorted by name."""
     names = sorted(cluster.metadata().topics)
     if not names:
         return []
@@ -48,12 +48,19 @@ def describe_topics(cluster: ClusterClient) -> list[TopicDescription]:
 
 
 def match_topics(names: Collection[str], patterns: Iterable[str], required: bool) -> list[str]:
-    """The names that are one of the patterns or, where none is, that match one in full.
+    """Return the names that match one of the patterns.
 
-    An exact name goes first, so that ``a.b`` does not also stand for ``axb``.
+    A pattern that is an existing name matches only that name, so that ``a.b`` does not match
+    ``axb``. Otherwise it is a regular expression for the full name.
+
+    Args:
+        names: Names to match.
+        patterns: Names or regular expressions.
+        required: True if each pattern must match.
 
     Raises:
-        Failure: a pattern is no regular expression; or none matches and one is ``required``.
+        CommandError: A pattern is not a valid regular expression, or a required pattern does not
+            match.
     """
     found: dict[str, None] = {}
     for pattern in patterns:
@@ -75,7 +82,7 @@ def _matched(names: Collection[str], pattern: str) -> list[str]:
 
 
 def topic_details(cluster: ClusterClient, topics: list[TopicDescription]) -> list[TopicDetails]:
-    """The topics with their settings and their partitions' offsets."""
+    """Return topics with their settings and the offsets of their partitions."""
     led = [
         (topic.name, each.id) for topic in topics for each in topic.partitions if _leader(each) >= 0
     ]
@@ -106,12 +113,12 @@ def topic_details(cluster: ClusterClient, topics: list[TopicDescription]) -> lis
 
 
 def replication_factor(topic: TopicDescription) -> int:
-    """How many replicas a topic's partitions have."""
+    """Return the replication factor: the largest number of replicas of a partition."""
     return max((len(each.replicas) for each in topic.partitions), default=0)
 
 
 def _leader(partition: TopicPartitionInfo) -> int:
-    # None where nobody leads, whatever its annotation says.
+    # The leader is None if there is none, although its annotation says otherwise.
     return int(getattr(partition.leader, "id", -1))
 
 

@@ -1,1 +1,1 @@
-"""Web."""
+"""Command ``partage web``, and its access to the cluster."""

@@ -1,4 +1,4 @@
-"""``partage web``: groups, their lag and a timeline of their rebalances, in a browser."""
+"""``partage web``: a web page with groups, their lag and a timeline of their rebalances."""
 
 from __future__ import annotations
 

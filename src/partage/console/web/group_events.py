@@ -1,4 +1,4 @@
-"""What brokers of Partage tell of their groups, read as it comes: ``__group_events``."""
+"""Reader of ``__group_events``, in which Partage brokers report events of their groups."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ from partage.web.cluster_history import ReceivedEvent
 from partage.wire.primitives import Malformed
 
 _NO_GROUP: Final = "partage-web"
-"""librdkafka wants a group's name even where none is joined and nothing committed."""
+"""librdkafka requires a group id, even if no group is joined and no offset is committed."""
 
-#: How far back it is read at first, and at most so many records of each partition.
+#: Limits of the first read: age in ms, and number of records of each partition.
 LOOKBACK_MS: Final = 24 * 60 * 60 * 1000
 LOOKBACK_RECORDS_MAX: Final = 50_000
 _PATIENCE_S: Final = 5.0
 _LATER_S: Final = 1.0
 _BATCH: Final = 1_000
-#: How often it is looked whether there is a topic, or another partition of it.
+#: Interval of checking for the topic and for new partitions of it, in seconds.
 _TOPIC_EVERY_S: Final = 10.0
 
 
 class GroupEventsReader:
-    """The events since the last `read`; none where there is no such topic, as in Apache Kafka."""
+    """Reads new group events at each `read`; none if the topic does not exist, as in Apache Kafka."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
         self._consumer: Consumer | None = None
-        self._next: dict[int, int] = {}  # the offset to read next, by partition
-        self._behind: set[int] = set()  # partitions whose end has not been seen yet
+        self._next: dict[int, int] = {}  # The next offset to read, by partition.
+        self._behind: set[int] = set()  # Partitions that were not yet read to their end.
         self._look_again_s = 0.0
-        #: Why there are no events although there is a topic.
+        #: Reason for missing events although the topic exists; empty if there is none.
         self.remark = ""
 
     def read(self) -> list[ReceivedEvent]:
-        """What has come; blocks for a few seconds at first, and then for hardly any time.
+        """Return the events since the last call.
 
-        A topic that cannot be read is said in `remark`: the page does without it.
+        The first call blocks for up to a few seconds, later calls only briefly. If the topic cannot
+        be read, `remark` says why, and the page works without events.
         """
         try:
             is_new = self._keep_assigned()
@@ -57,12 +58,13 @@ class GroupEventsReader:
             return []
 
     def _keep_assigned(self) -> bool:
-        """Read all partitions that there are; whether there are others than before."""
+        """Assign all partitions with a leader. True if partitions were added."""
         if time.monotonic() < self._look_again_s:
             return False
         self._look_again_s = time.monotonic() + _TOPIC_EVERY_S
         topic = self._cluster.metadata().topics.get(TOPIC)
-        # Of several brokers each holds one. What one holds that is down is read once it is back.
+        # In a cluster each broker leads one partition. The partition of a broker that is down is
+        # read when the broker is back.
         led = [] if topic is None else [n for n, of in topic.partitions.items() if of.leader >= 0]
         new = sorted(set(led) - self._next.keys())
         if not new:
@@ -73,7 +75,7 @@ class GroupEventsReader:
                 {"group.id": _NO_GROUP, "enable.partition.eof": True},
             )
         self._next |= self._starts(self._consumer, new)
-        # Assigning says anew where each begins, those that are read already among them.
+        # An assignment replaces all positions, including those of partitions that are already read.
         self._consumer.assign([TopicPartition(TOPIC, *each) for each in self._next.items()])
         return True
 
@@ -92,7 +94,8 @@ class GroupEventsReader:
         events: list[ReceivedEvent] = []
         give_up_s = time.monotonic() + (_PATIENCE_S if self._behind else _LATER_S)
         while True:
-            # Once all ends were seen, only what is here already is taken: the rest comes next time.
+            # After the ends were reached, take only records that were already fetched. The rest
+            # follows at the next call.
             messages = consumer.consume(_BATCH, 0.05 if self._behind else 0)
             for message in messages:
                 event = self._taken(message)
@@ -116,7 +119,7 @@ class GroupEventsReader:
         try:
             return ReceivedEvent(event_of(value), value)
         except Malformed:
-            return None  # whatever else somebody has written there, or figures that cannot be
+            return None  # Not an event, or an event with impossible values.
 
     def _refused(self, why: str) -> None:
         self.remark = f"rebalances are detected by polling: {TOPIC} cannot be read ({why})"

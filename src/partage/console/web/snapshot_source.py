@@ -1,4 +1,4 @@
-"""What ``partage web`` shows, asked for as ``partage groups describe --all-groups`` asks."""
+"""Snapshots of a cluster for ``partage web``, from the requests of ``partage groups describe``."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from partage.web.poller import ClusterUnreachableError
 
 
 class ClusterSnapshotSource:
-    """A `partage.web.poller.SnapshotSource`: a look at all groups, and the events since the last."""
+    """Source of snapshots: all groups, and the events since the last snapshot.
+
+    Implements `partage.web.poller.SnapshotSource`.
+    """
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
         self._events = GroupEventsReader(cluster)
 
     def poll(self) -> ClusterSnapshot:
-        """Ask for all groups, their members, offsets and ends, and read what was told of them.
+        """Return all groups with members, offsets and end offsets, and the new events.
 
         Raises:
-            Unreachable: the cluster does not answer, or refuses.
+            ClusterUnreachableError: The cluster does not respond, or refuses a request.
         """
         began_s = time.monotonic()
         try:
-            # librdkafka goes on asking a coordinator that it has found, whatever that says once it
-            # is none any more: each look finds them anew.
+            # librdkafka keeps asking a coordinator after it has moved; new connections look it up
+            # again.
             self._cluster.reset_connections()
-            # What was told comes first, so that what is seen is not older.
+            # Events are read first, so that the state of the groups is not older than the events.
             events = self._events.read()
             groups = describe_groups(self._cluster, None)
         except CommandError as failure:

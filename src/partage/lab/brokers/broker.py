@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from partage.bridge import EXCHANGES
-from partage.bridge.exchange import Surroundings
+from partage.bridge import API_ADAPTERS
+from partage.bridge.api_adapter import BrokerContext
 from partage.coordinator.events import ListGroups, TopicsDeleted
 from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
@@ -56,7 +56,7 @@ class Broker:
         self._life = 0  # counts processes
         self.upkeep = Upkeep(self)
         self._awaiting: list[tuple[bool, Callable[[], None]]] = []  # while it stands still
-        self._surroundings = Surroundings(
+        self._surroundings = BrokerContext(
             shard_count=world.options.shard_count, has_partition=world.has_partition
         )
 
@@ -269,16 +269,16 @@ class Broker:
     def serve(self, inbound: Inbound) -> None:
         """Answer a request, at once or later."""
         key = inbound.api.key
-        if key in EXCHANGES:
+        if key in API_ADAPTERS:
             fresh_id = f"{self.world.broker_rng.getrandbits(64):016x}"
-            asked = inbound.begin(EXCHANGES[key], self._surroundings, fresh_id)
+            asked = inbound.start(API_ADAPTERS[key], self._surroundings, fresh_id)
             for position, event in enumerate(asked):
                 if isinstance(event, ListGroups):
                     self.hosts[position].handle(event)
                 else:
                     self.host_of(event.group_id).handle(event)
             if not asked:
-                inbound.connection.respond(inbound, inbound.response())
+                inbound.connection.respond(inbound, inbound.encode_response())
             for host in self.hosts:
                 host.settle()
         elif key == FIND_COORDINATOR.key:

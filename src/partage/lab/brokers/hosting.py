@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from partage.bridge.exchange import deliver
+from partage.bridge.api_adapter import deliver
 from partage.coordinator import invariants
 from partage.coordinator.events import Event
-from partage.coordinator.outcome import Happening, Notice
+from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.coordinator.records import Record
 from partage.coordinator.shard import Shard
 from partage.lab import history
 from partage.lab.brokers.serving import Inbound
 from partage.lab.coverage import ELSEWHERE, LOADING, met_by_groups
 from partage.model.errors import ErrorCode
-from partage.runtime.alarm import Alarm
 from partage.runtime.driver import Driver
+from partage.runtime.timer_scheduler import TimerScheduler
 from partage.store.formats import decode_record
 from partage.store.shard_log import encode_records, replay
 from partage.wire.records.decode import decode_pairs
@@ -80,8 +80,8 @@ class Host:
         self._failures = 0
         self._is_flushing = False
         self._is_resigned = False
-        self._alarm = Alarm(self)
-        self._expired: list[Notice] = []  # that nobody has been told of yet
+        self._alarm = TimerScheduler(self)
+        self._expired: list[GroupEvent] = []  # that nobody has been told of yet
 
     # Loading and failing.
 
@@ -113,7 +113,7 @@ class Host:
         world = self._world
         world.note(history.LogFailed(at_ms=world.now_ms, **self._noted_of))
         self._drop()
-        self.driver.failed()
+        self.driver.fail()
         self.settle()
         failures = self._failures
 
@@ -137,7 +137,7 @@ class Host:
         world, epoch = self._world, self._store.epoch
         world.note(history.Taken(at_ms=world.now_ms, **self._noted_of, epoch=epoch))
         self._is_resigned = False
-        self.driver.expect()
+        self.driver.start_loading()
 
     def _drop(self) -> None:
         """What is under way counts no more; the driver has to be told why."""
@@ -172,17 +172,17 @@ class Host:
         if driver.shard is not None and self._world.is_judged:
             invariants.check(driver.shard, driver.timers.armed)
         while driver.ready and (self._is_resigned or self._store.may_answer()):
-            for ticket, reply in driver.take_ready(128):
+            for ticket, reply in driver.pop_ready(128):
                 call = deliver(ticket, reply)
                 if call is not None:
                     inbound = cast(Inbound, call)
-                    inbound.connection.respond(inbound, inbound.response())
+                    inbound.connection.respond(inbound, inbound.encode_response())
         if driver.unsent and not self._is_flushing:
             self._is_flushing = True
             failures = self._failures
             self.broker.later(0, lambda: self._flush(failures))
-        taken = driver.take_notices()
-        self._expired += [each for each in taken if each.happening is Happening.EXPIRED]
+        taken = driver.pop_group_events()
+        self._expired += [each for each in taken if each.event_type is GroupEventType.EXPIRED]
         # While somebody else may have the shard nobody can tell: what is due then waits.
         if self._expired and self._store.may_answer():
             expired, self._expired = self._expired, []
@@ -196,7 +196,7 @@ class Host:
                         reason=notice.reason,
                     )
                 )
-        self._alarm.set(driver.timers.wake_at_ms())
+        self._alarm.schedule(driver.timers.wake_at_ms())
 
     # The log.
 
@@ -205,7 +205,7 @@ class Host:
         if failures != self._failures:
             return
         self._is_flushing = False
-        records, mark = self.driver.take_unsent()
+        records, mark = self.driver.pop_unsent()
         if records:
             self._append(records, mark)
 
@@ -231,7 +231,7 @@ class Host:
                 return
             world.note(history.Durable(at_ms=world.now_ms, **self._noted_of, count=len(pairs)))
             if not self.broker.dies_of(written, is_stored=True):
-                self.driver.durable(mark)
+                self.driver.on_durable(mark)
                 self.settle()
 
         if not self._store.append(
@@ -239,17 +239,17 @@ class Host:
         ):
             self.fail()
 
-    # What the alarm asks: see `partage.runtime.alarm.Shell`.
+    # What the alarm asks: see `partage.runtime.timer_scheduler.TimerShell`.
 
     def now_ms(self) -> int:
         """The time, in ms since the epoch."""
         return self._world.now_ms
 
-    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
         """Have something called after a while, if the process still lives then."""
         self.broker.later(delay_ms, call)
 
-    def read_first(self, call: Callable[[], None]) -> None:
+    def call_after_input(self, call: Callable[[], None]) -> None:
         """What arrives at this moment comes first."""
         self.broker.later(0, call)
 
@@ -257,11 +257,11 @@ class Host:
         """Nothing is decided while somebody else may have the shard."""
         return self._store.may_answer()
 
-    def fire(self, now_ms: int, until_ms: int) -> None:
+    def fire_timers(self, now_ms: int, until_ms: int) -> None:
         """Fire timers, as many as a turn of the broker's loop would."""
         self.driver.fire_due(now_ms, _FIRED_A_TURN, until_ms)
         self.settle()
 
-    def rested(self, stood_ms: int) -> None:
+    def on_stall(self, stood_ms: int) -> None:
         """Timers wait for as long as nobody could be heard of."""
         self.settle()

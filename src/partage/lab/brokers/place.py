@@ -14,15 +14,15 @@ from typing import Any, Final, Protocol
 
 from partage.lab.nature.coroutines import Lock, Moment, Task, WhenAwake
 from partage.lab.nature.zookeeper import LabSession, ZooKeeper
-from partage.store.founding import found_cluster
-from partage.store.gathering import Gatherer, Written
+from partage.store.bootstrap import find_or_create_cluster
+from partage.store.cluster_registry import ClusterRegistry
 from partage.store.lease import Lease
-from partage.store.roster import Roster
 from partage.store.shared_log import SharedLog
-from partage.store.tree import BrokerDoc, Tree
-from partage.store.zookeeper import InDoubt, Refused, SessionOver, StoreFault
+from partage.store.write_batcher import WriteBatcher, WriteCallback
+from partage.store.zk_schema import BrokerDoc, ZkPaths
+from partage.store.zookeeper import InDoubtError, RefusedError, SessionEndedError, StoreError
 
-TREE: Final = Tree("/partage")
+TREE: Final = ZkPaths("/partage")
 #: As in `partage.broker.cluster`.
 _RENEWALS: Final = 8
 _LOOKED_EVERY_MS: Final = 2_000
@@ -79,9 +79,9 @@ class Place:
             name_of(self._broker_id), self._timeout_ms, self._when_awake
         )
         self._lease = Lease(session.timeout_ms, self._clock.now_ms)
-        session.on_suspended, session.on_over = self._lease.suspend, self._over
-        self._roster = Roster(session, TREE, self._broker_id, len(self._holders))
-        self._gatherer = Gatherer(session)
+        session.on_suspended, session.on_over = self._lease.invalidate, self._over
+        self._roster = ClusterRegistry(session, TREE, self._broker_id, len(self._holders))
+        self._gatherer = WriteBatcher(session)
         self._is_flushing = False
 
     def end(self) -> None:
@@ -110,14 +110,14 @@ class Place:
 
     async def _live(self) -> None:
         while True:
-            with contextlib.suppress(SessionOver):
+            with contextlib.suppress(SessionEndedError):
                 await self._stay(self.session)
             self._over()
             self._begin()
 
     async def _stay(self, session: LabSession) -> None:
         self.spawn(self._keep(self._lease, session))
-        await found_cluster(session, TREE, "the cluster", len(self._holders))
+        await find_or_create_cluster(session, TREE, "the cluster", len(self._holders))
         await self._register()
         while True:
             changed: Moment[None] = Moment()
@@ -127,8 +127,8 @@ class Place:
                 if self._broker_id not in self._roster.brokers:
                     await self._register()
                 await self._see_to_shards()
-            except InDoubt:
-                await session.connected()
+            except InDoubtError:
+                await session.wait_connected()
                 continue
             self._clock.later(_LOOKED_EVERY_MS, partial(changed.come, None))
             await changed
@@ -150,13 +150,13 @@ class Place:
         while True:
             sent_ms = self._clock.now_ms
             try:
-                await session.reach()
-            except InDoubt:
-                await session.connected()
+                await session.ping_leader()
+            except InDoubtError:
+                await session.wait_connected()
                 continue
-            held = lease.holds(self._clock.now_ms)
+            held = lease.is_valid(self._clock.now_ms)
             lease.renew(sent_ms, self._clock.now_ms)
-            if not held and lease.holds(self._clock.now_ms):
+            if not held and lease.is_valid(self._clock.now_ms):
                 for shard in self.held:
                     self._holders[shard].settle()
             took_ms = self._clock.now_ms - sent_ms
@@ -169,7 +169,7 @@ class Place:
 
     def _over(self) -> None:
         """Somebody else may have the shards: forget them."""
-        self._lease.suspend()
+        self._lease.invalidate()
         for shard in list(self.held):
             self._resign(shard)
         self._look()
@@ -181,13 +181,13 @@ class Place:
             for shard in list(self.held):
                 if self._roster.owner(shard) != self._broker_id:
                     self._resign(shard)
-            take, give = self._roster.wanted()
+            take, give = self._roster.plan_changes()
             take += [s for s in self._roster.owned() if s not in self.held and s not in give]
             for shard in give:
                 self._resign(shard)
             if give:
-                await self._roster.give(give)
-            for tenure in await self._roster.take(take):
+                await self._roster.release(give)
+            for tenure in await self._roster.acquire(take):
                 log = SharedLog(self.session, TREE, tenure.shard, tenure.version, tenure.epoch)
                 self.held[tenure.shard] = log
                 self._holders[tenure.shard].take(log)
@@ -203,7 +203,7 @@ class Place:
 
     def may_answer(self) -> bool:
         """Whether nobody can have taken over what this broker has."""
-        return self._lease.holds(self._clock.now_ms)
+        return self._lease.is_valid(self._clock.now_ms)
 
     def retake(self, lost: SharedLog, taken: Callable[[SharedLog | None], None]) -> None:
         """Take the shard of this log over anew, if the broker still has it by then; ``taken`` gets
@@ -217,7 +217,7 @@ class Place:
             if self.held.get(shard) is not lost:
                 return
             is_owner = self._roster.owner(shard) == self._broker_id
-            tenures = await self._roster.take([shard]) if is_owner else []
+            tenures = await self._roster.acquire([shard]) if is_owner else []
             if self.held.get(shard) is not lost:
                 return
             for tenure in tenures:
@@ -236,15 +236,15 @@ class Place:
 
     # Writing, as `partage.broker.cluster.writing` does it.
 
-    def append(self, to: SharedLog, batch: bytes, written: Written) -> None:
+    def append(self, to: SharedLog, batch: bytes, written: WriteCallback) -> None:
         """Have a batch appended, together with what else comes in these milliseconds."""
 
-        def appended(fault: StoreFault | None) -> None:
+        def appended(fault: StoreError | None) -> None:
             if fault is None and self._is_to_merge(to):
                 self.merge(to)
             written(fault)
 
-        self._gatherer.add(to, batch, appended)
+        self._gatherer.enqueue(to, batch, appended)
         if not self._is_flushing:
             self._is_flushing = True
             self.spawn(self._flush(self._gatherer))
@@ -252,9 +252,9 @@ class Place:
     def _is_to_merge(self, log: SharedLog) -> bool:
         self._appended += 1
         every = self._merges_every
-        return log.wants_merging or (every is not None and self._appended % every == 0)
+        return log.needs_merge or (every is not None and self._appended % every == 0)
 
-    async def _flush(self, gatherer: Gatherer) -> None:
+    async def _flush(self, gatherer: WriteBatcher) -> None:
         await self._sleep(_TICK_MS)
         await gatherer.flush()
         if gatherer is self._gatherer:
@@ -265,7 +265,7 @@ class Place:
         self.spawn(self._merge(log))
 
     async def _merge(self, log: SharedLog) -> None:
-        with contextlib.suppress(Refused, InDoubt):  # the next entry has it tried again
+        with contextlib.suppress(RefusedError, InDoubtError):  # the next entry has it tried again
             await log.merge(self._offloaded)
 
     async def _offloaded(self, work: Callable[[], list[bytes]]) -> list[bytes]:
@@ -281,5 +281,5 @@ def name_of(broker_id: int) -> str:
 
 def _expect_end(error: Exception) -> None:
     """With the session ends what was done in it; `Place` begins another."""
-    if not isinstance(error, SessionOver):
+    if not isinstance(error, SessionEndedError):
         raise error

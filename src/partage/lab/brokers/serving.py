@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from partage.bridge import Call
+from partage.bridge import ApiCall
 from partage.lab import history
 from partage.lab.nature.network import Connection
 from partage.wire.api import AnyApi
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FRAME_BYTES_MAX: Final = 1 << 24
 
 
-class Inbound(Call[Any]):
+class Inbound(ApiCall[Any]):
     """A request that came in over a connection."""
 
     __slots__ = ("api", "connection", "correlation_id", "entry")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from partage.lab.brokers.upkeep import RELOAD_AFTER_MS
 from partage.lab.coverage import FENCED
 from partage.model.errors import ErrorCode
-from partage.store.gathering import Deposed
 from partage.store.shared_log import SharedLog
-from partage.store.zookeeper import StoreFault
+from partage.store.write_batcher import ShardFencedError
+from partage.store.zookeeper import StoreError
 from partage.wire.primitives import Malformed
 from partage.wire.types import Buffer
 
@@ -66,7 +66,7 @@ class SharedStore:
     async def _load(self, log: SharedLog, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         try:
             content = await log.load()
-        except (StoreFault, Malformed):  # a broker that has got the shard may have merged meanwhile
+        except (StoreError, Malformed):  # a broker that has got the shard may have merged meanwhile
             self._broker.later(RELOAD_AFTER_MS, lambda: self.load(loaded))
         else:
             if log is self.log:
@@ -78,10 +78,10 @@ class SharedStore:
         if log is None:
             return False
 
-        def written(fault: StoreFault | None) -> None:
+        def written(fault: StoreError | None) -> None:
             if fault is None:
                 done(ErrorCode.NONE)
-            elif isinstance(fault, Deposed):
+            elif isinstance(fault, ShardFencedError):
                 self._broker.world.struck(FENCED)
                 self.place.deposed(log)
             else:

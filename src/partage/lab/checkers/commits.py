@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetRemoved,
+    GroupRecord,
+    GroupTombstone,
+    OffsetRecord,
+    OffsetTombstone,
     Record,
 )
 from partage.lab.checkers.ledger import Ledger
@@ -64,8 +64,8 @@ class Commits:
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._ledger = ledger
         self._retention_ms = settings.offsets_retention_ms
-        self._stored: dict[_Key, list[OffsetCommitted | None]] = defaultdict(list)
-        self._written: dict[_Key, list[OffsetCommitted]] = defaultdict(list)
+        self._stored: dict[_Key, list[OffsetRecord | None]] = defaultdict(list)
+        self._written: dict[_Key, list[OffsetRecord]] = defaultdict(list)
         self._acknowledged: dict[_Key, int] = {}
         self._floors: dict[int, dict[_Key, int]] = {}
         self._asked: dict[int, list[OffsetCommitRequest]] = defaultdict(list)
@@ -103,27 +103,27 @@ class Commits:
         self._forgotten.clear()
 
     def _write(self, entry: Written) -> None:
-        groups = (GroupSaved, GroupRemoved)
+        groups = (GroupRecord, GroupTombstone)
         later = Counter(each.group_id for each in entry.records if isinstance(each, groups))
         for record in entry.records:
             if isinstance(record, groups):
                 later[record.group_id] -= 1
-            elif isinstance(record, OffsetCommitted):
+            elif isinstance(record, OffsetRecord):
                 if not self._is_asked(record):
                     raise Violation("commits", f"nobody asked for {record}")
                 key = (record.group_id, record.topic, record.partition)
                 self._written[key].append(record)
-            elif isinstance(record, OffsetRemoved):
+            elif isinstance(record, OffsetTombstone):
                 self._judge_removal(record, entry.at_ms, later[record.group_id])
 
-    def _is_asked(self, record: OffsetCommitted) -> bool:
+    def _is_asked(self, record: OffsetRecord) -> bool:
         wanted = (record.topic, record.partition, record.offset, record.metadata)
         return any(
             message.group_id == record.group_id and wanted in list(_offsets(message))
             for message in self._asked[record.commit_ms]
         )
 
-    def _judge_removal(self, record: OffsetRemoved, at_ms: int, later: int) -> None:
+    def _judge_removal(self, record: OffsetTombstone, at_ms: int, later: int) -> None:
         """``later`` is how many records of its group come after it in the same write."""
         key = (record.group_id, record.topic, record.partition)
         last = self._written[key][-1] if self._written[key] else None
@@ -141,7 +141,7 @@ class Commits:
         if last is None or at_ms - max(last.commit_ms, since_ms) < self._retention_ms:
             raise Violation("commits", f"{last} went before its time, and nobody deleted it")
 
-    def _went_with_its_topic(self, key: _Key, last: OffsetCommitted | None) -> bool:
+    def _went_with_its_topic(self, key: _Key, last: OffsetRecord | None) -> bool:
         """What is committed later stays, if that is acknowledged."""
         gone_ms = self._gone_ms.get(key[1])
         if last is None or gone_ms is None:
@@ -152,14 +152,14 @@ class Commits:
 
     def _lose(self, record: Record) -> None:
         """What was written and is lost is not there to expire."""
-        if isinstance(record, OffsetCommitted):
+        if isinstance(record, OffsetRecord):
             self._written[record.group_id, record.topic, record.partition].remove(record)
 
     def _store(self, record: Record) -> None:
         match record:
-            case OffsetCommitted():
+            case OffsetRecord():
                 self._stored[record.group_id, record.topic, record.partition].append(record)
-            case OffsetRemoved():
+            case OffsetTombstone():
                 self._stored[record.group_id, record.topic, record.partition].append(None)
 
     # Answers.
@@ -292,7 +292,7 @@ class _Deleting:
         return at_ms == self._at_ms and not self._wanted.isdisjoint({key, key[0]})
 
 
-def _topics(group: GroupSaved) -> set[str]:
+def _topics(group: GroupRecord) -> set[str]:
     """What the members of a group subscribe to."""
     return {topic for m in group.members for topic in decode_subscription(m.subscription).topics}
 

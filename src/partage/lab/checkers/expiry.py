@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from partage.coordinator.records import GroupSaved
+from partage.coordinator.records import GroupRecord
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import (
     Answered,
@@ -70,7 +70,7 @@ class Expiry:
 
     def _write(self, entry: Written) -> None:
         for record in entry.records:
-            if isinstance(record, GroupSaved) and record.awaiting_sync:
+            if isinstance(record, GroupRecord) and record.awaiting_sync:
                 self._begun[record.group_id] = (record.generation, entry.at_ms)
 
     def _load(self, entry: Loaded) -> None:

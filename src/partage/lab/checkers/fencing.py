@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from partage.coordinator.records import GroupSaved
+from partage.coordinator.records import GroupRecord
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import Answered, Asked, History, Violation
 from partage.model.errors import ErrorCode
@@ -89,5 +89,5 @@ class Fencing:
         )
 
 
-def _has(group: GroupSaved, generation: int, member_id: str) -> bool:
+def _has(group: GroupRecord, generation: int, member_id: str) -> bool:
     return group.generation == generation and member_id in [m.member_id for m in group.members]

@@ -7,7 +7,7 @@ there are no more members than allowed. A group that was removed begins anew.
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupRemoved, GroupSaved, Record
+from partage.coordinator.records import GroupRecord, GroupTombstone, Record
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History, Violation
 from partage.model.settings import GroupSettings
@@ -18,17 +18,17 @@ class Generations:
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         self._members_max = settings.members_max
-        self._before: dict[str, GroupSaved] = {}
+        self._before: dict[str, GroupRecord] = {}
         ledger.when_stored(self._judge)
 
     def _judge(self, record: Record) -> None:
-        if isinstance(record, GroupRemoved):
+        if isinstance(record, GroupTombstone):
             self._before.pop(record.group_id, None)
-        elif isinstance(record, GroupSaved):
+        elif isinstance(record, GroupRecord):
             self._judge_group(record)
             self._before[record.group_id] = record
 
-    def _judge_group(self, saved: GroupSaved) -> None:
+    def _judge_group(self, saved: GroupRecord) -> None:
         before = self._before.get(saved.group_id)
         known = 0 if before is None else before.generation
         starts = saved.awaiting_sync or not saved.members
@@ -48,10 +48,10 @@ class Generations:
         if not all(m.subscription for m in saved.members):
             raise Violation("generations", f"a member does not support {saved.protocol}: {saved}")
 
-    def _judge_succession(self, before: GroupSaved, saved: GroupSaved) -> None:
+    def _judge_succession(self, before: GroupRecord, saved: GroupRecord) -> None:
         """Within a generation nobody comes or goes; a static member may have another id."""
 
-        def places(group: GroupSaved) -> list[str]:
+        def places(group: GroupRecord) -> list[str]:
             return sorted(m.instance_id or m.member_id for m in group.members)
 
         if places(before) != places(saved):

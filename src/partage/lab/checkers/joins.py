@@ -5,7 +5,7 @@ Who was a member and does not join again is in no later generation; static membe
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupSaved, Record
+from partage.coordinator.records import GroupRecord, Record
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import Answered, Asked, History, Violation, Written
 from partage.model.errors import ErrorCode
@@ -17,7 +17,7 @@ class Joins:
     """Compares each answered JoinGroup with what is durable by then."""
 
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
-        self._saved: dict[tuple[str, int], list[GroupSaved]] = {}
+        self._saved: dict[tuple[str, int], list[GroupRecord]] = {}
         self._asked: dict[str, dict[str, int]] = {}
         self._members: dict[str, set[str]] = {}
         history.listen(Answered, self._answer)
@@ -32,10 +32,10 @@ class Joins:
 
     def _write(self, entry: Written) -> None:
         for record in entry.records:
-            if isinstance(record, GroupSaved):
+            if isinstance(record, GroupRecord):
                 self._judge_who(record, entry.at_ms)
 
-    def _judge_who(self, record: GroupSaved, at_ms: int) -> None:
+    def _judge_who(self, record: GroupRecord, at_ms: int) -> None:
         """Of the members there were only those go on that joined again, and static ones."""
         before = self._members.get(record.group_id, set())
         self._members[record.group_id] = {m.member_id for m in record.members}
@@ -50,7 +50,7 @@ class Joins:
                 raise Violation("joins", f"{member.member_id} did not join {record}")
 
     def _store(self, record: Record) -> None:
-        if isinstance(record, GroupSaved):
+        if isinstance(record, GroupRecord):
             self._saved.setdefault((record.group_id, record.generation), []).append(record)
 
     def _answer(self, entry: Answered) -> None:
@@ -76,7 +76,7 @@ class Joins:
             raise Violation("joins", f"{message} names another protocol than {with_it[-1]}")
         self._judge_members(message, with_it)
 
-    def _judge_members(self, message: JoinGroupResponse, saved: list[GroupSaved]) -> None:
+    def _judge_members(self, message: JoinGroupResponse, saved: list[GroupRecord]) -> None:
         told = [(m.member_id, bytes(m.metadata)) for m in message.members]
         if message.leader != message.member_id:
             if told:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 
-from partage.coordinator.records import GroupRemoved, GroupSaved, Record
+from partage.coordinator.records import GroupRecord, GroupTombstone, Record
 from partage.lab.history import (
     Died,
     Durable,
@@ -135,13 +135,13 @@ class Ledger:
 
     def __init__(self, history: History) -> None:
         #: Each group's records in the order of their writing; None where it was removed.
-        self.groups: dict[str, list[GroupSaved | None]] = defaultdict(list)
-        self.durable_groups: dict[str, GroupSaved | None] = {}
+        self.groups: dict[str, list[GroupRecord | None]] = defaultdict(list)
+        self.durable_groups: dict[str, GroupRecord | None] = {}
         self._logs: dict[int, _Log] = defaultdict(_Log)
         self._shards: dict[str, int] = {}  # of the groups, as far as something is known of them
         self._written: list[Callable[[Written], None]] = []
         self._stored: list[Callable[[Record], None]] = []
-        self._assigned: list[Callable[[GroupSaved], None]] = []
+        self._assigned: list[Callable[[GroupRecord], None]] = []
         self._lost: list[Callable[[Record], None]] = []
         history.listen(Written, self._write)
         history.listen(Durable, self._confirm)
@@ -159,7 +159,7 @@ class Ledger:
         """Have ``listener`` called with each record once it is durable."""
         self._stored.append(listener)
 
-    def when_assigned(self, listener: Callable[[GroupSaved], None]) -> None:
+    def when_assigned(self, listener: Callable[[GroupRecord], None]) -> None:
         """Have ``listener`` called once what a generation is assigned is durable; not when that is
         stored again, for a static member that came back.
         """
@@ -176,12 +176,12 @@ class Ledger:
         log = self._logs[self._shards.get(group_id, -1)]
         return log.owner is None or (log.owner == broker and not log.is_given_up)
 
-    def latest(self, group_id: str) -> GroupSaved | None:
+    def latest(self, group_id: str) -> GroupRecord | None:
         """A group as it was last written."""
         written = self.groups.get(group_id)
         return written[-1] if written else None
 
-    def since(self, group_id: str, mark: int) -> list[GroupSaved | None]:
+    def since(self, group_id: str, mark: int) -> list[GroupRecord | None]:
         """What the group was at ``mark``, and what was written of it after; None is no group."""
         written = self.groups[group_id]
         return written[mark - 1 :] if mark else [None, *written]
@@ -202,9 +202,9 @@ class Ledger:
                 listener(entry)
 
     def _note_group(self, record: Record) -> None:
-        if isinstance(record, GroupSaved):
+        if isinstance(record, GroupRecord):
             self.groups[record.group_id].append(record)
-        elif isinstance(record, GroupRemoved):
+        elif isinstance(record, GroupTombstone):
             self.groups[record.group_id].append(None)
 
     def _confirm(self, entry: Durable) -> None:
@@ -213,14 +213,14 @@ class Ledger:
     def _keep(self, confirmed: list[_Written]) -> None:
         for _, record in confirmed:
             before = self.durable_groups.get(record.group_id)
-            if isinstance(record, GroupSaved):
+            if isinstance(record, GroupRecord):
                 self.durable_groups[record.group_id] = record
-            elif isinstance(record, GroupRemoved):
+            elif isinstance(record, GroupTombstone):
                 self.durable_groups[record.group_id] = None
             for listener in self._stored:
                 listener(record)
             was_awaited = before is not None and before.awaiting_sync
-            if was_awaited and isinstance(record, GroupSaved) and not record.awaiting_sync:
+            if was_awaited and isinstance(record, GroupRecord) and not record.awaiting_sync:
                 for assigned in self._assigned if record.members else ():
                     assigned(record)
 
@@ -251,7 +251,7 @@ class Ledger:
             for listener in self._lost:
                 listener(record)
         for group_id in {
-            r.group_id: None for r in lost if isinstance(r, GroupSaved | GroupRemoved)
+            r.group_id: None for r in lost if isinstance(r, GroupRecord | GroupTombstone)
         }:
             if self.latest(group_id) != self.durable_groups.get(group_id):
                 self.groups[group_id].append(self.durable_groups.get(group_id))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from partage.coordinator.records import GroupRemoved, GroupSaved, Record
+from partage.coordinator.records import GroupRecord, GroupTombstone, Record
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import Answered, History, Holds, Partition, Violation
 from partage.model.settings import GroupSettings
@@ -38,9 +38,9 @@ class Owners:
             told.add((entry.asked.client, message.member_id))
 
     def _store(self, record: Record) -> None:
-        if isinstance(record, GroupSaved) and record.awaiting_sync:
+        if isinstance(record, GroupRecord) and record.awaiting_sync:
             self._joined[record.group_id].setdefault(record.generation, set())
-        elif isinstance(record, GroupRemoved):
+        elif isinstance(record, GroupTombstone):
             self._joined.pop(record.group_id, None)  # whose generations begin again
 
     def _hold(self, entry: Holds) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupSaved, Record
+from partage.coordinator.records import GroupRecord, Record
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import History, Violation
 from partage.model.settings import GroupSettings
@@ -27,7 +27,7 @@ class Shares:
         ledger.when_stored(self._judge)
 
     def _judge(self, record: Record) -> None:
-        if not isinstance(record, GroupSaved):
+        if not isinstance(record, GroupRecord):
             return
         is_new = self._awaited.get(record.group_id) == record.generation
         self._awaited[record.group_id] = record.generation if record.awaiting_sync else -1

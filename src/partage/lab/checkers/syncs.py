@@ -6,7 +6,7 @@ static member's return stores the group anew under another id (KIP-345).
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupSaved, Record
+from partage.coordinator.records import GroupRecord, Record
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.history import Answered, Asked, History, Violation
 from partage.model.settings import GroupSettings
@@ -35,11 +35,11 @@ class Syncs:
             self._sent.setdefault(place, []).append(sent)
 
     def _store(self, record: Record) -> None:
-        if isinstance(record, GroupSaved) and not record.awaiting_sync:
+        if isinstance(record, GroupRecord) and not record.awaiting_sync:
             for m in record.members:
                 self._stored[record.group_id, record.generation, m.member_id] = m.assignment
 
-    def _assign(self, record: GroupSaved) -> None:
+    def _assign(self, record: GroupRecord) -> None:
         leader = record.leader or ""
         sent = self._sent.get((record.group_id, record.generation, leader), [])
         stored = {m.member_id: m.assignment for m in record.members}

@@ -6,7 +6,7 @@ generation is not given to another in the same rebalance (KIP-429).
 
 from __future__ import annotations
 
-from partage.coordinator.records import GroupSaved
+from partage.coordinator.records import GroupRecord
 from partage.lab.checkers.ledger import Ledger
 from partage.lab.checkers.shares import share_of
 from partage.lab.history import History, Violation
@@ -20,7 +20,7 @@ class TwoSteps:
     def __init__(self, history: History, ledger: Ledger, settings: GroupSettings) -> None:
         ledger.when_assigned(self._judge)
 
-    def _judge(self, record: GroupSaved) -> None:
+    def _judge(self, record: GroupRecord) -> None:
         if record.protocol != "cooperative-sticky":
             return
         claims: dict[tuple[str, int], tuple[int, str]] = {}

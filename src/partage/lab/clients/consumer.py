@@ -11,8 +11,8 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from partage.bridge.embedding import PROTOCOL_TYPE, Embedding
-from partage.bridge.membership import Sending, answered, error_of, request
+from partage.bridge.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocol
+from partage.bridge.member_requests import MemberRequest, to_error_code, to_event, to_request
 from partage.lab import history
 from partage.lab.clients.asking import Link
 from partage.lab.clients.embedded import EmbeddedProtocol
@@ -24,7 +24,7 @@ from partage.member.ownership import Ownership, RebalanceProtocol
 from partage.member.settings import MemberSettings
 from partage.member.states import MemberState
 from partage.member.timers import Timer
-from partage.runtime.timers import Timers
+from partage.runtime.timers import TimerQueue
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Process:
         name: str,
         group_id: str,
         topics: frozenset[str],
-        embedding: Embedding,
+        embedding: ConsumerProtocol,
         instance_id: str | None = None,
     ) -> None:
         self.world = world
@@ -67,7 +67,7 @@ class Process:
         self.embedded = EmbeddedProtocol(self, embedding)
         self._found: int | None = None
         self._postponed: list[Callable[[], None]] = []
-        self._timers: Timers[Timer] = Timers()
+        self._timers: TimerQueue[Timer] = TimerQueue()
         self._wake_ms: int | None = None
         self._holds: frozenset[history.Partition] = frozenset()
         self._generation = -1  # in which it was stable last
@@ -189,7 +189,7 @@ class Process:
             return
         self._wake_ms = None
         now_ms = self.world.now_ms
-        for key in self._timers.due(now_ms):
+        for key in self._timers.pop_due(now_ms):
             self.hear(events.TimerFired(at_ms=now_ms, key=key))
         self._wake()
 
@@ -276,7 +276,7 @@ class Process:
             coordinator = answer.coordinators[0] if answer.coordinators else answer
             at_ms = self.world.now_ms
             if coordinator.error_code:
-                error = error_of(coordinator.error_code)
+                error = to_error_code(coordinator.error_code)
                 self.hear(events.CoordinatorNotFound(at_ms=at_ms, serial=serial, error=error))
                 return
             self.coordinator_id = coordinator.node_id
@@ -295,15 +295,15 @@ class Process:
 
         ask_next(None)
 
-    def _send(self, action: Sending) -> None:
+    def _send(self, action: MemberRequest) -> None:
         assert self.link is not None, "a core sends only to a coordinator that was found"
-        api, message = request(action, self.group_id)
+        api, message = to_request(action, self.group_id)
         self.link.send(api, message, self._hears(action), self._patience_ms(action))
 
-    def _hears(self, action: Sending) -> Callable[[Any], None]:
-        return lambda answer: self.hear(answered(action, answer, self.world.now_ms))
+    def _hears(self, action: MemberRequest) -> Callable[[Any], None]:
+        return lambda answer: self.hear(to_event(action, answer, self.world.now_ms))
 
-    def _patience_ms(self, action: Sending) -> int:
+    def _patience_ms(self, action: MemberRequest) -> int:
         """Requests that park have the core's own timer."""
         settings = self.core.membership.settings
         if isinstance(action, outcome.SendJoin | outcome.SendSync):
@@ -318,7 +318,7 @@ class Process:
     def _leave_elsewhere(self, action: outcome.SendLeave) -> None:
         def connected(link: Link | None) -> None:
             if link is not None:
-                api, message = request(action, self.group_id)
+                api, message = to_request(action, self.group_id)
                 link.send(api, message, self._hears(action), REQUEST_TIMEOUT_MS)
 
         self.link = self.connect(self.coordinator_id, lambda: None, connected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from partage.assignors import Topic
-from partage.bridge.embedding import Embedding, LeaderFailed
+from partage.bridge.consumer_protocol import ConsumerProtocol, LeaderAssignmentError
 from partage.member import events, outcome
 from partage.wire.primitives import Malformed
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class EmbeddedProtocol:
     """A consumer's own protocol within the group's, on the virtual clock."""
 
-    def __init__(self, process: Process, embedding: Embedding) -> None:
+    def __init__(self, process: Process, embedding: ConsumerProtocol) -> None:
         self.embedding = embedding
         self._process = process
         self._counts: dict[str, int] = {}  # what it last assigned, as the leader
@@ -35,7 +35,7 @@ class EmbeddedProtocol:
                 events.Prepared(
                     at_ms=self._process.world.now_ms,
                     serial=action.serial,
-                    protocols=self.embedding.describe(
+                    protocols=self.embedding.build_protocols(
                         self._process.topics, action.owned, action.generation
                     ),
                 )
@@ -58,8 +58,8 @@ class EmbeddedProtocol:
 
         def assign() -> None:
             try:
-                assigning = self.embedding.assigning(action.protocol, action.members)
-                shares = self.embedding.assigned(assigning, topics)
+                assigning = self.embedding.decode_members(action.protocol, action.members)
+                shares = self.embedding.assign(assigning, topics)
             except Malformed as error:
                 self._assign_failed(action, str(error))
             else:
@@ -83,7 +83,7 @@ class EmbeddedProtocol:
                 at_ms=self._process.world.now_ms,
                 serial=action.serial,
                 reason=reason,
-                assignments=self.embedding.failed(action.members, reason),
+                assignments=self.embedding.encode_failure(action.members, reason),
             )
         )
 
@@ -93,10 +93,10 @@ class EmbeddedProtocol:
         def decode() -> None:
             at_ms, serial = self._process.world.now_ms, action.serial
             try:
-                share = self.embedding.adopted(
+                share = self.embedding.apply_assignment(
                     action.protocol, action.assignment, action.generation
                 )
-            except (LeaderFailed, Malformed) as error:
+            except (LeaderAssignmentError, Malformed) as error:
                 self._process.hear(
                     events.DecodeFailed(at_ms=at_ms, serial=serial, reason=str(error))
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from partage.bridge.membership import error_of
+from partage.bridge.member_requests import to_error_code
 from partage.lab import history
 from partage.lab.clients.asking import Link
 from partage.lab.options import REQUEST_TIMEOUT_MS
@@ -279,7 +279,7 @@ class Reading:
                         at_ms=process.world.now_ms,
                         generation=identity.generation,
                         member_id=identity.member_id,
-                        error=error_of(fenced[0]),
+                        error=to_error_code(fenced[0]),
                     )
                 )
 

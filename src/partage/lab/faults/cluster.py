@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from partage.coordinator.records import GroupSaved, Record
+from partage.coordinator.records import GroupRecord, Record
 from partage.lab.brokers.place import name_of
 from partage.lab.history import Trap
 
@@ -85,11 +85,11 @@ def shard_fails(world: World, rng: Random) -> bool:
 
 
 def _is_generation(record: Record) -> bool:
-    return isinstance(record, GroupSaved) and record.awaiting_sync
+    return isinstance(record, GroupRecord) and record.awaiting_sync
 
 
 def _is_assignment(record: Record) -> bool:
-    return isinstance(record, GroupSaved) and not record.awaiting_sync and bool(record.members)
+    return isinstance(record, GroupRecord) and not record.awaiting_sync and bool(record.members)
 
 
 TRAPS: Final = (

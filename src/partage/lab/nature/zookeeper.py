@@ -16,7 +16,13 @@ from typing import Any, Final, TypeVar
 from partage.lab.nature.clock import Clock
 from partage.lab.nature.coroutines import Moment, WhenAwake
 from partage.store.memory import MemorySession, MemoryZooKeeper
-from partage.store.zookeeper import Changed, InDoubt, Node, Operation, SessionOver
+from partage.store.zookeeper import (
+    ChangeCallback,
+    InDoubtError,
+    Operation,
+    SessionEndedError,
+    ZNode,
+)
 
 T = TypeVar("T")
 
@@ -151,7 +157,7 @@ class LabSession:
         self._last_down_ms = 0
         self._open: dict[Moment[Any], None] = {}
         self._connecting: list[Moment[None]] = []
-        self._watches: list[Changed] = []
+        self._watches: list[ChangeCallback] = []
         self._ping()
 
     @property
@@ -233,9 +239,9 @@ class LabSession:
 
     def _ask(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> Awaitable[T]:
         if self.is_over:
-            raise SessionOver("the session has expired")
+            raise SessionEndedError("the session has expired")
         if not self._is_connected:
-            raise InDoubt("there is no connection")
+            raise InDoubtError("there is no connection")
         return self._send(ask)
 
     # The connection.
@@ -249,7 +255,7 @@ class LabSession:
             if self._clock.now_ms - self._answered_ms > 2 * third_ms:
                 self._lose()
             else:
-                self._send(self._inner.connected, is_ping=True)
+                self._send(self._inner.wait_connected, is_ping=True)
         self._clock.later(third_ms, lambda: self._when_awake(self._ping))
 
     def _lose(self) -> None:
@@ -260,7 +266,7 @@ class LabSession:
         self.on_suspended()
         failing, self._open = list(self._open), {}
         for moment in failing:
-            moment.fail(InDoubt("the connection is lost"))
+            moment.fail(InDoubtError("the connection is lost"))
         watches, self._watches = self._watches, []
         for changed in watches:
             changed()
@@ -293,7 +299,7 @@ class LabSession:
         else:
             self.is_over = True
             for moment in connecting:
-                moment.fail(SessionOver("the session has expired"))
+                moment.fail(SessionEndedError("the session has expired"))
             self.on_over()
 
     # What the stores ask.
@@ -302,39 +308,39 @@ class LabSession:
         """Do all of it or nothing."""
         try:
             await self._ask(lambda: self._inner.transact(operations))
-        except InDoubt:
+        except InDoubtError:
             self._servers.struck(IN_DOUBT)
             raise
 
-    async def read(self, path: str, changed: Changed | None = None) -> Node | None:
+    async def read(self, path: str, changed: ChangeCallback | None = None) -> ZNode | None:
         """The node, None where there is none."""
         told = self._watching(changed)
         return await self._ask(lambda: self._inner.read(path, told))
 
-    async def read_all(self, paths: Sequence[str]) -> list[Node | None]:
+    async def read_all(self, paths: Sequence[str]) -> list[ZNode | None]:
         """The nodes, asked for at once, and each as it is when the servers come to it."""
         asked = [self._ask(partial(self._inner.read, path)) for path in paths]
         return [await node for node in asked]
 
-    async def children(self, path: str, changed: Changed | None = None) -> list[str]:
+    async def children(self, path: str, changed: ChangeCallback | None = None) -> list[str]:
         """The names of the children."""
         told = self._watching(changed)
         return await self._ask(lambda: self._inner.children(path, told))
 
-    async def reach(self) -> None:
+    async def ping_leader(self) -> None:
         """Ask the leader."""
-        await self._ask(self._inner.reach)
+        await self._ask(self._inner.ping_leader)
 
-    async def connected(self) -> None:
+    async def wait_connected(self) -> None:
         """Return once there is a connection."""
         if self.is_over:
-            raise SessionOver("the session has expired")
+            raise SessionEndedError("the session has expired")
         if not self._is_connected:
             moment: Moment[None] = Moment()
             self._connecting.append(moment)
             await moment
 
-    def _watching(self, changed: Changed | None) -> Changed | None:
+    def _watching(self, changed: ChangeCallback | None) -> ChangeCallback | None:
         """What the servers call when something has changed; the client hears of it later."""
         if changed is None:
             return None

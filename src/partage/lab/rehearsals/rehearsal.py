@@ -23,8 +23,8 @@ from partage.assignors import (
     Sticky,
     Topic,
 )
-from partage.bridge.embedding import Assigning, Embedding
-from partage.coordinator.records import GroupSaved
+from partage.bridge.consumer_protocol import AssignmentInput, ConsumerProtocol
+from partage.coordinator.records import GroupRecord
 from partage.coordinator.states import GroupState
 from partage.lab.clients.consumer import Process
 from partage.lab.clients.reading import Reading, by_topic
@@ -173,7 +173,7 @@ class _Opening:
         }
 
 
-class _Embedded(Embedding):
+class _Embedded(ConsumerProtocol):
     """An assignor whose turn comes in the second generation."""
 
     def __init__(self, assignor: Assignor, opening: _Opening, world: World) -> None:
@@ -181,9 +181,9 @@ class _Embedded(Embedding):
         self._opening = opening
         self._world = world
 
-    def assigned(self, assigning: Assigning, topics: Mapping[str, Topic]) -> dict[str, bytes]:
+    def assigned(self, assigning: AssignmentInput, topics: Mapping[str, Topic]) -> dict[str, bytes]:
         if self._opening.is_over:
-            return super().assigned(assigning, topics)
+            return super().assign(assigning, topics)
         return self._opening.assignments(
             {m.member_id: self._process(m.member_id, m.instance_id) for m in assigning.members}
         )
@@ -223,7 +223,7 @@ class Rehearsal:
         shard = world.broker.shard
         assert shard is not None, "an empty disk is loaded at once"
         if group.generation is not None and group.generation > 1:
-            shard.apply(GroupSaved(group_id=group.name, generation=group.generation - 1))
+            shard.apply(GroupRecord(group_id=group.name, generation=group.generation - 1))
         for member in sorted(group.members, key=lambda member: member.member_id != group.leader):
             self.start(member, member.member_id)
             world.clock.run(10)  # who comes first leads

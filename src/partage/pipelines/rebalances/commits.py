@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from partage.pipelines.rebalances.rows import LagRow, RefusedRow
-from partage.store.group_events import GroupEvent
+from partage.store.group_events import GroupEventRecord
 
 
 class Commits:
@@ -15,7 +15,7 @@ class Commits:
         self._group_id = group_id
         self._last: dict[tuple[str, int], int] = {}
 
-    def lagged(self, event: GroupEvent) -> None:
+    def lagged(self, event: GroupEventRecord) -> None:
         """A row for each partition whose lag is another than before."""
         for topic, partitions in (event.lag or {}).items():
             for partition, lag in partitions.items():
@@ -32,7 +32,7 @@ class Commits:
                     )
                 )
 
-    def refused(self, event: GroupEvent) -> None:
+    def refused(self, event: GroupEventRecord) -> None:
         """A row for commits that were refused."""
         self.refusals.append(
             RefusedRow(

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from partage.coordinator.outcome import Cause, Happening
+from partage.coordinator.outcome import GroupEventType, RebalanceCause
 from partage.pipelines.rebalances.commits import Commits
 from partage.pipelines.rebalances.places import Places, Stop
 from partage.pipelines.rebalances.rows import (
@@ -37,7 +37,7 @@ from partage.pipelines.rebalances.rows import (
 )
 from partage.pipelines.rebalances.standing import Standing
 from partage.pipelines.rebalances.tenures import Tenures
-from partage.store.group_events import LAG, EventMember, GroupEvent
+from partage.store.group_events import LAG, EventMember, GroupEventRecord
 
 #: The cause of a rebalance whose beginning is not in the history.
 UNKNOWN: Final = "unknown"
@@ -98,7 +98,7 @@ class History:
         """Who read what, and when."""
         return self._places.ownership
 
-    def take(self, event: GroupEvent) -> None:
+    def take(self, event: GroupEventRecord) -> None:
         """Go on with the next event of the group; kinds that are not known are passed over."""
         group = self._group
         if not group.events:
@@ -112,28 +112,30 @@ class History:
             self._forget(list(self._standing), event.at_ms)
             self._emptied(event)
         match event.event:
-            case Happening.JOINED:
+            case GroupEventType.JOINED:
                 self._joined(event)
-            case Happening.LEFT | Happening.EXPIRED:
+            case GroupEventType.LEFT | GroupEventType.EXPIRED:
                 self._gone(event)
-            case Happening.FENCED:
+            case GroupEventType.FENCED:
                 self._fenced(event)
-            case Happening.REBALANCE_STARTED:
+            case GroupEventType.REBALANCE_STARTED:
                 self._rebalance(event)
-            case Happening.GENERATION_STARTED | Happening.ASSIGNED | Happening.LOADED:
+            case (
+                GroupEventType.GENERATION_STARTED | GroupEventType.ASSIGNED | GroupEventType.LOADED
+            ):
                 self._gathered(event)
-            case Happening.SYNCED:
+            case GroupEventType.SYNCED:
                 self._synced(event)
-            case Happening.EMPTIED | Happening.REMOVED:
+            case GroupEventType.EMPTIED | GroupEventType.REMOVED:
                 self._emptied(event)
-            case Happening.COMMIT_REFUSED:
+            case GroupEventType.COMMIT_REFUSED:
                 self._commit_refused(event)
             case kind if kind == LAG:
                 self._commits.lagged(event)
 
     # Members.
 
-    def _member(self, of: EventMember | GroupEvent, member_id: str, at: int) -> Standing:
+    def _member(self, of: EventMember | GroupEventRecord, member_id: str, at: int) -> Standing:
         """The member, taken in if it is not known."""
         name = of.instance_id or member_id
         self._names[member_id] = name
@@ -157,22 +159,22 @@ class History:
         self._group.members = len(self._standing)
         return standing
 
-    def _joined(self, event: GroupEvent) -> None:
+    def _joined(self, event: GroupEventRecord) -> None:
         self._began_empty = self._began_empty or not self._standing
         self._member(event, event.member_id or "", event.at_ms)
         self._count("joined")
 
-    def _gone(self, event: GroupEvent) -> None:
+    def _gone(self, event: GroupEventRecord) -> None:
         name = self._name(event)
         standing = self._standing.pop(name, None)
         self._group.members = len(self._standing)
-        self._count("expired" if event.event == Happening.EXPIRED else "left")
+        self._count("expired" if event.event == GroupEventType.EXPIRED else "left")
         at = event.at_ms
-        if event.cause == Cause.SESSION_EXPIRED and event.session_timeout_ms is not None:
+        if event.cause == RebalanceCause.SESSION_EXPIRED and event.session_timeout_ms is not None:
             at -= event.session_timeout_ms
         if standing is not None:
             standing.goes(event.at_ms, event.event)
-            if event.cause == Cause.NOT_REJOINED:
+            if event.cause == RebalanceCause.NOT_REJOINED:
                 self._not_rejoined.append(standing.row)
         self._places.leave(name, at, self._open)
 
@@ -182,12 +184,12 @@ class History:
             self._places.leave(name, at, self._open)
         self._group.members = len(self._standing)
 
-    def _fenced(self, event: GroupEvent) -> None:
+    def _fenced(self, event: GroupEventRecord) -> None:
         """A static member is there under another id; it is still the same."""
         if event.instance_id is None:
             self._gone(event)
 
-    def _name(self, event: GroupEvent) -> str:
+    def _name(self, event: GroupEventRecord) -> str:
         member_id = event.member_id or ""
         return event.instance_id or self._names.get(member_id, member_id)
 
@@ -199,11 +201,11 @@ class History:
 
     # Rebalances.
 
-    def _rebalance(self, event: GroupEvent) -> None:
+    def _rebalance(self, event: GroupEventRecord) -> None:
         self._end(event.at_ms, "abandoned")
         name = None if event.member_id is None else self._name(event)
         followed = None
-        if event.cause == Cause.MEMBER_REJOINED and name is not None:
+        if event.cause == RebalanceCause.MEMBER_REJOINED and name is not None:
             followed = self._places.taken_from(name)
         self._begin(event.at_ms, event.cause or UNKNOWN, followed)
         assert self._open is not None
@@ -235,7 +237,7 @@ class History:
             row.took_ms = row.ended_at - row.started_at
         self._not_rejoined.clear()
 
-    def _gathered(self, event: GroupEvent) -> None:
+    def _gathered(self, event: GroupEventRecord) -> None:
         """A generation, once all its parts have come."""
         if event.part == 1:
             self._group.is_complete &= not self._parts  # of the one before some were missing
@@ -246,14 +248,14 @@ class History:
         members, self._parts = self._parts, []
         if any(member.partition_count is not None for member in members):
             self._group.is_complete = False
-        if event.event == Happening.GENERATION_STARTED:
+        if event.event == GroupEventType.GENERATION_STARTED:
             self._generation(event, members)
-        elif event.event == Happening.ASSIGNED:
+        elif event.event == GroupEventType.ASSIGNED:
             self._assigned(event, members)
         else:
             self._loaded(event, members)
 
-    def _generation(self, event: GroupEvent, members: list[EventMember]) -> None:
+    def _generation(self, event: GroupEventRecord, members: list[EventMember]) -> None:
         row = self._open
         if row is None:
             self._group.is_complete = False
@@ -291,7 +293,7 @@ class History:
             for absent in self._not_rejoined:
                 absent.held_up_ms += row.joined_at - arrived[-1][0]
 
-    def _assigned(self, event: GroupEvent, members: list[EventMember]) -> None:
+    def _assigned(self, event: GroupEventRecord, members: list[EventMember]) -> None:
         row = self._open
         if row is None:
             self._group.is_complete = False
@@ -305,7 +307,7 @@ class History:
         self._give(event, members, row)
 
     def _give(
-        self, event: GroupEvent, members: list[EventMember], row: RebalanceRow | None
+        self, event: GroupEventRecord, members: list[EventMember], row: RebalanceRow | None
     ) -> None:
         given: dict[str, tuple[dict[str, list[int]], int | None]] = {}
         for member in members:
@@ -318,13 +320,13 @@ class History:
                 standing.gets(at)
         self._places.assign(given, event.at_ms, event.generation, row)
 
-    def _synced(self, event: GroupEvent) -> None:
+    def _synced(self, event: GroupEventRecord) -> None:
         name = self._name(event)
         if name in self._standing:
             self._standing[name].gets(event.at_ms)
         self._places.synced(name, event.at_ms)
 
-    def _loaded(self, event: GroupEvent, members: list[EventMember]) -> None:
+    def _loaded(self, event: GroupEventRecord, members: list[EventMember]) -> None:
         """A coordinator has taken the group over; usually nothing has changed."""
         self._group.loads += 1
         known = {member.instance_id or member.member_id for member in members}
@@ -341,7 +343,7 @@ class History:
         self._began_empty = False
         self._give(event, members, None)
 
-    def _emptied(self, event: GroupEvent) -> None:
+    def _emptied(self, event: GroupEventRecord) -> None:
         for standing in self._standing.values():
             standing.gets(event.at_ms)
         self._standing.clear()
@@ -352,7 +354,7 @@ class History:
 
     # Commits.
 
-    def _commit_refused(self, event: GroupEvent) -> None:
+    def _commit_refused(self, event: GroupEventRecord) -> None:
         self._group.refused_commits += event.count
         row = self._rows.get(self._name(event))
         if row is not None:

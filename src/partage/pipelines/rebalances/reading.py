@@ -15,7 +15,7 @@ from partage.spark.bounds import BadOption
 from partage.spark.connecting import Connected, connect
 from partage.spark.options import ReadOptions, parse_options
 from partage.spark.planning import OffsetRange, plan_batch
-from partage.store.group_events import in_order
+from partage.store.group_events import order_by_epoch
 
 
 def analyse_here(
@@ -52,7 +52,7 @@ def analyse_here(
                 count += 1
             progress(count)
         for group_id, values in (gathered or {}).items():
-            for place in in_order(values):
+            for place in order_by_epoch(values):
                 analysis.take(group_id, values[place])
     except (BadOption, ClientError) as error:
         raise QueryFailed(str(error)) from None

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from partage.store.group_events import EventMember, GroupEvent
+from partage.store.group_events import EventMember, GroupEventRecord
 from partage.wire.primitives import Malformed
 
 #: Ms since the epoch, up to the year 9999.
@@ -31,7 +31,7 @@ class _Member(EventMember, frozen=True, kw_only=True):
     partition_count: _Count | None = None
 
 
-class _Event(GroupEvent, frozen=True, kw_only=True):
+class _Event(GroupEventRecord, frozen=True, kw_only=True):
     at_ms: _Moment
     generation: _Generation
     session_timeout_ms: _Count | None = None
@@ -47,7 +47,7 @@ class _Event(GroupEvent, frozen=True, kw_only=True):
 _decoder: Final = msgspec.json.Decoder(_Event)
 
 
-def event_of(value: bytes) -> GroupEvent:
+def event_of(value: bytes) -> GroupEventRecord:
     """The event in a record's value.
 
     Raises:

@@ -24,7 +24,7 @@ from partage.pipelines.rebalances.rows import (
     Row,
     StandstillRow,
 )
-from partage.store.group_events import DROPPED, in_order
+from partage.store.group_events import DROPPED, order_by_epoch
 from partage.wire.primitives import Malformed
 
 #: Every table, and what its rows are.
@@ -134,7 +134,7 @@ def nested(keys: pa.Array, records: pa.Array) -> pa.Array:
         analysis = Analysis()
         group_id = group_of(key.as_py())
         values = of_group.values.field("value")
-        for place in in_order(value.as_py() for value in values):
+        for place in order_by_epoch(value.as_py() for value in values):
             analysis.take(group_id, values[place].as_py())
         for name, rows in analysis.tables().items():
             tables[name].append(table_of(name, rows))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from partage.coordinator.outcome import Happening
+from partage.coordinator.outcome import GroupEventType
 from partage.pipelines.rebalances.rows import CoordinatorRow
-from partage.store.group_events import GroupEvent
+from partage.store.group_events import GroupEventRecord
 
 
 class Tenures:
@@ -13,12 +13,12 @@ class Tenures:
     def __init__(self) -> None:
         self.rows: list[CoordinatorRow] = []
 
-    def take(self, event: GroupEvent) -> bool:
+    def take(self, event: GroupEventRecord) -> bool:
         """Go on with the next event. Whether it shows that the group has no members any more:
         another broker has it, and would have told of them before anything else.
         """
         last = self.rows[-1] if self.rows else None
-        is_loaded = event.event == Happening.LOADED
+        is_loaded = event.event == GroupEventType.LOADED
         is_again = is_loaded and event.epoch is None and event.part == 1
         found_nobody = False
         if last is None or last.epoch != event.epoch or is_again:

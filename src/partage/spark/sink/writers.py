@@ -84,11 +84,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Send a task's rows; runs on an executor. Raises as `_write`."""
         return _write(iterator, self._options, self._shape)
 
-    def commit(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """All is acknowledged by now."""
         log.info("batch %d: wrote %d records", batchId, _records(messages))
 
-    def abort(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:
+    def abort(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """What was written stays; the batch is run again, under the same marks."""
         log.warning("batch %d failed; %d records of it stay", batchId, _records(messages))
 

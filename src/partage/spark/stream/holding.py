@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from partage.bridge.embedding import PROTOCOL_TYPE, Embedding
+from partage.bridge.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocol
 from partage.client.cluster import Cluster
 from partage.client.consumer.group import GroupOwner
 from partage.client.errors import ClientError
@@ -67,7 +67,7 @@ class Holding(ABC):
         """What `give_up` gives up."""
         return ()
 
-    def give_up(self) -> None:
+    def give_up(self) -> None:  # noqa: B027
         """No batch is under way: give up what others wait for."""
 
     @property
@@ -94,7 +94,7 @@ class Holding(ABC):
         """Whether nothing is on its way to the query, or away from it, as far as it knows."""
         return True
 
-    async def stop(self, *, leaves: bool) -> None:
+    async def stop(self, *, leaves: bool) -> None:  # noqa: B027
         """Hold nothing any more, and if it ``leaves``, let the group know."""
 
 
@@ -153,7 +153,7 @@ class Share(Holding):
                 retry_backoff_ms=cluster.options.retries.backoff_ms,
                 retry_backoff_max_ms=cluster.options.retries.backoff_max_ms,
             ),
-            Embedding(group.assignors, group.rack),
+            ConsumerProtocol(group.assignors, group.rack),
         )
 
     async def begin(self) -> None:

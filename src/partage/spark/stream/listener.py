@@ -51,16 +51,16 @@ class CommitListener(StreamingQueryListener):
         self._busy: dict[str, Future[None]] = {}
         self._next: dict[str, StreamOffset] = {}
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Nothing is to be done."""
 
-    def onQueryIdle(self, event: Any) -> None:
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Nothing is to be done."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Nothing is to be done."""
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A batch is written; does not wait for its commit."""
         for number, source in enumerate(event.progress.sources):
             end = _ours(source.endOffset)

@@ -59,11 +59,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # In the source process.
 
-    def initialOffset(self) -> Offset:
+    def initialOffset(self) -> Offset:  # noqa: N802
         """The same for all queries: where they begin is said by their first batch."""
         return written(INITIAL)
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """``maxOffsetsPerTrigger``, or ``minOffsetsPerTrigger`` where that alone is given."""
         pace = self._options.pace
         if pace.records_max is not None:
@@ -72,13 +72,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(pace.records_min)
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self) -> None:
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix where the query ends."""
         running = self._begun()
         running.loop.call(running.stream.prepare_available_now())
         running.is_bounded = True
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """The end of the next batch; ``start`` itself, after a while, if nothing is new."""
         running = self._begun()
         pace = self._options.pace
@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             pace = msgspec.structs.replace(pace, records_min=None)
         return running.loop.call(running.stream.latest(start, pace))
 
-    def reportLatestOffset(self) -> Offset | None:
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """Ends, lag, member and generation, as progress reports show them."""
         return None if self._running is None else self._running.stream.report()
 

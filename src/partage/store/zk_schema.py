@@ -30,7 +30,7 @@ import msgspec
 FORMAT: Final = 1
 _DIGITS: Final = 20
 #: The suffix of a tombstone for groups, instead of a broker id.
-GRAVE: Final = ".groups"
+GROUPS_SUFFIX: Final = ".groups"
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class ShardDoc(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str = ""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ChunkedBlob(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that are stored in chunks: their version, number of chunks, total length and CRC-32C."""
 
     version: str
@@ -79,7 +79,7 @@ class StateDoc(msgspec.Struct, frozen=True, kw_only=True):
     """A shard's state: its blobs, oldest first, and then the log entries from ``first`` on."""
 
     first: int = 0
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ChunkedBlob, ...] = ()
 
 
 class TopicDoc(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class CountDoc(msgspec.Struct, frozen=True, kw_only=True):
     value: int = 0
 
 
-class ForeignData(Exception):
+class ForeignDataError(Exception):
     """A node was not written by this cluster; the message says what to do."""
 
 
@@ -140,39 +140,39 @@ def decode(path: str, data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
-        raise ForeignData(
+        raise ForeignDataError(
             f"{path} in ZooKeeper cannot be read: {error}. It was damaged, or written by another "
             "program; restore it, or give the cluster another path"
         ) from None
 
 
-def numbered(parent: str, name: str) -> int:
+def parse_number(parent: str, name: str) -> int:
     """Return the number in the name of a child of ``parent``.
 
     Raises:
         ForeignDataError: The name is no number.
     """
     if not (name.isascii() and name.isdigit()):
-        raise _not_ours(f"{parent}/{name}")
+        raise _foreign_node(f"{parent}/{name}")
     return int(name)
 
 
-def buried(parent: str, name: str) -> str:
+def parse_topic_id(parent: str, name: str) -> str:
     """Return the topic id in the name of a tombstone. Raises as `parse_number`."""
     topic_id = name.partition(".")[0]
     try:
         return bytes.fromhex(topic_id).hex()
     except ValueError:
-        raise _not_ours(f"{parent}/{name}") from None
+        raise _foreign_node(f"{parent}/{name}") from None
 
 
-def _not_ours(path: str) -> ForeignData:
-    return ForeignData(
+def _foreign_node(path: str) -> ForeignDataError:
+    return ForeignDataError(
         f"{path} in ZooKeeper is nothing of Partage's; remove it, or give the cluster another path"
     )
 
 
-class Tree:
+class ZkPaths:
     """The paths of a cluster under ``root``, such as ``/partage``."""
 
     def __init__(self, root: str) -> None:
@@ -225,6 +225,6 @@ class Tree:
         """Return the path of a broker's tombstone of a deleted topic."""
         return f"{self.tombstones}/{topic_id}.{broker_id}"
 
-    def grave(self, topic_id: str) -> str:
+    def groups_tombstone(self, topic_id: str) -> str:
         """Return the path of the groups' tombstone of a deleted topic."""
-        return f"{self.tombstones}/{topic_id}{GRAVE}"
+        return f"{self.tombstones}/{topic_id}{GROUPS_SUFFIX}"

@@ -25,7 +25,7 @@ from partage.assignors import (
     rebalance_protocol,
 )
 from partage.assignors import Member as Subscriber
-from partage.bridge import probing
+from partage.bridge import version_probing
 from partage.member.events import GroupMember, Protocol
 from partage.wire.consumer_protocol import (
     Assignment,
@@ -46,11 +46,11 @@ _NO_ASSIGNMENT: Final = b"partage: no assignment: "
 _NOTHING: Final = Assignment(assigned_partitions=[])
 
 
-class LeaderFailed(Exception):
+class LeaderAssignmentError(Exception):
     """The leader could not assign; the message is its reason."""
 
 
-class Assigning(msgspec.Struct, frozen=True):
+class AssignmentInput(msgspec.Struct, frozen=True):
     """The input of an assignment: the members' subscriptions and the selected assignor.
 
     With version probing, ``excluded_members`` have no version in common with the leader.
@@ -60,8 +60,8 @@ class Assigning(msgspec.Struct, frozen=True):
 
     assignor: Assignor
     members: tuple[Subscriber, ...]
-    left_out: tuple[str, ...] = ()
-    ahead: bool = False
+    excluded_members: tuple[str, ...] = ()
+    has_newer_members: bool = False
 
     @property
     def topics(self) -> frozenset[str]:
@@ -69,7 +69,7 @@ class Assigning(msgspec.Struct, frozen=True):
         return frozenset(topic for member in self.members for topic in member.topics)
 
 
-class Embedding:
+class ConsumerProtocol:
     """Encodes, decodes and assigns for the assignors of one consumer.
 
     Raises:
@@ -77,11 +77,11 @@ class Embedding:
     """
 
     def __init__(self, assignors: Sequence[Assignor], rack: str | None = None) -> None:
-        self._offered = offered(assignors)
+        self._assignors = offered(assignors)
         self._rack = rack
         self.rebalance_protocol: RebalanceProtocol = rebalance_protocol(assignors)
 
-    def describe(
+    def build_protocols(
         self, topics: Iterable[str], owned: Iterable[tuple[str, int]], generation: int
     ) -> tuple[Protocol, ...]:
         """Return the subscription for each assignor, the preferred assignor first.
@@ -98,7 +98,9 @@ class Embedding:
                 encode_subscription(
                     Subscription(
                         topics=names,
-                        user_data=_written(assignor, assignor.user_data(names, held, generation)),
+                        user_data=_with_version(
+                            assignor, assignor.user_data(names, held, generation)
+                        ),
                         owned_partitions=_listed(held),
                         generation_id=generation,
                         rack_id=self._rack,
@@ -108,25 +110,25 @@ class Embedding:
                 # the leader by it.
                 assignor.versions[0] if assignor.probing else -1,
             )
-            for name, assignor in self._offered.items()
+            for name, assignor in self._assignors.items()
         )
 
-    def assigning(self, protocol: str, members: Iterable[GroupMember]) -> Assigning:
+    def decode_members(self, protocol: str, members: Iterable[GroupMember]) -> AssignmentInput:
         """Decode the members' metadata for the selected assignor.
 
         Raises:
             Malformed: A member's metadata is no subscription; the message names the member.
         """
-        assignor = self._offered[protocol]
+        assignor = self._assignors[protocol]
         subscribers = tuple(map(_subscriber, members))
         if assignor.probing:
-            return _probed(assignor.at(assignor.versions[0]), subscribers)
-        return Assigning(
+            return _probe_versions(assignor.at(assignor.versions[0]), subscribers)
+        return AssignmentInput(
             assignor,
             tuple(msgspec.structs.replace(s, version=assignor.version) for s in subscribers),
         )
 
-    def assigned(self, assigning: Assigning, topics: Mapping[str, Topic]) -> dict[str, bytes]:
+    def assign(self, assigning: AssignmentInput, topics: Mapping[str, Topic]) -> dict[str, bytes]:
         """Run the assignor and encode each member's assignment.
 
         Returns:
@@ -138,7 +140,7 @@ class Embedding:
         """
         assignor, members = assigning.assignor, assigning.members
         # members keep their partitions until the newer ones rejoin with an older version
-        if assigning.ahead:
+        if assigning.has_newer_members:
             shares: Shares = hold_back(members, {m.member_id: m.owned for m in members})
         else:
             shares = assignor.assign(members, topics)
@@ -147,13 +149,18 @@ class Embedding:
             member_id: encode_assignment(
                 Assignment(
                     assigned_partitions=_listed(shares.get(member_id, {})),
-                    user_data=_written(assignor, None),
+                    user_data=_with_version(assignor, None),
                 )
             )
-            for member_id in (*(member.member_id for member in members), *assigning.left_out)
+            for member_id in (
+                *(member.member_id for member in members),
+                *assigning.excluded_members,
+            )
         }
 
-    def _check(self, assigning: Assigning, topics: Mapping[str, Topic], shares: Shares) -> None:
+    def _check(
+        self, assigning: AssignmentInput, topics: Mapping[str, Topic], shares: Shares
+    ) -> None:
         if not isinstance(shares, Mapping):
             raise BadAssignment(f"{assigning.assignor.name} gave {type(shares).__name__}, no dict")
         assignor = assigning.assignor
@@ -167,7 +174,7 @@ class Embedding:
             cooperative=RebalanceProtocol.COOPERATIVE in assignor.rebalance_protocols,
         )
 
-    def failed(self, members: Iterable[GroupMember], reason: str) -> dict[str, bytes]:
+    def encode_failure(self, members: Iterable[GroupMember], reason: str) -> dict[str, bytes]:
         """Encode a failure for a coordinator that does not understand assignment errors.
 
         Partage members find the reason in it (`apply_assignment`). Other clients see an assignment
@@ -178,7 +185,7 @@ class Embedding:
         written = encode_assignment(Assignment(assigned_partitions=[], user_data=user_data))
         return {member.member_id: written for member in members}
 
-    def heed(self, protocol: str, assignment: bytes) -> str | None:
+    def negotiate_version(self, protocol: str, assignment: bytes) -> str | None:
         """Switch to a version that the leader reads.
 
         Returns:
@@ -188,19 +195,23 @@ class Embedding:
             NoCommonVersionError: No version is common to both.
             Malformed: The bytes are no assignment.
         """
-        assignor = self._offered[protocol]
+        assignor = self._assignors[protocol]
         if not assignor.probing or not assignment:
             return None
-        leader = probing.read(bytes(decode_assignment(assignment).user_data or b""))
+        leader = version_probing.decode_user_data(
+            bytes(decode_assignment(assignment).user_data or b"")
+        )
         if leader is None:
             return None
-        version = probing.spoken(assignor.versions, leader)
+        version = version_probing.choose_version(assignor.versions, leader)
         if version == assignor.version:
             return None
-        self._offered[protocol] = assignor.at(version)
+        self._assignors[protocol] = assignor.at(version)
         return f"the leader reads {protocol} of version {leader.version} and older"
 
-    def adopted(self, protocol: str, assignment: bytes, generation: int) -> list[tuple[str, int]]:
+    def apply_assignment(
+        self, protocol: str, assignment: bytes, generation: int
+    ) -> list[tuple[str, int]]:
         """Decode an assignment and pass it to the assignor.
 
         Returns:
@@ -213,25 +224,27 @@ class Embedding:
         said = decode_assignment(assignment) if assignment else _NOTHING
         user_data = bytes(said.user_data or b"")
         if user_data.startswith(_NO_ASSIGNMENT):
-            raise LeaderFailed(user_data.removeprefix(_NO_ASSIGNMENT).decode(errors="replace"))
+            raise LeaderAssignmentError(
+                user_data.removeprefix(_NO_ASSIGNMENT).decode(errors="replace")
+            )
         share = {topic.topic: list(topic.partitions) for topic in said.assigned_partitions}
-        self._offered[protocol].on_assignment(share, generation)
+        self._assignors[protocol].on_assignment(share, generation)
         return [(topic, number) for topic, of in share.items() for number in of]
 
 
-def _written(assignor: Assignor, user_data: bytes | None) -> bytes | None:
+def _with_version(assignor: Assignor, user_data: bytes | None) -> bytes | None:
     """Return the user data to send; assignors with version probing prefix it with the version."""
     if not assignor.probing:
         return user_data
-    return probing.marked(assignor.versions, assignor.version, user_data or b"")
+    return version_probing.encode_user_data(assignor.versions, assignor.version, user_data or b"")
 
 
-def _probed(assignor: Assignor, subscribers: Iterable[Subscriber]) -> Assigning:
+def _probe_versions(assignor: Assignor, subscribers: Iterable[Subscriber]) -> AssignmentInput:
     """Split the members into those with a version in common and the excluded ones."""
     newest, oldest = assignor.versions[0], assignor.versions[-1]
     members, left_out, ahead = [], [], False
     for subscriber in subscribers:
-        said = probing.read(subscriber.user_data)
+        said = version_probing.decode_user_data(subscriber.user_data)
         if said is None:
             members.append(subscriber)
         elif oldest <= said.version <= newest or said.oldest <= newest < said.version:
@@ -241,7 +254,7 @@ def _probed(assignor: Assignor, subscribers: Iterable[Subscriber]) -> Assigning:
             )
         else:
             left_out.append(subscriber.member_id)
-    return Assigning(assignor, tuple(members), tuple(left_out), ahead)
+    return AssignmentInput(assignor, tuple(members), tuple(left_out), ahead)
 
 
 def _subscriber(member: GroupMember) -> Subscriber:

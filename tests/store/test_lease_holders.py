@@ -19,42 +19,42 @@ from partage.store.shared_log import SharedLog
 from partage.store.zookeeper import (
     ANY_VERSION,
     Check,
-    InDoubt,
+    InDoubtError,
     Operation,
-    Refused,
-    StoreFault,
+    RefusedError,
+    StoreError,
 )
 
-from .zoo import Player, at_once, committed, offsets, play
+from .zk_fixture import BrokerStores, at_once, committed, offsets, run
 
 STEPS = 150
 PARTITIONS = 4
 
 
-class World:
+class LeaseWorld:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.zoo = MemoryZooKeeper()
-        self.late: list[tuple[Player, Sequence[Operation]]] = []
-        self.believes: dict[int, tuple[Player, SharedLog]] = {}
+        self.late: list[tuple[BrokerStores, Sequence[Operation]]] = []
+        self.believes: dict[int, tuple[BrokerStores, SharedLog]] = {}
         self.epoch = 0
         #: By partition, what may be found: the last that was acknowledged, what was tried since.
         self.possible: dict[int, list[int | None]] = {n: [None] for n in range(PARTITIONS)}
         self.faults = self.chance.choice([0.0, 0.1, 0.3])
 
-    async def come(self, broker_id: int) -> Player:
-        player = await Player(self.zoo, broker_id).come()
+    async def come(self, broker_id: int) -> BrokerStores:
+        player = await BrokerStores(self.zoo, broker_id).register()
 
         async def before(what: Sequence[Operation] | str) -> None:
             if isinstance(what, str) or self.chance.random() >= self.faults:
                 return
             if self.chance.random() < 0.5:
                 self.late.append((player, what))  # it arrives some time
-            raise InDoubt("lost on the way there")
+            raise InDoubtError("lost on the way there")
 
         async def after(what: Sequence[Operation] | str) -> None:
             if not isinstance(what, str) and self.chance.random() < self.faults:
-                raise InDoubt("lost on the way back")
+                raise InDoubtError("lost on the way back")
 
         player.session.before, player.session.after = before, after
         return player
@@ -62,10 +62,10 @@ class World:
     def deliver(self) -> None:
         player, operations = self.late.pop(self.chance.randrange(len(self.late)))
         if self.zoo.is_alive(player.session):
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(RefusedError):
                 self.zoo.transact(operations, player.session.session_id)
 
-    async def write(self, player: Player, log: SharedLog, step: int) -> None:
+    async def write(self, player: BrokerStores, log: SharedLog, step: int) -> None:
         partition = self.chance.randrange(PARTITIONS)
         self.possible[partition].append(step)
         (told,) = await player.store(log, committed(step, partition))
@@ -73,13 +73,13 @@ class World:
             assert log.epoch == self.epoch, "a deposed one was acknowledged"
             self.possible[partition] = [step]
 
-    async def step(self, step: int, players: dict[int, Player]) -> None:
+    async def step(self, step: int, players: dict[int, BrokerStores]) -> None:
         broker_id = self.chance.choice([1, 2])
         player, what = players[broker_id], self.chance.random()
         if self.late and what < 0.1:
             self.deliver()
         elif what < 0.25 or broker_id not in self.believes:
-            log = await player.take()
+            log = await player.acquire()
             self.epoch = log.epoch
             self.believes[broker_id] = player, log
         elif what < 0.3:
@@ -87,7 +87,7 @@ class World:
             self.believes.pop(broker_id)
             players[broker_id] = await self.come(broker_id)
         elif what < 0.45:
-            with contextlib.suppress(StoreFault):
+            with contextlib.suppress(StoreError):
                 await self.believes[broker_id][1].merge(at_once)
         else:
             await self.write(*self.believes[broker_id], step)
@@ -95,16 +95,16 @@ class World:
 
 def live(seed: int) -> None:
     async def scenario() -> None:
-        world = World(seed)
+        world = LeaseWorld(seed)
         players = {broker_id: await world.come(broker_id) for broker_id in (1, 2)}
-        looking = await Player(world.zoo, 9).come()
+        looking = await BrokerStores(world.zoo, 9).register()
         for step in range(STEPS):
             await world.step(step, players)
             found = await offsets(looking)
             for partition, possible in world.possible.items():
                 assert found.get(partition) in possible, (step, partition, found, possible)
 
-    play(scenario())
+    run(scenario())
 
 
 @pytest.mark.parametrize("seed", range(60))

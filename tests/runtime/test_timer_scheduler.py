@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from partage.runtime.alarm import Alarm
+from partage.runtime.timer_scheduler import TimerScheduler
 
 
-class Turned:
+class FakeShell:
     """A shell; ``fired`` has when timers fired, and up to which deadlines."""
 
     def __init__(self) -> None:
-        self.alarm = Alarm(self)
+        self.alarm = TimerScheduler(self)
         self.time_ms = 0
         self.reads_for_ms = 0
         self.may = True
@@ -38,11 +38,11 @@ class Turned:
     def now_ms(self) -> int:
         return self.time_ms
 
-    def later(self, delay_ms: int, call: Callable[[], None]) -> None:
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
         assert delay_ms >= 0
         self._calls.append((self.time_ms + delay_ms, call))
 
-    def read_first(self, call: Callable[[], None]) -> None:
+    def call_after_input(self, call: Callable[[], None]) -> None:
         self.time_ms += self.reads_for_ms
         self.reads_for_ms = 0
         call()
@@ -50,59 +50,59 @@ class Turned:
     def may_fire(self) -> bool:
         return self.may
 
-    def fire(self, now_ms: int, until_ms: int) -> None:
+    def fire_timers(self, now_ms: int, until_ms: int) -> None:
         self.fired.append((now_ms, until_ms))
 
-    def rested(self, stood_ms: int) -> None:
+    def on_stall(self, stood_ms: int) -> None:
         self.rests.append(stood_ms)
-        self.alarm.set(1_000)
+        self.alarm.schedule(1_000)
 
 
 @pytest.fixture
-def shell() -> Turned:
-    return Turned()
+def shell() -> FakeShell:
+    return FakeShell()
 
 
-def test_the_earliest_deadline_counts(shell: Turned) -> None:
+def test_the_earliest_deadline_counts(shell: FakeShell) -> None:
     for wake_ms in (2_000, None, 1_000, 3_000):
-        shell.alarm.set(wake_ms)
+        shell.alarm.schedule(wake_ms)
     shell.run(4_000)
     assert shell.fired == [(1_000, 1_000)]
 
 
-def test_what_is_cancelled_does_not_fire(shell: Turned) -> None:
-    shell.alarm.set(1_000)
+def test_what_is_cancelled_does_not_fire(shell: FakeShell) -> None:
+    shell.alarm.schedule(1_000)
     shell.alarm.cancel()
     shell.run(2_000)
     assert shell.fired == []
-    shell.alarm.set(3_000)
+    shell.alarm.schedule(3_000)
     shell.run(3_000)
     assert shell.fired == [(3_000, 3_000)]
 
 
-def test_after_a_standstill_it_waits_as_long(shell: Turned) -> None:
-    shell.alarm.set(1_000)
+def test_after_a_standstill_it_waits_as_long(shell: FakeShell) -> None:
+    shell.alarm.schedule(1_000)
     shell.stand_still(3_000)
     assert (shell.fired, shell.rests) == ([], [2_000])
     shell.run(5_000)
     assert shell.fired == [(5_000, 5_000)]
 
 
-def test_while_nothing_may_be_decided_it_waits_to_be_set_again(shell: Turned) -> None:
+def test_while_nothing_may_be_decided_it_waits_to_be_set_again(shell: FakeShell) -> None:
     shell.may = False
-    shell.alarm.set(1_000)
+    shell.alarm.schedule(1_000)
     shell.run(3_000)
     shell.may = True
     shell.run(4_000)
     assert (shell.fired, shell.rests) == ([], []), "nobody has said that it may"
-    shell.alarm.set(1_000)
+    shell.alarm.schedule(1_000)
     shell.run(7_000)
     assert shell.rests == [3_000]
     assert shell.fired == [(7_000, 7_000)]
 
 
-def test_what_came_while_it_read_is_read_too(shell: Turned) -> None:
-    shell.alarm.set(1_000)
+def test_what_came_while_it_read_is_read_too(shell: FakeShell) -> None:
+    shell.alarm.schedule(1_000)
     shell.reads_for_ms = 500
     shell.run(2_000)
     assert shell.fired == [(1_500, 1_500)]

@@ -17,34 +17,41 @@ import contextlib
 from collections.abc import Collection, Mapping
 from functools import partial
 
-from partage.store.tree import (
-    GRAVE,
+from partage.store.zk_schema import (
+    GROUPS_SUFFIX,
     AppliedDoc,
     ShardDoc,
     TombstoneDoc,
-    Tree,
-    buried,
+    ZkPaths,
     decode,
-    numbered,
+    parse_number,
+    parse_topic_id,
 )
-from partage.store.zookeeper import Delete, InDoubt, Refused, Session, Why, surely
+from partage.store.zookeeper import (
+    Delete,
+    InDoubtError,
+    RefusalReason,
+    RefusedError,
+    Session,
+    retry_read,
+)
 
 
-class Unforgotten(Exception):
+class TopicNameReservedError(Exception):
     """The name belongs to a deleted topic for which groups may still hold offsets; retry later."""
 
 
-async def graves(session: Session, tree: Tree) -> Mapping[str, TombstoneDoc]:
+async def groups_tombstones(session: Session, tree: ZkPaths) -> Mapping[str, TombstoneDoc]:
     """Return the deleted topics for which groups may hold offsets, by topic id.
 
     Raises:
         ForeignDataError: A node was not written by Partage.
         SessionEndedError: The session ended.
     """
-    names = await surely(session, lambda: session.children(tree.tombstones))
-    ids = [buried(tree.tombstones, name) for name in names if name.endswith(GRAVE)]
-    paths = [tree.grave(topic_id) for topic_id in ids]
-    nodes = await surely(session, lambda: session.read_all(paths)) if paths else []
+    names = await retry_read(session, lambda: session.children(tree.tombstones))
+    ids = [parse_topic_id(tree.tombstones, name) for name in names if name.endswith(GROUPS_SUFFIX)]
+    paths = [tree.groups_tombstone(topic_id) for topic_id in ids]
+    nodes = await retry_read(session, lambda: session.read_all(paths)) if paths else []
     return {
         topic_id: decode(path, node.data, TombstoneDoc)
         for topic_id, path, node in zip(ids, paths, nodes, strict=True)
@@ -52,7 +59,7 @@ async def graves(session: Session, tree: Tree) -> Mapping[str, TombstoneDoc]:
     }
 
 
-async def release(session: Session, tree: Tree) -> set[str]:
+async def remove_obsolete(session: Session, tree: ZkPaths) -> set[str]:
     """Remove the tombstones of topics for which no shard can hold an offset.
 
     Returns:
@@ -63,24 +70,26 @@ async def release(session: Session, tree: Tree) -> set[str]:
         RefusedError: ZooKeeper refused the removal.
         SessionEndedError: The session ended.
     """
-    left = dict(await graves(session, tree))
+    left = dict(await groups_tombstones(session, tree))
     if not left:
         return set()
     # The order of these reads matters. A broker that registers after the list of live brokers was
     # read applies the deletions before it takes shards. If a published epoch is outdated, the
     # shard's new owner has applied them.
-    up = await _numbers(session, tree.brokers)
-    told = await _told(session, tree, up)
+    up = await _child_numbers(session, tree.brokers)
+    told = await _applied_docs(session, tree, up)
     epochs = await _epochs(session, tree)
     for topic_id, grave in list(left.items()):
-        if _is_forgotten(grave.version, up, told, epochs):
-            with contextlib.suppress(InDoubt):  # if the node still exists, the next call removes it
-                await _remove(session, tree.grave(topic_id))
+        if _is_obsolete(grave.version, up, told, epochs):
+            with contextlib.suppress(
+                InDoubtError
+            ):  # if the node still exists, the next call removes it
+                await _remove(session, tree.groups_tombstone(topic_id))
                 del left[topic_id]
     return {grave.name for grave in left.values()}
 
 
-def _is_forgotten(
+def _is_obsolete(
     version: int,
     up: Collection[int],
     told: Mapping[int, AppliedDoc],
@@ -93,15 +102,17 @@ def _is_forgotten(
     )
 
 
-async def _numbers(session: Session, parent: str) -> list[int]:
-    names = await surely(session, partial(session.children, parent))
-    return [numbered(parent, name) for name in names]
+async def _child_numbers(session: Session, parent: str) -> list[int]:
+    names = await retry_read(session, partial(session.children, parent))
+    return [parse_number(parent, name) for name in names]
 
 
-async def _told(session: Session, tree: Tree, up: Collection[int]) -> dict[int, AppliedDoc]:
-    brokers = sorted({*up, *await _numbers(session, tree.applied)})
+async def _applied_docs(
+    session: Session, tree: ZkPaths, up: Collection[int]
+) -> dict[int, AppliedDoc]:
+    brokers = sorted({*up, *await _child_numbers(session, tree.applied)})
     paths = [tree.applied_by(broker) for broker in brokers]
-    nodes = await surely(session, lambda: session.read_all(paths))
+    nodes = await retry_read(session, lambda: session.read_all(paths))
     return {
         broker: decode(path, node.data, AppliedDoc)
         for broker, path, node in zip(brokers, paths, nodes, strict=True)
@@ -109,11 +120,11 @@ async def _told(session: Session, tree: Tree, up: Collection[int]) -> dict[int, 
     }
 
 
-async def _epochs(session: Session, tree: Tree) -> dict[int, int | None]:
+async def _epochs(session: Session, tree: ZkPaths) -> dict[int, int | None]:
     """Return the epoch of each shard; 0 if the shard never had an owner."""
-    shards = await _numbers(session, tree.shards)
+    shards = await _child_numbers(session, tree.shards)
     paths = [tree.shard(shard) for shard in shards]
-    nodes = await surely(session, lambda: session.read_all(paths))
+    nodes = await retry_read(session, lambda: session.read_all(paths))
     return {
         shard: None if node is None else decode(path, node.data, ShardDoc).epoch
         for shard, path, node in zip(shards, paths, nodes, strict=True)
@@ -123,6 +134,6 @@ async def _epochs(session: Session, tree: Tree) -> dict[int, int | None]:
 async def _remove(session: Session, path: str) -> None:
     try:
         await session.transact([Delete(path)])
-    except Refused as refused:
-        if refused.why is not Why.MISSING:
+    except RefusedError as refused:
+        if refused.reason is not RefusalReason.MISSING:
             raise

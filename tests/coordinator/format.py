@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from partage.coordinator.events import FetchOffsets
-from partage.coordinator.outcome import Happening, Notice
+from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetRemoved,
+    GroupRecord,
+    GroupTombstone,
+    OffsetRecord,
+    OffsetTombstone,
     Record,
 )
 from partage.coordinator.replies import (
     CommitReply,
+    DeleteGroupReply,
     DeleteOffsetsReply,
-    DeleteReply,
     DescribedMember,
-    DescribeReply,
+    DescribeGroupReply,
+    FetchOffsetsReply,
     HeartbeatReply,
     JoinedMember,
     JoinReply,
     LeaveReply,
-    ListReply,
-    OffsetsReply,
+    ListGroupsReply,
     Reply,
     SyncReply,
 )
@@ -32,50 +32,61 @@ from partage.coordinator.timers import ExpiryTimer, JoinTimer, SessionTimer, Syn
 from partage.model.errors import ErrorCode
 
 from .harness import BECOMES, START_MS
-from .trace import Answered, Asked, Crashed, Durable, Entry, Failed, Fired, Lost, Noted, Written
+from .trace import (
+    AppendFailed,
+    CoordinatorCrashed,
+    GroupEventEmitted,
+    RecordAppended,
+    RecordsDurable,
+    ReplyLost,
+    ReplySent,
+    Request,
+    TimerExpired,
+    TraceEntry,
+)
 
 
-def told(entry: Entry, asker: str) -> list[str]:
+def format_entry(entry: TraceEntry, asker: str) -> list[str]:
     """The lines that tell of an entry; ``asker`` is who asked, where somebody did."""
     match entry:
-        case Fired():
-            return [f"{entry.at_ms - START_MS} ms: {timer(entry.key)} fires"]
-        case Noted():
-            return [told_notice(entry)]
-        case Written():
-            return [f"log: {told_record(entry.record)}"]
-        case Durable(waited=True):
-            return [f"log: {counted(entry.count, 'record')} durable"]
-        case Answered():
-            lines = told_reply(entry.asked, entry.reply)
-            return [f"{asker} <- {name_of(entry.asked)} {lines[0]}", *lines[1:]]
-        case Lost():
-            return [f"{asker} <- {name_of(entry.asked)} never: the connection is lost"]
-        case Failed():
+        case TimerExpired():
+            return [f"{entry.at_ms - START_MS} ms: {format_timer(entry.key)} fires"]
+        case GroupEventEmitted():
+            return [format_group_event(entry)]
+        case RecordAppended():
+            return [f"log: {format_record(entry.record)}"]
+        case RecordsDurable(waited=True):
+            return [f"log: {format_count(entry.count, 'record')} durable"]
+        case ReplySent():
+            lines = format_reply(entry.asked, entry.reply)
+            return [f"{asker} <- {request_name(entry.asked)} {lines[0]}", *lines[1:]]
+        case ReplyLost():
+            return [f"{asker} <- {request_name(entry.asked)} never: the connection is lost"]
+        case AppendFailed():
             return ["log: the append failed"]
-        case Crashed():
+        case CoordinatorCrashed():
             return [f"the coordinator crashes{_doubted(entry)}"]
     return []
 
 
-def _doubted(entry: Crashed) -> str:
+def _doubted(entry: CoordinatorCrashed) -> str:
     if not entry.kept + entry.lost:
         return ""
-    kept, lost = counted(entry.kept, "record"), counted(entry.lost, "record")
+    kept, lost = format_count(entry.kept, "record"), format_count(entry.lost, "record")
     return f"; of what was in doubt it had stored {kept}, and lost {lost}"
 
 
-def told_timers(armed: Mapping[TimerKey, int], now_ms: int) -> list[str]:
+def format_timers(armed: Mapping[TimerKey, int], now_ms: int) -> list[str]:
     """The timers of groups that are armed, and when they fire."""
     lines = [
-        f"{timer(key)} in {deadline_ms - now_ms} ms"
+        f"{format_timer(key)} in {deadline_ms - now_ms} ms"
         for key, deadline_ms in armed.items()
         if not isinstance(key, ExpiryTimer)
     ]
     return sorted(lines) or ["none"]
 
 
-def timer(key: TimerKey) -> str:
+def format_timer(key: TimerKey) -> str:
     """A timer's name."""
     match key:
         case SessionTimer():
@@ -88,37 +99,37 @@ def timer(key: TimerKey) -> str:
             return "expiry timer"
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """A number of things."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def name_of(asked: Asked) -> str:
+def request_name(asked: Request) -> str:
     """A request's name, as it is in the language of the stories."""
     return type(asked).__name__
 
 
-def told_notice(entry: Noted) -> str:
+def format_group_event(entry: GroupEventEmitted) -> str:
     notice = entry.notice
     reason = f" ({notice.reason})" if notice.reason else ""
     if entry.before is not None:
-        after = BECOMES[notice.happening]
+        after = BECOMES[notice.event_type]
         return f"{notice.group_id}: {entry.before} -> {after}{_generation(notice)}{reason}"
     who = "" if notice.member_id is None else f" {notice.member_id or 'somebody'}"
-    return f"{notice.group_id}: {notice.happening}{who}{reason}"
+    return f"{notice.group_id}: {notice.event_type}{who}{reason}"
 
 
-def _generation(notice: Notice) -> str:
-    if notice.happening in (Happening.GENERATION_STARTED, Happening.EMPTIED):
+def _generation(notice: GroupEvent) -> str:
+    if notice.event_type in (GroupEventType.GENERATION_STARTED, GroupEventType.EMPTIED):
         return f", generation {notice.generation}"
     return ""
 
 
-def told_record(record: Record) -> str:
+def format_record(record: Record) -> str:
     match record:
-        case GroupSaved() if not record.members:
+        case GroupRecord() if not record.members:
             return f"{record.group_id} generation={record.generation}, no members"
-        case GroupSaved():
+        case GroupRecord():
             members = [
                 m.member_id if record.awaiting_sync else f"{m.member_id}:{m.assignment.decode()}"
                 for m in record.members
@@ -128,11 +139,11 @@ def told_record(record: Record) -> str:
                 f"{record.group_id} generation={record.generation} protocol={record.protocol} "
                 f"leader={record.leader} members={';'.join(members)}{awaiting}"
             )
-        case GroupRemoved():
+        case GroupTombstone():
             return f"{record.group_id} removed"
-        case OffsetCommitted():
+        case OffsetRecord():
             return f"{record.group_id} {record.topic}-{record.partition}={record.offset}"
-        case OffsetRemoved():
+        case OffsetTombstone():
             return f"{record.group_id} {record.topic}-{record.partition} removed"
 
 
@@ -144,33 +155,33 @@ def _errors(errors: tuple[ErrorCode, ...]) -> str:
     return " ".join(_error(error) for error in errors)
 
 
-def told_reply(asked: Asked, reply: Reply) -> list[str]:
+def format_reply(asked: Request, reply: Reply) -> list[str]:
     match reply:
         case JoinReply():
-            return [_told_join(reply)]
+            return [_format_join(reply)]
         case SyncReply(error=ErrorCode.NONE):
             return [f"ok assignment={reply.assignment.decode()}"]
         case SyncReply(assignment_error=str(why)):
             return [f"{reply.error.name}, assignment error: {why}"]
-        case SyncReply() | HeartbeatReply() | DeleteReply():
+        case SyncReply() | HeartbeatReply() | DeleteGroupReply():
             return [_error(reply.error)]
         case CommitReply():
             return [_errors(reply.errors)]
         case LeaveReply() | DeleteOffsetsReply():
             return [reply.error.name if reply.error else _errors(reply.errors)]
-        case OffsetsReply():
+        case FetchOffsetsReply():
             assert isinstance(asked, FetchOffsets)
-            return [_told_offsets(asked, reply)]
-        case DescribeReply():
-            return _told_group(reply)
-        case ListReply():
+            return [_format_offsets(asked, reply)]
+        case DescribeGroupReply():
+            return _format_described_group(reply)
+        case ListGroupsReply():
             if reply.error:
                 return [reply.error.name]
             groups = [f"  {g.group_id} {g.protocol_type or '-'} {g.state}" for g in reply.groups]
-            return [f"ok, {counted(len(groups), 'group')}", *groups]
+            return [f"ok, {format_count(len(groups), 'group')}", *groups]
 
 
-def _told_join(reply: JoinReply) -> str:
+def _format_join(reply: JoinReply) -> str:
     if reply.error:
         return f"{reply.error.name} id={reply.member_id}" if reply.member_id else reply.error.name
     words = [
@@ -180,17 +191,17 @@ def _told_join(reply: JoinReply) -> str:
         f"leader={reply.leader}",
     ]
     if reply.members:
-        words.append("members=" + ";".join(_told_joined(m) for m in reply.members))
+        words.append("members=" + ";".join(_format_joined_member(m) for m in reply.members))
     if reply.skip_assignment:
         words.append("skip_assignment")
     return " ".join(words)
 
 
-def _told_joined(member: JoinedMember) -> str:
+def _format_joined_member(member: JoinedMember) -> str:
     return f"{member.member_id}:{member.metadata.decode()}"
 
 
-def _told_offsets(asked: FetchOffsets, reply: OffsetsReply) -> str:
+def _format_offsets(asked: FetchOffsets, reply: FetchOffsetsReply) -> str:
     if reply.error:
         return reply.error.name
     if asked.partitions is None:
@@ -203,13 +214,13 @@ def _told_offsets(asked: FetchOffsets, reply: OffsetsReply) -> str:
     return " ".join(["ok", *found])
 
 
-def _told_group(reply: DescribeReply) -> list[str]:
+def _format_described_group(reply: DescribeGroupReply) -> list[str]:
     words = [_error(reply.error), reply.state]
     words += [word for word in (reply.protocol_type, reply.protocol) if word]
-    return [" ".join(words), *(_told_member(member) for member in reply.members)]
+    return [" ".join(words), *(_format_described_member(member) for member in reply.members)]
 
 
-def _told_member(member: DescribedMember) -> str:
+def _format_described_member(member: DescribedMember) -> str:
     words = [f"  {member.member_id}"]
     if member.instance_id is not None:
         words.append(f"instance={member.instance_id}")

@@ -13,7 +13,7 @@ from partage.model.errors import ErrorCode
 FLAGS = {"must-rejoin", "old-leader", "before-v9", "before-v6", "simple", "loading"}
 
 
-class Words:
+class CommandLine:
     """A command line taken apart: its verb, its names, its flags, and its options."""
 
     def __init__(self, line: str) -> None:
@@ -39,12 +39,12 @@ class Client:
     members: list[str] = field(default_factory=list)
     ids: int = 0
 
-    def fresh_id(self) -> str:
+    def next_member_id(self) -> str:
         """The next id, if the coordinator asks for one."""
         self.ids += 1
         return f"{self.name}-{self.ids}"
 
-    def hear(self, reply: JoinReply) -> None:
+    def on_reply(self, reply: JoinReply) -> None:
         """Remember what the coordinator says."""
         if reply.error is ErrorCode.NONE:
             self.member_id = reply.member_id
@@ -56,7 +56,7 @@ class Client:
             self.member_id = ""
 
 
-def listed(names: str, metadata: bytes, versions: str) -> tuple[Protocol, ...]:
+def parse_protocols(names: str, metadata: bytes, versions: str) -> tuple[Protocol, ...]:
     """The protocols named; of versions the last one given is that of all that follow."""
     given = [int(version) for version in versions.split(",")]
     return tuple(

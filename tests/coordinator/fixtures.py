@@ -7,22 +7,22 @@ from dataclasses import replace
 
 import msgspec
 
-from partage.coordinator.answers import Row
 from partage.coordinator.events import (
     DeleteGroup,
     DeleteOffsets,
-    Describe,
+    DescribeGroup,
     FetchOffsets,
     OffsetToCommit,
     Protocol,
 )
 from partage.coordinator.replies import Reply
+from partage.coordinator.responses import RequestCase
 from partage.coordinator.states import GroupState
 from partage.model.settings import GroupSettings
 
 from .actors import Actor
 from .harness import Harness
-from .trace import Asked
+from .trace import Request
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
@@ -33,7 +33,7 @@ def actor(name: str) -> Actor:
     return Actor(name, None, SESSION_MS, REBALANCE_MS, must_rejoin=False, may_skip=True)
 
 
-class Stage:
+class GroupFixture:
     """A group in some state, with a leader a, a follower b, and somebody pending, p.
 
     It has committed offset 5 of t-0, which its members subscribe to, and of u-0, which nobody does.
@@ -63,7 +63,7 @@ class Stage:
         group = self.harness.shard.groups.get("g")
         return None if group is None else group.state
 
-    def ask(self, who: Actor, event: Asked) -> Reply | None:
+    def ask(self, who: Actor, event: Request) -> Reply | None:
         """Ask in somebody's name, who hears the answer."""
         reply = self.harness.answer_to(event)
         if reply is not None:
@@ -87,7 +87,7 @@ class Stage:
         for who in syncing:
             self.ask(who, self.sync_of(who))
 
-    def sync_of(self, who: Actor) -> Asked:
+    def sync_of(self, who: Actor) -> Request:
         return who.sync(self.harness, "g", self.id_of(who), self.generation)
 
     def id_of(self, who: Actor) -> str:
@@ -112,35 +112,35 @@ class Stage:
 # The columns.
 
 
-def arrange_nothing(stage: Stage) -> None:
+def arrange_nothing(stage: GroupFixture) -> None:
     pass
 
 
-def arrange_completing(stage: Stage) -> None:
+def arrange_completing(stage: GroupFixture) -> None:
     offsets = tuple(OffsetToCommit(topic=t, partition=0, offset=5) for t in "tu")
     stage.ask(stage.a, stage.a.commit(stage.harness, "g", "", -1, offsets))
     stage.join(stage.a, stage.b)
     stage.ask(stage.p, join_as(stage, stage.p, ""))
 
 
-def arrange_stable(stage: Stage) -> None:
+def arrange_stable(stage: GroupFixture) -> None:
     arrange_completing(stage)
     stage.sync(stage.a, stage.b)
 
 
-def arrange_preparing(stage: Stage) -> None:
+def arrange_preparing(stage: GroupFixture) -> None:
     arrange_stable(stage)
     stage.ask(stage.c, join_as(stage, stage.c, ""))
 
 
-def arrange_empty(stage: Stage) -> None:
+def arrange_empty(stage: GroupFixture) -> None:
     arrange_stable(stage)
     ids = (stage.id_of(stage.a), stage.id_of(stage.b))
     stage.ask(stage.a, stage.a.leave(stage.harness, "g", ids))
     stage.harness.tick(0)  # nobody is waited for but the pending one, and it is not for long
 
 
-ARRANGE: dict[GroupState | None, Callable[[Stage], None]] = {
+ARRANGE: dict[GroupState | None, Callable[[GroupFixture], None]] = {
     None: arrange_nothing,
     GroupState.EMPTY: arrange_empty,
     GroupState.PREPARING_REBALANCE: arrange_preparing,
@@ -151,7 +151,7 @@ ARRANGE: dict[GroupState | None, Callable[[Stage], None]] = {
 # The rows.
 
 
-def join_as(stage: Stage, who: Actor, member_id: str) -> Asked:
+def join_as(stage: GroupFixture, who: Actor, member_id: str) -> Request:
     event = who.join(stage.harness, "g", member_id)
     return msgspec.structs.replace(event, protocol_type=stage.type)
 
@@ -160,32 +160,36 @@ def changed(who: Actor) -> Actor:
     return replace(who, protocols=(Protocol("range", b"t,u"),))
 
 
-def commit_as(stage: Stage, who: Actor, member_id: str, generation: int) -> Asked:
+def commit_as(stage: GroupFixture, who: Actor, member_id: str, generation: int) -> Request:
     offset = OffsetToCommit(topic="t", partition=0, offset=6)
     return who.commit(stage.harness, "g", member_id, generation, (offset,))
 
 
-ASK: dict[Row, Callable[[Stage], Asked]] = {
-    Row.JOIN_NEW: lambda s: join_as(s, actor("n"), ""),
-    Row.JOIN_PENDING: lambda s: join_as(s, s.p, s.id_of(s.p)),
-    Row.JOIN_LEADER: lambda s: join_as(s, s.a, s.id_of(s.a)),
-    Row.JOIN_CHANGED: lambda s: join_as(s, changed(s.b), s.id_of(s.b)),
-    Row.JOIN_SAME: lambda s: join_as(s, s.b, s.id_of(s.b)),
-    Row.SYNC_LEADER: lambda s: s.sync_of(s.a),
-    Row.SYNC_FOLLOWER: lambda s: s.sync_of(s.b),
-    Row.HEARTBEAT: lambda s: s.b.heartbeat(s.harness, "g", s.id_of(s.b), s.generation),
-    Row.LEAVE: lambda s: s.b.leave(s.harness, "g", (s.id_of(s.b),)),
-    Row.COMMIT_MEMBER: lambda s: commit_as(s, s.b, s.id_of(s.b), s.generation),
-    Row.COMMIT_SIMPLE: lambda s: commit_as(s, s.b, "", -1),
-    Row.FETCH: lambda s: FetchOffsets(**s.words(), partitions=(("t", 0), ("t", 9))),
-    Row.DESCRIBE: lambda s: Describe(**s.words()),
-    Row.DELETE: lambda s: DeleteGroup(**s.words()),
-    Row.DELETE_OFFSETS: lambda s: DeleteOffsets(**s.words(), partitions=(("t", 0), ("u", 0))),
+ASK: dict[RequestCase, Callable[[GroupFixture], Request]] = {
+    RequestCase.JOIN_NEW: lambda s: join_as(s, actor("n"), ""),
+    RequestCase.JOIN_PENDING: lambda s: join_as(s, s.p, s.id_of(s.p)),
+    RequestCase.JOIN_LEADER: lambda s: join_as(s, s.a, s.id_of(s.a)),
+    RequestCase.JOIN_CHANGED: lambda s: join_as(s, changed(s.b), s.id_of(s.b)),
+    RequestCase.JOIN_UNCHANGED: lambda s: join_as(s, s.b, s.id_of(s.b)),
+    RequestCase.SYNC_LEADER: lambda s: s.sync_of(s.a),
+    RequestCase.SYNC_FOLLOWER: lambda s: s.sync_of(s.b),
+    RequestCase.HEARTBEAT: lambda s: s.b.heartbeat(s.harness, "g", s.id_of(s.b), s.generation),
+    RequestCase.LEAVE: lambda s: s.b.leave(s.harness, "g", (s.id_of(s.b),)),
+    RequestCase.COMMIT_MEMBER: lambda s: commit_as(s, s.b, s.id_of(s.b), s.generation),
+    RequestCase.COMMIT_SIMPLE: lambda s: commit_as(s, s.b, "", -1),
+    RequestCase.FETCH: lambda s: FetchOffsets(**s.words(), partitions=(("t", 0), ("t", 9))),
+    RequestCase.DESCRIBE: lambda s: DescribeGroup(**s.words()),
+    RequestCase.DELETE: lambda s: DeleteGroup(**s.words()),
+    RequestCase.DELETE_OFFSETS: lambda s: DeleteOffsets(
+        **s.words(), partitions=(("t", 0), ("u", 0))
+    ),
 }
 
 
-def variant(row: Row, column: GroupState | None, **changes: object) -> tuple[Stage, Reply | None]:
+def variant(
+    row: RequestCase, column: GroupState | None, **changes: object
+) -> tuple[GroupFixture, Reply | None]:
     """The cell once more, asked by a client of other capabilities."""
-    stage = Stage(column)
+    stage = GroupFixture(column)
     event = msgspec.structs.replace(ASK[row](stage), **changes)
     return stage, stage.harness.answer_to(event)

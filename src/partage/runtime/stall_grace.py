@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 _STALL_MS: Final = 200
-_REST_MAX_MS: Final = 10_000
+_GRACE_MAX_MS: Final = 10_000
 
 
-class Rest:
+class StallGrace:
     """Computes when the next timer may fire, and detects timers that are late because of a stall.
 
     When the timer is due, a shell calls `begin_if_stalled`. If no grace period begins, the shell
@@ -27,53 +27,55 @@ class Rest:
     """
 
     def __init__(self) -> None:
-        self._due_ms = 0
-        self._wake_ms = 0  # the deadline that is checked then
-        self._until_ms = 0  # the end of the last grace period
-        self._rest_ms = 0  # its length
-        self._rested_ms = 0  # its start: earlier deadlines have had a grace period
+        self._check_at_ms = 0
+        self._deadline_ms = 0  # the deadline that is checked then
+        self._grace_until_ms = 0  # the end of the last grace period
+        self._grace_ms = 0  # its length
+        self._grace_began_ms = 0  # its start: earlier deadlines have had a grace period
         self._limit_ms: int | None = None
-        self._held_ms: int | None = None  # since when a timer has been due but could not fire
-        self._held_at_ms = 0  # when a timer was last suspended
-        self._came_ms: int | None = None  # start of the first reading of input
+        self._suspended_since_ms: int | None = (
+            None  # since when a timer has been due but could not fire
+        )
+        self._last_suspended_ms = 0  # when a timer was last suspended
+        self._reading_since_ms: int | None = None  # start of the first reading of input
 
-    def due_ms(self, wake_ms: int, now_ms: int) -> int:
+    def check_at_ms(self, wake_ms: int, now_ms: int) -> int:
         """Return when to check a deadline: at its time, but not during a grace period."""
-        self._wake_ms = wake_ms
-        self._due_ms = max(wake_ms, now_ms, self._until_ms)
-        return self._due_ms
+        self._deadline_ms = wake_ms
+        self._check_at_ms = max(wake_ms, now_ms, self._grace_until_ms)
+        return self._check_at_ms
 
-    def hold(self, now_ms: int) -> None:
+    def suspend(self, now_ms: int) -> None:
         """Note that a timer is due but must not fire now; the waiting time counts as a stall."""
-        if self._held_ms is None or self._wake_ms > self._held_at_ms:
-            self._held_ms = self._due_ms
-        self._held_at_ms = now_ms
+        if self._suspended_since_ms is None or self._deadline_ms > self._last_suspended_ms:
+            self._suspended_since_ms = self._check_at_ms
+        self._last_suspended_ms = now_ms
 
-    def begins(self, now_ms: int) -> int:
+    def begin_if_stalled(self, now_ms: int) -> int:
         """Return the length of a stall for which the timer must wait, in ms; 0 for none."""
-        since_ms, self._held_ms = self._held_ms, None
+        since_ms, self._suspended_since_ms = self._suspended_since_ms, None
         # the suspended timer no longer exists
-        if since_ms is None or self._wake_ms > self._held_at_ms:
-            since_ms = self._due_ms
+        if since_ms is None or self._deadline_ms > self._last_suspended_ms:
+            since_ms = self._check_at_ms
         stood_ms = now_ms - since_ms
-        self._came_ms = now_ms
+        self._reading_since_ms = now_ms
         self._limit_ms = None
         if stood_ms <= _STALL_MS:
             return 0
-        has_rested = self._wake_ms <= self._rested_ms and stood_ms <= self._rest_ms
+        has_rested = self._deadline_ms <= self._grace_began_ms and stood_ms <= self._grace_ms
         if has_rested:
-            self._limit_ms = self._rested_ms
-        self._rested_ms = now_ms
-        self._rest_ms = min(stood_ms, _REST_MAX_MS)
-        self._until_ms = now_ms + self._rest_ms
+            self._limit_ms = self._grace_began_ms
+        self._grace_began_ms = now_ms
+        self._grace_ms = min(stood_ms, _GRACE_MAX_MS)
+        self._grace_until_ms = now_ms + self._grace_ms
         return 0 if has_rested else stood_ms
 
-    def reads_again(self, now_ms: int) -> bool:
+    def must_read_again(self, now_ms: int) -> bool:
         """True if the process may have stalled while it read, so it must read once more."""
-        came_ms, self._came_ms = self._came_ms, None
+        came_ms, self._reading_since_ms = self._reading_since_ms, None
         return came_ms is not None and now_ms - came_ms > _STALL_MS
 
-    def fires_until_ms(self, now_ms: int) -> int:
+    def fire_until_ms(self, now_ms: int) -> int:
         """Return the latest deadline that may fire: now, or earlier if later ones have a grace
         period.
         """

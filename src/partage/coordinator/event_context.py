@@ -7,14 +7,14 @@ from collections.abc import Callable
 from partage.coordinator.events import Ticket
 from partage.coordinator.group import Group
 from partage.coordinator.member import Member
-from partage.coordinator.outcome import Cause, Happening, Notice, Outcome
+from partage.coordinator.outcome import GroupEvent, GroupEventType, Outcome, RebalanceCause
 from partage.coordinator.records import Record
 from partage.coordinator.replies import Reply
 from partage.coordinator.timers import TimerKey
 from partage.model.settings import GroupSettings
 
 
-class Turn(Outcome):
+class EventContext(Outcome):
     """The outcome of an event under way, with the time of the event and the settings."""
 
     __slots__ = ("_apply", "at_ms", "settings")
@@ -44,35 +44,35 @@ class Turn(Outcome):
         """Cancel a timer."""
         self.timers.append((key, None))
 
-    def keep_alive(self, member: Member) -> None:
+    def restart_session(self, member: Member) -> None:
         """Restart the member's session timer, unless the member is parked."""
         if not member.is_parked:
             self.arm(member.session_timer, member.session_timeout_ms)
 
-    def notice(
+    def emit(
         self,
         group: Group,
-        happening: Happening,
+        happening: GroupEventType,
         member_id: str | None = None,
         reason: str = "",
         *,
-        cause: Cause | None = None,
+        cause: RebalanceCause | None = None,
         member: Member | None = None,
         times_ms: tuple[int | None, ...] | None = None,
         topics: tuple[str, ...] = (),
     ) -> None:
         """Emit a group event for operators; with ``times_ms`` it includes the group's generation."""
-        self.notices.append(
-            Notice(
+        self.group_events.append(
+            GroupEvent(
                 at_ms=self.at_ms,
                 group_id=group.id,
-                happening=happening,
+                event_type=happening,
                 generation=group.generation,
                 member_id=member_id,
                 reason=reason,
                 cause=cause,
-                member=None if member is None else member.saved(None, b""),
-                saved=None if times_ms is None else group.saved,
+                member=None if member is None else member.to_record(None, b""),
+                group_record=None if times_ms is None else group.record,
                 times_ms=times_ms or (),
                 topics=topics,
             )

@@ -10,16 +10,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from partage.store.shared_log import CHUNK_BYTES, Entry, SharedLog
+from partage.store.shared_log import CHUNK_BYTES, LogEntry, SharedLog
 from partage.store.zookeeper import (
     TRANSACTION_BYTES_MAX,
     Check,
     Create,
-    InDoubt,
-    Refused,
+    InDoubtError,
+    RefusalReason,
+    RefusedError,
     Session,
-    StoreFault,
-    Why,
+    StoreError,
 )
 
 _OPERATION_BYTES: Final = 128  # estimate for the overhead besides path and data
@@ -27,26 +27,26 @@ _ENTRIES_MAX: Final = 1000
 
 #: Called with None once the entry is durable, or with an error, after which the entry may or may
 #: not be durable.
-Written = Callable[[StoreFault | None], None]
+WriteCallback = Callable[[StoreError | None], None]
 
 
-class Deposed(StoreFault):
+class ShardFencedError(StoreError):
     """Raised when another broker has taken over the shard."""
 
 
-class _Waiting:
+class _PendingWrite:
     """An entry that is not durable yet."""
 
-    __slots__ = ("entry", "is_in_doubt", "log", "written")
+    __slots__ = ("entry", "is_in_doubt", "log", "on_written")
 
-    def __init__(self, log: SharedLog, entry: Entry, written: Written) -> None:
+    def __init__(self, log: SharedLog, entry: LogEntry, written: WriteCallback) -> None:
         self.log = log
         self.entry = entry
-        self.written = written
+        self.on_written = written
         self.is_in_doubt = False
 
 
-class Gatherer:
+class WriteBatcher:
     """The pending log entries of one session.
 
     After `enqueue` a shell must run `flush`, one call at a time. It should wait a few milliseconds
@@ -55,9 +55,9 @@ class Gatherer:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._waiting: deque[_Waiting] = deque()
+        self._pending: deque[_PendingWrite] = deque()
 
-    def add(self, log: SharedLog, batch: bytes, written: Written) -> None:
+    def enqueue(self, log: SharedLog, batch: bytes, written: WriteCallback) -> None:
         """Append a record batch to a log, with the next `flush`.
 
         Args:
@@ -65,12 +65,12 @@ class Gatherer:
             batch: The bytes of the record batch.
             written: Called with the result.
         """
-        self._waiting.append(_Waiting(log, log.next_entry(batch), written))
+        self._pending.append(_PendingWrite(log, log.next_entry(batch), written))
 
     @property
     def is_idle(self) -> bool:
         """True if no entry is pending."""
-        return not self._waiting
+        return not self._pending
 
     async def flush(self) -> None:
         """Write until no entry is pending.
@@ -78,84 +78,88 @@ class Gatherer:
         Raises:
             SessionEndedError: The session ended; the remaining callbacks are not called.
         """
-        while self._waiting:
-            gathered = await self._gather()
+        while self._pending:
+            gathered = await self._next_batch()
             if gathered:
                 await self._write(gathered)
 
-    async def _gather(self) -> list[_Waiting]:
+    async def _next_batch(self) -> list[_PendingWrite]:
         """Remove and return the next entries that fit into one transaction, in order."""
-        gathered: list[_Waiting] = []
+        gathered: list[_PendingWrite] = []
         size = 0
-        while self._waiting and len(gathered) < _ENTRIES_MAX:
-            one = self._waiting[0]
-            if len(one.entry.batch) >= CHUNK_BYTES and one.entry.part is None:
+        while self._pending and len(gathered) < _ENTRIES_MAX:
+            one = self._pending[0]
+            if len(one.entry.batch) >= CHUNK_BYTES and one.entry.blob is None:
                 if gathered:
                     break  # write the entries before it first; its chunks may take some time
                 try:
-                    one.entry = await one.log.prepared(one.entry)
-                except Refused as refused:
+                    one.entry = await one.log.write_chunks(one.entry)
+                except RefusedError as refused:
                     self._fail(one.log, _reason(refused, at_fence=refused.position == 0))
                     continue
-            size += _OPERATION_BYTES + _size(one.log.creation(one.entry)) + _size(one.log.fence)
+            size += (
+                _OPERATION_BYTES + _size(one.log.create_operation(one.entry)) + _size(one.log.fence)
+            )
             if gathered and size > TRANSACTION_BYTES_MAX:
                 break
-            gathered.append(self._waiting.popleft())
+            gathered.append(self._pending.popleft())
         return gathered
 
-    async def _write(self, gathered: list[_Waiting]) -> None:
+    async def _write(self, gathered: list[_PendingWrite]) -> None:
         """Write entries in one transaction, and retry until its result is known."""
         while gathered:
             logs = list(dict.fromkeys(one.log for one in gathered))
             operations = [log.fence for log in logs]
-            creations = [one.log.creation(one.entry) for one in gathered]
+            creations = [one.log.create_operation(one.entry) for one in gathered]
             try:
                 await self._session.transact([*operations, *creations])
-            except InDoubt:
+            except InDoubtError:
                 for one in gathered:
                     one.is_in_doubt = True
-                await self._session.connected()
-            except Refused as refused:
-                gathered = self._without(gathered, logs, refused)
+                await self._session.wait_connected()
+            except RefusedError as refused:
+                gathered = self._retry_after_refusal(gathered, logs, refused)
             else:
                 for one in gathered:
-                    self._done(one)
+                    self._complete(one)
                 return
 
-    def _without(
-        self, gathered: list[_Waiting], logs: list[SharedLog], refused: Refused
-    ) -> list[_Waiting]:
+    def _retry_after_refusal(
+        self, gathered: list[_PendingWrite], logs: list[SharedLog], refused: RefusedError
+    ) -> list[_PendingWrite]:
         """Handle a refused transaction and return the entries to retry."""
         if refused.position < len(logs):
             log = logs[refused.position]
             self._fail(log, _reason(refused, at_fence=True), also=gathered)
             return [one for one in gathered if one.log is not log]
         culprit = gathered[refused.position - len(logs)]
-        if refused.why is Why.EXISTS and culprit.is_in_doubt:
+        if refused.reason is RefusalReason.EXISTS and culprit.is_in_doubt:
             # The fence was checked first, so an earlier attempt wrote this entry and all others.
             for one in gathered:
-                self._done(one)
+                self._complete(one)
             return []
         self._fail(culprit.log, _reason(refused, at_fence=False), also=gathered)
         return [one for one in gathered if one.log is not culprit.log]
 
     @staticmethod
-    def _done(one: _Waiting) -> None:
-        one.log.written(one.entry)
-        one.written(None)
+    def _complete(one: _PendingWrite) -> None:
+        one.log.on_written(one.entry)
+        one.on_written(None)
 
-    def _fail(self, log: SharedLog, reason: StoreFault, also: list[_Waiting] | None = None) -> None:
+    def _fail(
+        self, log: SharedLog, reason: StoreError, also: list[_PendingWrite] | None = None
+    ) -> None:
         """Fail all pending entries of a log: its entry numbers must have no gap."""
         failed = [one for one in also or () if one.log is log]
-        failed += [one for one in self._waiting if one.log is log]
-        self._waiting = deque(one for one in self._waiting if one.log is not log)
+        failed += [one for one in self._pending if one.log is log]
+        self._pending = deque(one for one in self._pending if one.log is not log)
         for one in failed:
-            one.written(reason)
+            one.on_written(reason)
 
 
-def _reason(refused: Refused, *, at_fence: bool) -> StoreFault:
-    if at_fence and refused.why in (Why.VERSION, Why.MISSING):
-        return Deposed("another broker has taken the shard over")
+def _reason(refused: RefusedError, *, at_fence: bool) -> StoreError:
+    if at_fence and refused.reason in (RefusalReason.VERSION, RefusalReason.MISSING):
+        return ShardFencedError("another broker has taken the shard over")
     return refused
 
 

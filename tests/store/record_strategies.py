@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from partage.coordinator.records import (
-    GroupRemoved,
-    GroupSaved,
-    OffsetCommitted,
-    OffsetRemoved,
-    SavedMember,
+    GroupRecord,
+    GroupTombstone,
+    MemberRecord,
+    OffsetRecord,
+    OffsetTombstone,
 )
 
 AT_MS = 1_700_000_000_123
@@ -26,7 +26,7 @@ topics = st.sampled_from(("t", "u"))
 partitions = st.integers(0, 2)
 
 saved_members = st.builds(
-    SavedMember,
+    MemberRecord,
     member_id=texts,
     instance_id=st.none() | texts,
     client_id=texts,
@@ -37,7 +37,7 @@ saved_members = st.builds(
     assignment=blobs,
 )
 saved_groups = st.builds(
-    GroupSaved,
+    GroupRecord,
     group_id=groups,
     protocol_type=st.none() | names,
     generation=int32,
@@ -47,9 +47,9 @@ saved_groups = st.builds(
     awaiting_sync=st.booleans(),
     members=st.lists(saved_members, max_size=3).map(tuple),
 )
-removed_groups = st.builds(GroupRemoved, group_id=groups)
+removed_groups = st.builds(GroupTombstone, group_id=groups)
 committed_offsets = st.builds(
-    OffsetCommitted,
+    OffsetRecord,
     group_id=groups,
     topic=topics,
     partition=partitions,
@@ -60,7 +60,7 @@ committed_offsets = st.builds(
 )
 #: Of clients that are too old for leader epochs.
 expiring_offsets = st.builds(
-    OffsetCommitted,
+    OffsetRecord,
     group_id=groups,
     topic=topics,
     partition=partitions,
@@ -69,7 +69,7 @@ expiring_offsets = st.builds(
     commit_ms=int64,
     expire_ms=st.integers(0, 2**63 - 1),
 )
-removed_offsets = st.builds(OffsetRemoved, group_id=groups, topic=topics, partition=partitions)
+removed_offsets = st.builds(OffsetTombstone, group_id=groups, topic=topics, partition=partitions)
 records = st.one_of(
     saved_groups, removed_groups, committed_offsets, expiring_offsets, removed_offsets
 )

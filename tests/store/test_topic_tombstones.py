@@ -4,49 +4,51 @@ from __future__ import annotations
 
 import pytest
 
-from partage.store.forgetting import Unforgotten
-from partage.store.memory import MemoryZooKeeper, lost
-from partage.store.tree import AppliedDoc
+from partage.store.memory import MemoryZooKeeper, lose_transactions
+from partage.store.topic_tombstones import TopicNameReservedError
+from partage.store.zk_schema import AppliedDoc
 
-from .zoo import SHARDS, TREE, Player, made, play
+from .zk_fixture import PATHS, SHARDS, BrokerStores, made, run
 
 
-class Pair:
+class BrokerPair:
     """Two brokers; the first has all shards, and topic t was there and is deleted."""
 
-    async def come(self) -> Pair:
+    async def come(self) -> BrokerPair:
         self.zoo = MemoryZooKeeper()
-        self.one = await Player(self.zoo, 1).come()
-        await self.one.roster.take(range(SHARDS))
-        self.two = await Player(self.zoo, 2).come()
+        self.one = await BrokerStores(self.zoo, 1).register()
+        await self.one.roster.acquire(range(SHARDS))
+        self.two = await BrokerStores(self.zoo, 2).register()
         await self.one.topics.put("t", made("aa", 1), "n1")
         await self.one.topics.delete("t", "n2")
         return self
 
-    async def tell(self, player: Player, *shards: int, forgot: int | None = None) -> None:
+    async def tell(self, player: BrokerStores, *shards: int, forgot: int | None = None) -> None:
         """The broker has followed, and these shards of its have."""
         await player.topics.refresh()
-        await player.look()
+        await player.refresh()
         epochs = {shard: player.roster.shards[shard].epoch for shard in shards}
         version = player.topics.version
         said = AppliedDoc(
             value=version, forgot=version if forgot is None else forgot, shards=epochs
         )
-        assert await player.topics.tell_applied(said)
+        assert await player.topics.publish_applied(said)
 
     async def is_forgotten(self) -> bool:
         """Whether the name is anybody's again, as all see it."""
-        left = await self.two.topics.release()
-        assert left == await self.one.topics.unforgotten() == await self.two.topics.unforgotten()
+        left = await self.two.topics.release_names()
+        assert (
+            left == await self.one.topics.reserved_names() == await self.two.topics.reserved_names()
+        )
         if left:
-            with pytest.raises(Unforgotten):
+            with pytest.raises(TopicNameReservedError):
                 await self.two.topics.put("t", made("bb", 2), "n3")
         return not left
 
 
 def test_a_name_is_free_when_all_brokers_and_all_shards_have_forgotten_its_topic() -> None:
     async def scenario() -> None:
-        pair = await Pair().come()
+        pair = await BrokerPair().come()
         assert not await pair.is_forgotten()
         await pair.tell(pair.one, *range(SHARDS))
         assert (
@@ -57,21 +59,21 @@ def test_a_name_is_free_when_all_brokers_and_all_shards_have_forgotten_its_topic
         assert await pair.two.topics.put("t", made("bb", 2), "n3")
         assert pair.two.topics.topics["t"].id == "bb"
 
-    play(scenario())
+    run(scenario())
 
 
 def test_other_names_do_not_wait() -> None:
     async def scenario() -> None:
-        pair = await Pair().come()
+        pair = await BrokerPair().come()
         assert await pair.two.topics.put("u", made("bb", 2), "n3")
         assert await pair.two.topics.put("u", made("bb", 2, 1), "n4")
 
-    play(scenario())
+    run(scenario())
 
 
 def test_each_shard_counts() -> None:
     async def scenario() -> None:
-        pair = await Pair().come()
+        pair = await BrokerPair().come()
         await pair.tell(pair.two)
         await pair.tell(pair.one, *range(SHARDS - 1))
         assert not await pair.is_forgotten()
@@ -80,7 +82,7 @@ def test_each_shard_counts() -> None:
         await pair.tell(pair.one, *range(SHARDS))
         assert await pair.is_forgotten()
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_takes_a_shard_over_has_to_tell_for_itself() -> None:
@@ -89,96 +91,96 @@ def test_who_takes_a_shard_over_has_to_tell_for_itself() -> None:
     """
 
     async def scenario() -> None:
-        pair = await Pair().come()
+        pair = await BrokerPair().come()
         await pair.tell(pair.one, *range(SHARDS))
-        await pair.two.look()
-        await pair.two.roster.take([0])
+        await pair.two.refresh()
+        await pair.two.roster.acquire([0])
         await pair.tell(pair.two)
         assert not await pair.is_forgotten()
         await pair.tell(pair.two, 0)
         assert await pair.is_forgotten()
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_shard_of_a_dead_broker_is_waited_for_until_somebody_has_it() -> None:
     async def scenario() -> None:
-        pair = await Pair().come()
+        pair = await BrokerPair().come()
         await pair.tell(pair.two)
         pair.zoo.expire(pair.one.session)
-        left = await pair.two.topics.release()
+        left = await pair.two.topics.release_names()
         assert left == {"t"}
-        await pair.two.look()
-        await pair.two.roster.take(range(SHARDS))
+        await pair.two.refresh()
+        await pair.two.roster.acquire(range(SHARDS))
         await pair.tell(pair.two, *range(SHARDS))
-        assert await pair.two.topics.release() == set()
-        assert await pair.two.session.children(TREE.tombstones) == ["aa.1"]
+        assert await pair.two.topics.release_names() == set()
+        assert await pair.two.session.children(PATHS.tombstones) == ["aa.1"]
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_shard_that_was_given_back_after_it_had_forgotten_is_not_waited_for() -> None:
     async def scenario() -> None:
-        pair = await Pair().come()
+        pair = await BrokerPair().come()
         await pair.tell(pair.one, *range(SHARDS))
-        await pair.one.roster.give([0])
+        await pair.one.roster.release([0])
         await pair.tell(pair.two)
         assert await pair.is_forgotten()
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_deletes_it_between_the_look_at_graves_and_the_creation_is_seen() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
         await two.topics.refresh()
         is_first = True
 
         async def overtaken(what: object) -> None:
             nonlocal is_first
-            if what == TREE.tombstones and is_first:
+            if what == PATHS.tombstones and is_first:
                 is_first = False
                 await one.topics.put("t", made("aa", 1), "n1")
                 await one.topics.delete("t", "n2")
 
         two.session.after = overtaken
-        with pytest.raises(Unforgotten):
+        with pytest.raises(TopicNameReservedError):
             await two.topics.put("t", made("bb", 2), "n3")
 
-    play(scenario())
+    run(scenario())
 
 
 def test_several_brokers_release_a_name_at_once() -> None:
     async def scenario() -> None:
-        pair = await Pair().come()
+        pair = await BrokerPair().come()
         await pair.tell(pair.one, *range(SHARDS))
         await pair.tell(pair.two)
 
         async def overtaken(what: object) -> None:
             if not isinstance(what, str):
-                assert await pair.one.topics.release() == set()
+                assert await pair.one.topics.release_names() == set()
 
         pair.two.session.before = overtaken
-        assert await pair.two.topics.release() == set()
+        assert await pair.two.topics.release_names() == set()
 
-    play(scenario())
+    run(scenario())
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_in_doubt_it_is_waited_for_once_more(when: str) -> None:
     async def scenario() -> None:
-        pair = await Pair().come()
+        pair = await BrokerPair().come()
         await pair.tell(pair.one, *range(SHARDS))
         await pair.tell(pair.two)
-        losing = lost()
+        losing = lose_transactions()
 
         async def lose(what: object) -> None:
             if not isinstance(what, str):
                 await losing([])
 
         setattr(pair.two.session, when, lose)
-        assert await pair.two.topics.release() == {"t"}
-        assert await pair.two.topics.release() == set()
+        assert await pair.two.topics.release_names() == {"t"}
+        assert await pair.two.topics.release_names() == set()
 
-    play(scenario())
+    run(scenario())

@@ -51,12 +51,12 @@ from partage.coordinator.events import (
     Commit,
     DeleteGroup,
     DeleteOffsets,
-    Describe,
+    DescribeGroup,
     FetchOffsets,
     Heartbeat,
     Join,
     Leave,
-    Leaver,
+    LeavingMember,
     ListGroups,
     OffsetToCommit,
     Sync,
@@ -66,25 +66,25 @@ from partage.coordinator.replies import JoinReply
 from partage.coordinator.states import GroupState
 from partage.model.settings import GroupSettings
 
-from .cast import Client, Words, listed, partition
 from .checker import Checker
+from .clients import Client, CommandLine, parse_protocols, partition
+from .format import format_entry, format_record, format_timers
 from .harness import Harness
-from .telling import told, told_record, told_timers
-from .trace import Answered, Asked, Heard, Lost
+from .trace import ReplyLost, ReplySent, Request, RequestReceived
 
 SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 ADMIN = "admin"
 
 
-class Story:
+class ScenarioRunner:
     """One scenario being played."""
 
     def __init__(self) -> None:
         self._clients: dict[tuple[str, str], Client] = {}
         self._askers: dict[object, str] = {}
         self._lines: list[str] = []
-        self._commands: dict[str, Callable[[Words], None]] = {
+        self._commands: dict[str, Callable[[CommandLine], None]] = {
             "settings": self._settings,
             "client": self._client_joins_so,
             "join": self._join,
@@ -113,15 +113,15 @@ class Story:
         self.harness = Harness(settings)
         self.checker = Checker(settings.members_max)
 
-    def play(self, line: str) -> list[str]:
+    def run(self, line: str) -> list[str]:
         """Carry out a command; what happened, line by line."""
-        words = Words(line)
+        words = CommandLine(line)
         self._commands[words.verb](words)
         self._hear()
         lines, self._lines = self._lines, []
         return lines
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """The log catches up; by then everybody has been answered who is not parked."""
         if not self.harness.is_loaded:
             self.harness.load()
@@ -129,7 +129,7 @@ class Story:
         self._hear()
         assert self.harness.owed.keys() == self.harness.parked()
 
-    def _ask(self, name: str, event: Asked) -> None:
+    def _ask(self, name: str, event: Request) -> None:
         self._askers[event.reply_to] = name
         self.harness.handle(event)
         self._hear()
@@ -140,42 +140,42 @@ class Story:
         self.checker.feed(trace)
         for entry in trace:
             asker = ""
-            if isinstance(entry, Heard | Answered | Lost):
+            if isinstance(entry, RequestReceived | ReplySent | ReplyLost):
                 asker = self._askers[entry.asked.reply_to]
-            if isinstance(entry, Answered) and isinstance(entry.reply, JoinReply):
+            if isinstance(entry, ReplySent) and isinstance(entry.reply, JoinReply):
                 assert isinstance(entry.asked, Join)
-                self._client(asker, entry.asked.group_id).hear(entry.reply)
-            self._lines += told(entry, asker)
+                self._client(asker, entry.asked.group_id).on_reply(entry.reply)
+            self._lines += format_entry(entry, asker)
         trace.clear()
 
     def _client(self, name: str, group_id: str) -> Client:
         return self._clients.setdefault((name, group_id), Client(name))
 
-    def _named(self, words: Words) -> list[Client]:
+    def _named(self, words: CommandLine) -> list[Client]:
         return [self._client(name, words.group_id) for name in words.names]
 
-    def _generation(self, words: Words, client: Client) -> int:
+    def _generation(self, words: CommandLine, client: Client) -> int:
         return int(words.options.get("generation", client.generation))
 
     # Members' requests.
 
-    def _settings(self, words: Words) -> None:
+    def _settings(self, words: CommandLine) -> None:
         self._begin(self._changed(GroupSettings(), words))
 
-    def _changed(self, settings: GroupSettings, words: Words) -> GroupSettings:
+    def _changed(self, settings: GroupSettings, words: CommandLine) -> GroupSettings:
         values = {name: int(value) for name, value in words.options.items()}
         return msgspec.structs.replace(settings, **values)
 
-    def _client_joins_so(self, words: Words) -> None:
+    def _client_joins_so(self, words: CommandLine) -> None:
         for client in self._named(words):
             client.options |= words.options
             client.flags |= words.flags
 
-    def _join(self, words: Words) -> None:
+    def _join(self, words: CommandLine) -> None:
         for client in self._named(words):
             self._join_one(words, client)
 
-    def _join_one(self, words: Words, client: Client) -> None:
+    def _join_one(self, words: CommandLine, client: Client) -> None:
         options = client.options | words.options
         flags = client.flags | words.flags
         metadata = options.get("metadata", "t").encode()
@@ -187,21 +187,21 @@ class Story:
                 reply_to=self.harness.ticket(),
                 group_id=words.group_id,
                 member_id=options.get("id", client.member_id),
-                fresh_member_id=client.fresh_id(),
+                generated_member_id=client.next_member_id(),
                 instance_id=options.get("instance"),
                 client_id=client.name,
                 client_host="/127.0.0.1",
                 session_timeout_ms=int(options.get("session", SESSION_MS)),
                 rebalance_timeout_ms=int(options.get("rebalance", REBALANCE_MS)),
                 protocol_type=options.get("type", "consumer"),
-                protocols=listed(names, metadata, options.get("version", "-1")),
+                protocols=parse_protocols(names, metadata, options.get("version", "-1")),
                 reason=options.get("reason"),
                 must_rejoin_with_id="must-rejoin" in flags,
                 may_skip_assignment="old-leader" not in flags,
             ),
         )
 
-    def _sync(self, words: Words) -> None:
+    def _sync(self, words: CommandLine) -> None:
         for client in self._named(words):
             self._ask(
                 client.name,
@@ -219,7 +219,7 @@ class Story:
                 ),
             )
 
-    def _assignments(self, words: Words, client: Client) -> dict[str, bytes]:
+    def _assignments(self, words: CommandLine, client: Client) -> dict[str, bytes]:
         text = words.options.get("assign")
         if text is None:
             return {member: str(n).encode() for n, member in enumerate(client.members)}
@@ -229,7 +229,7 @@ class Story:
             for name, share in parts.items()
         }
 
-    def _heartbeat(self, words: Words) -> None:
+    def _heartbeat(self, words: CommandLine) -> None:
         for client in self._named(words):
             self._ask(
                 client.name,
@@ -243,9 +243,9 @@ class Story:
                 ),
             )
 
-    def _leave(self, words: Words) -> None:
+    def _leave(self, words: CommandLine) -> None:
         leavers = [
-            Leaver(
+            LeavingMember(
                 member_id=words.options.get("id", client.member_id),
                 instance_id=words.options.get("instance", client.options.get("instance")),
                 reason=words.options.get("reason"),
@@ -256,22 +256,22 @@ class Story:
         for client in self._named(words):
             client.member_id = ""
 
-    def _remove(self, words: Words) -> None:
-        leavers = [Leaver(member_id="", instance_id=instance) for instance in words.names]
+    def _remove(self, words: CommandLine) -> None:
+        leavers = [LeavingMember(member_id="", instance_id=instance) for instance in words.names]
         self._let_go(ADMIN, words, leavers)
 
-    def _let_go(self, name: str, words: Words, leavers: list[Leaver]) -> None:
+    def _let_go(self, name: str, words: CommandLine, leavers: list[LeavingMember]) -> None:
         event = Leave(
             at_ms=self.harness.now_ms,
             reply_to=self.harness.ticket(),
             group_id=words.group_id,
-            leavers=tuple(leavers),
+            members=tuple(leavers),
         )
         self._ask(name, event)
 
     # Offsets.
 
-    def _commit(self, words: Words) -> None:
+    def _commit(self, words: CommandLine) -> None:
         name = words.names[0]
         client = self._client(name, words.group_id)
         is_simple = "simple" in words.flags
@@ -301,7 +301,7 @@ class Story:
             ),
         )
 
-    def _fetch(self, words: Words) -> None:
+    def _fetch(self, words: CommandLine) -> None:
         partitions = tuple(partition(name) for name in words.names) or None
         self._ask(
             ADMIN,
@@ -313,7 +313,7 @@ class Story:
             ),
         )
 
-    def _delete_offsets(self, words: Words) -> None:
+    def _delete_offsets(self, words: CommandLine) -> None:
         self._ask(
             ADMIN,
             DeleteOffsets(
@@ -324,16 +324,16 @@ class Story:
             ),
         )
 
-    def _topics_deleted(self, words: Words) -> None:
+    def _topics_deleted(self, words: CommandLine) -> None:
         topics = frozenset(words.names)
         self.harness.handle(TopicsDeleted(at_ms=self.harness.now_ms, topics=topics))
 
     # Administrators' requests.
 
-    def _describe(self, words: Words) -> None:
+    def _describe(self, words: CommandLine) -> None:
         self._ask(
             ADMIN,
-            Describe(
+            DescribeGroup(
                 at_ms=self.harness.now_ms,
                 reply_to=self.harness.ticket(),
                 group_id=words.group_id,
@@ -341,7 +341,7 @@ class Story:
             ),
         )
 
-    def _list(self, words: Words) -> None:
+    def _list(self, words: CommandLine) -> None:
         self._ask(
             ADMIN,
             ListGroups(
@@ -352,7 +352,7 @@ class Story:
             ),
         )
 
-    def _delete(self, words: Words) -> None:
+    def _delete(self, words: CommandLine) -> None:
         self._ask(
             ADMIN,
             DeleteGroup(
@@ -364,26 +364,26 @@ class Story:
 
     # The world.
 
-    def _gather(self, words: Words) -> None:
+    def _gather(self, words: CommandLine) -> None:
         self._join(words)
         group = self.harness.shard.groups[words.group_id]
         while group.state is GroupState.PREPARING_REBALANCE:
             self.harness.tick(self.harness.settings.initial_rebalance_delay_ms)
         self._hear()
-        self._lines = [told_record(group.saved)]
+        self._lines = [format_record(group.record)]
 
-    def _form(self, words: Words) -> None:
+    def _form(self, words: CommandLine) -> None:
         self._gather(words)
         self._sync(words)
-        self._lines = [told_record(self.harness.shard.groups[words.group_id].saved)]
+        self._lines = [format_record(self.harness.shard.groups[words.group_id].record)]
 
-    def _tick(self, words: Words) -> None:
+    def _tick(self, words: CommandLine) -> None:
         self.harness.tick(int(words.names[0]))
 
-    def _timers(self, words: Words) -> None:
-        self._lines += told_timers(self.harness.driver.timers.armed, self.harness.now_ms)
+    def _timers(self, words: CommandLine) -> None:
+        self._lines += format_timers(self.harness.driver.timers.armed, self.harness.now_ms)
 
-    def _log(self, words: Words) -> None:
+    def _log(self, words: CommandLine) -> None:
         what, *count = words.names
         match what:
             case "hold":
@@ -393,12 +393,12 @@ class Story:
             case "fail":
                 self.harness.fail()
 
-    def _crash(self, words: Words) -> None:
+    def _crash(self, words: CommandLine) -> None:
         self.harness.crash(int(words.options.pop("keep", 0)))
         settings = self.harness.settings = self._changed(self.harness.settings, words)
         self.checker.members_max = settings.members_max
         if "loading" not in words.flags:
             self.harness.load()
 
-    def _load(self, words: Words) -> None:
+    def _load(self, words: CommandLine) -> None:
         self.harness.load()

@@ -18,11 +18,11 @@ _MARK: Final = b"partage: version "
 _VERSIONS: Final = struct.Struct(">hh")
 
 
-class NoVersionInCommon(Exception):
+class NoCommonVersionError(Exception):
     """A member and its leader have no version of the assignor in common."""
 
 
-class Marked(msgspec.Struct, frozen=True):
+class VersionedUserData(msgspec.Struct, frozen=True):
     """User data with its version and the oldest version that its writer supports."""
 
     version: int
@@ -30,21 +30,21 @@ class Marked(msgspec.Struct, frozen=True):
     user_data: bytes
 
 
-def marked(versions: Sequence[int], version: int, user_data: bytes = b"") -> bytes:
+def encode_user_data(versions: Sequence[int], version: int, user_data: bytes = b"") -> bytes:
     """Return user data in ``version`` with the mark of a writer that supports ``versions``."""
     return _MARK + _VERSIONS.pack(version, min(versions)) + user_data
 
 
-def read(user_data: bytes) -> Marked | None:
+def decode_user_data(user_data: bytes) -> VersionedUserData | None:
     """Decode marked user data; None if it has no mark, as from a writer without version probing."""
     begins = len(_MARK) + _VERSIONS.size
     if not user_data.startswith(_MARK) or len(user_data) < begins:
         return None
     version, oldest = _VERSIONS.unpack_from(user_data, len(_MARK))
-    return Marked(version, oldest, user_data[begins:])
+    return VersionedUserData(version, oldest, user_data[begins:])
 
 
-def spoken(versions: Sequence[int], leader: Marked) -> int:
+def choose_version(versions: Sequence[int], leader: VersionedUserData) -> int:
     """Return the newest of ``versions`` that the leader reads.
 
     Raises:
@@ -53,7 +53,7 @@ def spoken(versions: Sequence[int], leader: Marked) -> int:
     fitting = [version for version in versions if leader.oldest <= version <= leader.version]
     if not fitting:
         ours = ", ".join(map(str, versions))
-        raise NoVersionInCommon(
+        raise NoCommonVersionError(
             f"the leader reads versions {leader.oldest} to {leader.version}, this member speaks "
             f"{ours}; have it speak one of the leader's too until all members are upgraded"
         )

@@ -15,28 +15,28 @@ from typing import Final
 import msgspec
 
 from partage.store.placement import place_shards
-from partage.store.tree import BrokerDoc, ShardDoc, Tree, decode, encode, numbered
+from partage.store.zk_schema import BrokerDoc, ShardDoc, ZkPaths, decode, encode, parse_number
 from partage.store.zookeeper import (
-    Changed,
+    ChangeCallback,
     Create,
     Delete,
-    InDoubt,
+    InDoubtError,
     Operation,
-    Refused,
+    RefusalReason,
+    RefusedError,
     Session,
     SetData,
-    Why,
-    surely,
+    retry_read,
 )
 
-_CHANGED_AT_ONCE: Final = 500
+_CHANGES_PER_TRANSACTION: Final = 500
 
 
-class Taken(Exception):
+class RegistrationConflictError(Exception):
     """Another live broker uses a value that must be unique."""
 
 
-class IdTaken(Taken):
+class BrokerIdInUseError(RegistrationConflictError):
     """Another live broker, ``other``, has this id."""
 
     def __init__(self, broker_id: int, other: BrokerDoc) -> None:
@@ -47,7 +47,7 @@ class IdTaken(Taken):
         self.other = other
 
 
-class AddressTaken(Taken):
+class AddressInUseError(RegistrationConflictError):
     """Another live broker has this address, so clients of one would reach the other."""
 
     def __init__(self, me: BrokerDoc, other_id: int) -> None:
@@ -57,7 +57,7 @@ class AddressTaken(Taken):
         )
 
 
-class Tenure(msgspec.Struct, frozen=True, kw_only=True):
+class ShardOwnership(msgspec.Struct, frozen=True, kw_only=True):
     """Ownership of a shard: the version of its node, which changes when another broker takes it."""
 
     shard: int
@@ -65,16 +65,18 @@ class Tenure(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-class Roster:
+class ClusterRegistry:
     """The brokers and shard owners, as last read from ZooKeeper."""
 
-    def __init__(self, session: Session, tree: Tree, broker_id: int, shard_count: int) -> None:
+    def __init__(self, session: Session, tree: ZkPaths, broker_id: int, shard_count: int) -> None:
         self.broker_id = broker_id
         self.brokers: dict[int, BrokerDoc] = {}
         self.shards: list[ShardDoc] = [ShardDoc()] * shard_count
         self._versions = [0] * shard_count
-        self._looks = self._looked = 0  # number of refreshes begun, and which one `brokers` is from
-        self._touched = -1  # of the node that every change of a shard touches
+        self._refresh_count = self._applied_refresh = (
+            0  # number of refreshes begun, and which one `brokers` is from
+        )
+        self._shards_version = -1  # of the node that every change of a shard touches
         self._session = session
         self._tree = tree
         self._incarnation = ""
@@ -95,16 +97,16 @@ class Roster:
         while True:
             try:
                 await self._session.transact([Create(path, encode(me), is_ephemeral=True)])
-            except InDoubt:
-                await self._session.connected()
-            except Refused as refused:
-                if refused.why is not Why.EXISTS:
+            except InDoubtError:
+                await self._session.wait_connected()
+            except RefusedError as refused:
+                if refused.reason is not RefusalReason.EXISTS:
                     raise
             if await self._is_registered(path, me):
                 self._incarnation = me.incarnation
                 return
 
-    def expect_own_address(self, me: BrokerDoc) -> None:
+    def check_address_unused(self, me: BrokerDoc) -> None:
         """Raise `AddressInUseError` if another live broker has this broker's address.
 
         Of two brokers that start at the same time, the one with the higher id fails. The check uses
@@ -116,10 +118,10 @@ class Roster:
             if broker_id == self.broker_id or (is_up and broker_id > self.broker_id):
                 continue
             if (other.host.casefold(), other.port) == (me.host.casefold(), me.port):
-                raise AddressTaken(me, broker_id)
+                raise AddressInUseError(me, broker_id)
 
     async def _is_registered(self, path: str, me: BrokerDoc) -> bool:
-        node = await surely(self._session, lambda: self._session.read(path))
+        node = await retry_read(self._session, lambda: self._session.read(path))
         if node is None:
             return False
         other = decode(path, node.data, BrokerDoc)
@@ -127,18 +129,18 @@ class Roster:
         if is_me and node.session == self._session.session_id:
             return True
         if other.directory != me.directory:
-            raise IdTaken(self.broker_id, other)
+            raise BrokerIdInUseError(self.broker_id, other)
         # In one transaction: if it is applied late and finds our own node, it must not remove it.
         mine = Create(path, encode(me), is_ephemeral=True)
         try:
             await self._session.transact([Delete(path, node.version), mine])
-        except InDoubt:
-            await self._session.connected()
-        except Refused:
+        except InDoubtError:
+            await self._session.wait_connected()
+        except RefusedError:
             pass  # already removed
         return False
 
-    async def ready(self) -> None:
+    async def mark_ready(self) -> None:
         """Mark this broker as ready for shards, if it is still registered.
 
         Raises:
@@ -146,7 +148,7 @@ class Roster:
         """
         path = self._tree.broker(self.broker_id)
         while True:
-            node = await surely(self._session, lambda: self._session.read(path))
+            node = await retry_read(self._session, lambda: self._session.read(path))
             if node is None or node.session != self._session.session_id:
                 return
             doc = decode(path, node.data, BrokerDoc)
@@ -155,25 +157,25 @@ class Roster:
             told = SetData(path, encode(msgspec.structs.replace(doc, is_ready=True)), node.version)
             try:  # touch the shards: a watch on children does not report changes of their data
                 await self._session.transact([told, SetData(self._tree.shards, b"")])
-            except InDoubt:
-                await self._session.connected()
-            except Refused as refused:
-                if refused.why not in (Why.MISSING, Why.VERSION):
+            except InDoubtError:
+                await self._session.wait_connected()
+            except RefusedError as refused:
+                if refused.reason not in (RefusalReason.MISSING, RefusalReason.VERSION):
                     raise
 
     async def created_ms(self) -> int | None:
         """Return the ZooKeeper server's time of the registration, in ms; None if there is none."""
         path = self._tree.broker(self.broker_id)
-        node = await surely(self._session, lambda: self._session.read(path))
+        node = await retry_read(self._session, lambda: self._session.read(path))
         return None if node is None else node.created_ms
 
-    async def leave(self) -> None:
+    async def unregister(self) -> None:
         """Remove the registration, for a clean shutdown. Raises as `Session.transact`."""
         await self._session.transact([Delete(self._tree.broker(self.broker_id))])
 
     # Reading.
 
-    async def refresh(self, changed: Changed) -> None:
+    async def refresh(self, changed: ChangeCallback) -> None:
         """Read the shard owners, and then the live brokers.
 
         The order matters. An owner that is not in the later list has ended. If another broker took
@@ -189,34 +191,34 @@ class Roster:
             SessionEndedError: The session ended.
         """
         await self._read_shards(changed)
-        await self.look(changed)
+        await self.refresh_brokers(changed)
 
-    async def _read_shards(self, changed: Changed) -> None:
+    async def _read_shards(self, changed: ChangeCallback) -> None:
         session, tree = self._session, self._tree
         touched = await session.read(tree.shards, changed)
-        if touched is not None and touched.version == self._touched:
+        if touched is not None and touched.version == self._shards_version:
             return
         paths = [tree.shard(shard) for shard in range(len(self.shards))]
         for shard, node in enumerate(await session.read_all(paths)):
             if node is not None and node.version >= self._versions[shard]:
                 self.shards[shard] = decode(paths[shard], node.data, ShardDoc)
                 self._versions[shard] = node.version
-        self._touched = -1 if touched is None else touched.version
+        self._shards_version = -1 if touched is None else touched.version
 
-    async def look(self, changed: Changed | None = None) -> None:
+    async def refresh_brokers(self, changed: ChangeCallback | None = None) -> None:
         """Read the live brokers only. Raises as `refresh`."""
-        self._looks += 1
-        begun = self._looks
+        self._refresh_count += 1
+        begun = self._refresh_count
         names = await self._session.children(self._tree.brokers, changed)
         paths = [f"{self._tree.brokers}/{name}" for name in names]
         nodes = await self._session.read_all(paths)
         brokers = {
-            numbered(self._tree.brokers, name): decode(path, node.data, BrokerDoc)
+            parse_number(self._tree.brokers, name): decode(path, node.data, BrokerDoc)
             for name, path, node in zip(names, paths, nodes, strict=True)
             if node is not None
         }
-        if begun > self._looked:  # otherwise a later refresh has finished first
-            self.brokers, self._looked = brokers, begun
+        if begun > self._applied_refresh:  # otherwise a later refresh has finished first
+            self.brokers, self._applied_refresh = brokers, begun
 
     def owner(self, shard: int) -> int | None:
         """Return the live broker that owns a shard; None if there is none."""
@@ -227,7 +229,7 @@ class Roster:
         is_up = broker is not None and broker.incarnation == doc.incarnation
         return doc.broker if is_up else None
 
-    def wanted(self) -> tuple[list[int], list[int]]:
+    def plan_changes(self) -> tuple[list[int], list[int]]:
         """Return the shards that this broker should take, and those that it should release."""
         owners = {shard: self.owner(shard) for shard in range(len(self.shards))}
         ready = [broker for broker, doc in self.brokers.items() if doc.is_ready]
@@ -246,7 +248,7 @@ class Roster:
 
     # Changes.
 
-    async def take(self, shards: Sequence[int]) -> list[Tenure]:
+    async def acquire(self, shards: Sequence[int]) -> list[ShardOwnership]:
         """Take shards, each with a new epoch.
 
         Returns:
@@ -255,12 +257,12 @@ class Roster:
         Raises:
             SessionEndedError: The session ended.
         """
-        taken: list[Tenure] = []
-        for begin in range(0, len(shards), _CHANGED_AT_ONCE):
-            taken += await self._take(shards[begin : begin + _CHANGED_AT_ONCE])
+        taken: list[ShardOwnership] = []
+        for begin in range(0, len(shards), _CHANGES_PER_TRANSACTION):
+            taken += await self._acquire(shards[begin : begin + _CHANGES_PER_TRANSACTION])
         return taken
 
-    async def _take(self, shards: Sequence[int]) -> list[Tenure]:
+    async def _acquire(self, shards: Sequence[int]) -> list[ShardOwnership]:
         docs = {
             shard: ShardDoc(
                 epoch=self.shards[shard].epoch + 1,
@@ -271,14 +273,14 @@ class Roster:
         }
         done = await self._change(docs)
         return [
-            Tenure(shard=shard, version=version, epoch=docs[shard].epoch)
+            ShardOwnership(shard=shard, version=version, epoch=docs[shard].epoch)
             for shard, version in done.items()
         ]
 
-    async def give(self, shards: Sequence[int]) -> None:
+    async def release(self, shards: Sequence[int]) -> None:
         """Release shards for other brokers. The caller must have stopped replying for them."""
-        for begin in range(0, len(shards), _CHANGED_AT_ONCE):
-            part = shards[begin : begin + _CHANGED_AT_ONCE]
+        for begin in range(0, len(shards), _CHANGES_PER_TRANSACTION):
+            part = shards[begin : begin + _CHANGES_PER_TRANSACTION]
             await self._change({shard: ShardDoc(epoch=self.shards[shard].epoch) for shard in part})
 
     async def _change(self, docs: dict[int, ShardDoc]) -> dict[int, int]:
@@ -297,10 +299,10 @@ class Roster:
             ]
             try:
                 await self._session.transact([*operations, SetData(self._tree.shards, b"")])
-            except InDoubt:
+            except InDoubtError:
                 is_in_doubt = True
-                await self._session.connected()
-            except Refused as refused:
+                await self._session.wait_connected()
+            except RefusedError as refused:
                 shard = list(left)[refused.position]
                 if is_in_doubt and await self._has_happened(shard, left[shard], versions[shard]):
                     break  # then the whole transaction was applied
@@ -315,12 +317,12 @@ class Roster:
 
     async def _has_happened(self, shard: int, doc: ShardDoc, before: int) -> bool:
         path = self._tree.shard(shard)
-        node = await surely(self._session, lambda: self._session.read(path))
+        node = await retry_read(self._session, lambda: self._session.read(path))
         is_next = node is not None and node.version == before + 1
         return is_next and node is not None and decode(path, node.data, ShardDoc) == doc
 
 
-def ahead_of(theirs_ms: int, before_ms: int, after_ms: int) -> int:
+def clock_skew_ms(theirs_ms: int, before_ms: int, after_ms: int) -> int:
     """Return how far our clock is ahead of another one, at least; negative if it is behind.
 
     Args:

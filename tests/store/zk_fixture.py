@@ -7,25 +7,25 @@ import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from partage.coordinator.records import GroupSaved, OffsetCommitted, Record, SavedMember
+from partage.coordinator.records import GroupRecord, MemberRecord, OffsetRecord, Record
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
-from partage.store.founding import found_cluster
-from partage.store.gathering import Gatherer
+from partage.store.bootstrap import find_or_create_cluster
+from partage.store.cluster_registry import ClusterRegistry
 from partage.store.memory import MemorySession, MemoryZooKeeper
-from partage.store.roster import Roster
 from partage.store.shard_log import encode_records, replay
 from partage.store.shared_log import SharedLog
 from partage.store.shared_topics import SharedTopics
-from partage.store.tree import BrokerDoc, TopicDoc, Tree
-from partage.store.zookeeper import Create, Operation, SetData, StoreFault
+from partage.store.write_batcher import WriteBatcher
+from partage.store.zk_schema import BrokerDoc, TopicDoc, ZkPaths
+from partage.store.zookeeper import Create, Operation, SetData, StoreError
 
 T = TypeVar("T")
-TREE = Tree("/a/cluster")
+PATHS = ZkPaths("/a/cluster")
 SHARDS = 4
 
 
-def play(scenario: Coroutine[Any, Any, T]) -> T:
+def run(scenario: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(scenario)
 
 
@@ -42,8 +42,8 @@ def made(topic_id: str, *brokers: int) -> Callable[[Mapping[str, TopicDoc]], Top
     return lambda topics: TopicDoc(id=topic_id, brokers=brokers)
 
 
-def committed(offset: int, partition: int = 0, group_id: str = "g") -> OffsetCommitted:
-    return OffsetCommitted(
+def committed(offset: int, partition: int = 0, group_id: str = "g") -> OffsetRecord:
+    return OffsetRecord(
         group_id=group_id, topic="t", partition=partition, offset=offset, commit_ms=0
     )
 
@@ -53,16 +53,16 @@ def size_of(operations: Sequence[Operation]) -> int:
     return sum(map(len, data)) + sum(len(op.path) for op in operations)
 
 
-def large_group(members: int, bytes_each: int = 260) -> GroupSaved:
+def large_group(members: int, bytes_each: int = 260) -> GroupRecord:
     chance = random.Random(members)
-    return GroupSaved(
+    return GroupRecord(
         group_id="large",
         protocol_type="consumer",
         generation=7,
         protocol="range",
         leader="m0",
         members=tuple(
-            SavedMember(
+            MemberRecord(
                 member_id=f"m{n}",
                 instance_id=None,
                 client_id="c",
@@ -76,7 +76,7 @@ def large_group(members: int, bytes_each: int = 260) -> GroupSaved:
     )
 
 
-class Player:
+class BrokerStores:
     """A broker's side of the stores."""
 
     def __init__(self, zoo: MemoryZooKeeper, broker_id: int, directory: str = "") -> None:
@@ -84,13 +84,13 @@ class Player:
         self.broker_id = broker_id
         self.incarnation = f"{broker_id}.{self.session.session_id}"
         self.directory = directory or f"directory of {broker_id}"
-        self.roster = Roster(self.session, TREE, broker_id, SHARDS)
-        self.topics = SharedTopics(self.session, TREE, broker_id)
-        self.gatherer = Gatherer(self.session)
-        self.told: list[StoreFault | None] = []
+        self.roster = ClusterRegistry(self.session, PATHS, broker_id, SHARDS)
+        self.topics = SharedTopics(self.session, PATHS, broker_id)
+        self.gatherer = WriteBatcher(self.session)
+        self.told: list[StoreError | None] = []
 
-    async def come(self) -> Player:
-        await found_cluster(self.session, TREE, "the cluster", SHARDS)
+    async def register(self) -> BrokerStores:
+        await find_or_create_cluster(self.session, PATHS, "the cluster", SHARDS)
         me = BrokerDoc(
             host="h",
             port=self.broker_id,
@@ -98,34 +98,34 @@ class Player:
             directory=self.directory,
         )
         await self.roster.register(me)
-        await self.look()
+        await self.refresh()
         return self
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         await self.roster.refresh(nothing)
 
-    async def take(self, shard: int = 0) -> SharedLog:
-        await self.look()
-        (tenure,) = await self.roster.take([shard])
-        log = SharedLog(self.session, TREE, shard, tenure.version, tenure.epoch)
+    async def acquire(self, shard: int = 0) -> SharedLog:
+        await self.refresh()
+        (tenure,) = await self.roster.acquire([shard])
+        log = SharedLog(self.session, PATHS, shard, tenure.version, tenure.epoch)
         await log.load()
         return log
 
-    async def store(self, log: SharedLog, *records: Record) -> list[StoreFault | None]:
+    async def store(self, log: SharedLog, *records: Record) -> list[StoreError | None]:
         """Append records, each in an entry of its own; what was told of each."""
-        told: list[StoreFault | None] = []
+        told: list[StoreError | None] = []
         for record in records:
             for batch in encode_records([record], 0):
-                self.gatherer.add(log, batch, told.append)
+                self.gatherer.enqueue(log, batch, told.append)
         await self.gatherer.flush()
         return told
 
     async def read(self, shard: int = 0) -> Shard:
         """The shard as whoever looks finds it, without taking it."""
-        return replay(await SharedLog(self.session, TREE, shard, 0, 0).load(), GroupSettings())
+        return replay(await SharedLog(self.session, PATHS, shard, 0, 0).load(), GroupSettings())
 
 
-async def offsets(player: Player, shard: int = 0, group_id: str = "g") -> dict[int, int]:
+async def offsets(player: BrokerStores, shard: int = 0, group_id: str = "g") -> dict[int, int]:
     """What is committed, by partition."""
     found = (await player.read(shard)).offsets.get(group_id, {})
     return {partition: each.offset for (_, partition), each in found.items()}

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from functools import partial
 
-from partage.store.tree import (
+from partage.store.zk_schema import (
     FORMAT,
     ClusterDoc,
     CountDoc,
-    ForeignData,
+    ForeignDataError,
     ShardDoc,
     StateDoc,
     TopicsDoc,
-    Tree,
+    ZkPaths,
     decode,
     encode,
 )
 from partage.store.zookeeper import (
     Create,
-    InDoubt,
+    InDoubtError,
     Operation,
-    Refused,
+    RefusalReason,
+    RefusedError,
     Session,
     SetData,
-    Why,
-    surely,
+    retry_read,
 )
 
 
-async def find_cluster(session: Session, tree: Tree) -> ClusterDoc | None:
+async def find_cluster(session: Session, tree: ZkPaths) -> ClusterDoc | None:
     """Return the cluster at this path; None if the path is empty or does not exist.
 
     Raises:
         ForeignDataError: The path holds other data, or was written by another format version.
     """
-    node = await surely(session, lambda: session.read(tree.cluster))
+    node = await retry_read(session, lambda: session.read(tree.cluster))
     if node is None:
-        others = await surely(session, lambda: session.children(tree.root))
-        root = await surely(session, lambda: session.read(tree.root))
-        node = await surely(session, lambda: session.read(tree.cluster))
+        others = await retry_read(session, lambda: session.children(tree.root))
+        root = await retry_read(session, lambda: session.read(tree.root))
+        node = await retry_read(session, lambda: session.read(tree.cluster))
         has_data = root is not None and root.data != b""  # find_or_create_cluster leaves it empty
         if (others or has_data) and node is None:  # not created between the two reads
             what = ", ".join(others[:5]) or "data of the node itself"
-            raise ForeignData(
+            raise ForeignDataError(
                 f"{tree.root} in ZooKeeper holds something else than a cluster of Partage "
                 f"({what}); give the cluster a path of its own"
             )
@@ -50,15 +50,15 @@ async def find_cluster(session: Session, tree: Tree) -> ClusterDoc | None:
         return None
     cluster = decode(tree.cluster, node.data, ClusterDoc)
     if cluster.partage != FORMAT:
-        raise ForeignData(
+        raise ForeignDataError(
             f"{tree.root} in ZooKeeper has format {cluster.partage}, and this program knows "
             f"{FORMAT}; use the program that wrote it"
         )
     return cluster
 
 
-async def found_cluster(
-    session: Session, tree: Tree, cluster_id: str, shard_count: int
+async def find_or_create_cluster(
+    session: Session, tree: ZkPaths, cluster_id: str, shard_count: int
 ) -> ClusterDoc:
     """Return the cluster at this path, and create it if there is none.
 
@@ -79,11 +79,11 @@ async def found_cluster(
         await _make_parents(session, tree.root)
         cluster = ClusterDoc(partage=FORMAT, cluster_id=cluster_id, shards=shard_count)
         try:
-            await session.transact(_founding(tree, cluster))
-        except InDoubt:
-            await session.connected()
-        except Refused as refused:
-            if refused.why is not Why.EXISTS:
+            await session.transact(_bootstrap_operations(tree, cluster))
+        except InDoubtError:
+            await session.wait_connected()
+        except RefusedError as refused:
+            if refused.reason is not RefusalReason.EXISTS:
                 raise
         found = await find_cluster(session, tree)
     return found
@@ -94,17 +94,17 @@ async def _make_parents(session: Session, path: str) -> None:
     parts = path.strip("/").split("/")
     for depth in range(1, len(parts) + 1):
         above = "/" + "/".join(parts[:depth])
-        while await surely(session, partial(session.read, above)) is None:
+        while await retry_read(session, partial(session.read, above)) is None:
             try:
                 await session.transact([Create(above)])
-            except InDoubt:
-                await session.connected()
-            except Refused as refused:
-                if refused.why is not Why.EXISTS:
+            except InDoubtError:
+                await session.wait_connected()
+            except RefusedError as refused:
+                if refused.reason is not RefusalReason.EXISTS:
                     raise
 
 
-def _founding(tree: Tree, cluster: ClusterDoc) -> list[Operation]:
+def _bootstrap_operations(tree: ZkPaths, cluster: ClusterDoc) -> list[Operation]:
     operations: list[Operation] = [
         Create(tree.cluster, encode(cluster)),
         Create(tree.brokers),
@@ -124,20 +124,20 @@ def _founding(tree: Tree, cluster: ClusterDoc) -> list[Operation]:
     return operations
 
 
-async def reserve_producer_ids(session: Session, tree: Tree, count: int) -> int:
+async def reserve_producer_ids(session: Session, tree: ZkPaths, count: int) -> int:
     """Reserve ``count`` producer ids and return the first one."""
     while True:
-        node = await surely(session, lambda: session.read(tree.producer_ids))
+        node = await retry_read(session, lambda: session.read(tree.producer_ids))
         if node is None:
-            raise ForeignData(f"{tree.producer_ids} is missing in ZooKeeper")
+            raise ForeignDataError(f"{tree.producer_ids} is missing in ZooKeeper")
         first = decode(tree.producer_ids, node.data, CountDoc).value
         following = SetData(tree.producer_ids, encode(CountDoc(value=first + count)), node.version)
         try:
             await session.transact([following])
-        except InDoubt:  # the ids may have been reserved: they are lost, but there are enough
-            await session.connected()
-        except Refused as refused:
-            if refused.why is not Why.VERSION:
+        except InDoubtError:  # the ids may have been reserved: they are lost, but there are enough
+            await session.wait_connected()
+        except RefusedError as refused:
+            if refused.reason is not RefusalReason.VERSION:
                 raise
         else:
             return first

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from partage.bridge import EXCHANGES, Call, Exchange
-from partage.bridge.exchange import Surroundings, deliver
-from partage.coordinator.events import Asked
+from partage.bridge import API_ADAPTERS, ApiAdapter, ApiCall
+from partage.bridge.api_adapter import BrokerContext, deliver
+from partage.coordinator.events import Request
 from partage.coordinator.replies import Reply
 from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
@@ -22,7 +22,7 @@ SHARDS = 3
 FRESH_ID = "fresh"
 #: The topics that there are, with the number of their partitions.
 TOPICS = {"t": 3, "u": 1}
-SURROUNDINGS = Surroundings(
+SURROUNDINGS = BrokerContext(
     shard_count=SHARDS,
     has_partition=lambda topic, partition: 0 <= partition < TOPICS.get(topic, 0),
 )
@@ -30,7 +30,7 @@ every_version = pytest.mark.parametrize(
     ("api", "version"),
     [
         pytest.param(exchange.api, version, id=f"{exchange.api.name}-v{version}")
-        for exchange in EXCHANGES.values()
+        for exchange in API_ADAPTERS.values()
         for version in range(exchange.api.version_min, exchange.api.version_max + 1)
     ],
 )
@@ -40,40 +40,42 @@ def versions(api: AnyApi) -> range:
     return range(api.version_min, api.version_max + 1)
 
 
-def begun(api: AnyApi, version: int, request: Message) -> tuple[Call[Any], Sequence[Asked]]:
+def start_call(
+    api: AnyApi, version: int, request: Message
+) -> tuple[ApiCall[Any], Sequence[Request]]:
     """The call that a client's bytes make, and the events that it asks."""
     message = api.decode_request(version, b"".join(api.encode_request(version, request)))
-    exchange: Exchange[Any, Any] = EXCHANGES[api.key]
-    call = Call(version, message, "client", "/127.0.0.1", NOW_MS)
-    return call, call.begin(exchange, SURROUNDINGS, FRESH_ID)
+    exchange: ApiAdapter[Any, Any] = API_ADAPTERS[api.key]
+    call = ApiCall(version, message, "client", "/127.0.0.1", NOW_MS)
+    return call, call.start(exchange, SURROUNDINGS, FRESH_ID)
 
 
-def asked(api: AnyApi, version: int, request: Message) -> Any:
+def event_of(api: AnyApi, version: int, request: Message) -> Any:
     """The one event that a request asks."""
-    (event,) = begun(api, version, request)[1]
+    (event,) = start_call(api, version, request)[1]
     return event
 
 
-def answered(call: Call[Any], events: Sequence[Asked], replies: Sequence[Reply]) -> Any:
+def complete(call: ApiCall[Any], events: Sequence[Request], replies: Sequence[Reply]) -> Any:
     """What the client reads once its events are answered, in whichever order."""
     owed = list(zip(events, replies, strict=True))
     complete = [deliver(event.reply_to, reply) for event, reply in reversed(owed)]
     assert complete == [*[None] * (len(owed) - 1), call] if owed else not complete
-    api = call.exchange.api
-    return api.decode_response(call.version, b"".join(call.response()))
+    api = call.adapter.api
+    return api.decode_response(call.version, b"".join(call.encode_response()))
 
 
-def answer(api: AnyApi, version: int, request: Message, *replies: Reply) -> Any:
+def response_to(api: AnyApi, version: int, request: Message, *replies: Reply) -> Any:
     """What a client reads if the coordinator replies so."""
-    return answered(*begun(api, version, request), replies)
+    return complete(*start_call(api, version, request), replies)
 
 
 def serve(shard: Shard, api: AnyApi, version: int, request: Message) -> Any:
     """The same, if a shard that never has to wait replies."""
-    call, events = begun(api, version, request)
+    call, events = start_call(api, version, request)
     replies = [shard.handle(event).replies for event in events]
     assert all(len(each) == 1 for each in replies), "somebody else is answered, or nobody"
-    return answered(call, events, [reply for ((_, reply),) in replies])
+    return complete(call, events, [reply for ((_, reply),) in replies])
 
 
 def new_shard() -> Shard:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from partage.coordinator.events import Asked, Ticket
+from partage.coordinator.events import Request, Ticket
 from partage.coordinator.replies import Reply
 from partage.wire.api import Api
 from partage.wire.types import Buffer, Message
@@ -16,14 +16,14 @@ Req = TypeVar("Req", bound=Message)
 Res = TypeVar("Res", bound=Message)
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerContext(msgspec.Struct, frozen=True, kw_only=True):
     """The facts about the broker that the adapters need."""
 
     shard_count: int
     has_partition: Callable[[str, int], bool]
 
 
-class Exchange(Generic[Req, Res]):
+class ApiAdapter(Generic[Req, Res]):
     """Converts the requests of one API to events, and their replies to a response.
 
     Args:
@@ -37,40 +37,40 @@ class Exchange(Generic[Req, Res]):
     def __init__(
         self,
         api: Api[Req, Res],
-        ask: Callable[[Call[Req]], Sequence[Asked]],
-        answer: Callable[[Call[Req], list[Any]], Res],
+        ask: Callable[[ApiCall[Req]], Sequence[Request]],
+        answer: Callable[[ApiCall[Req], list[Any]], Res],
         *,
         is_error_only: bool = False,
     ) -> None:
         self.api = api
-        self.ask = ask
-        self._answer = answer
+        self.to_events = ask
+        self._to_response = answer
         self._encoded: dict[tuple[int, int], list[Buffer]] | None = {} if is_error_only else None
 
-    def response(self, call: Call[Req]) -> list[Buffer]:
+    def encode_response(self, call: ApiCall[Req]) -> list[Buffer]:
         """Return the bytes of the response, in the client's version."""
         version = call.version
         if self._encoded is None:
-            return self.api.encode_response(version, self._answer(call, call.replies))
+            return self.api.encode_response(version, self._to_response(call, call.replies))
         key = version, call.replies[0].error
         encoded = self._encoded.get(key)
         if encoded is None:
-            encoded = self.api.encode_response(version, self._answer(call, call.replies))
+            encoded = self.api.encode_response(version, self._to_response(call, call.replies))
             self._encoded[key] = encoded
         return encoded
 
 
-class Part:
+class SubTicket:
     """The ticket of one of several events of a call; equal only to itself."""
 
     __slots__ = ("call", "position")
 
-    def __init__(self, call: Call[Any], position: int) -> None:
+    def __init__(self, call: ApiCall[Any], position: int) -> None:
         self.call = call
         self.position = position
 
 
-class Call(Generic[Req]):
+class ApiCall(Generic[Req]):
     """One request, from its frame to its response.
 
     A shell subclasses it to add the destination of the response, and calls `start` with the API's
@@ -78,16 +78,16 @@ class Call(Generic[Req]):
     """
 
     __slots__ = (
+        "adapter",
         "at_ms",
+        "broker",
         "client_host",
         "client_id",
-        "exchange",
         "fresh_id",
-        "kept",
         "message",
-        "missing",
+        "missing_replies",
+        "prepared",
         "replies",
-        "surroundings",
         "version",
     )
 
@@ -100,9 +100,9 @@ class Call(Generic[Req]):
         self.client_host = client_host
         self.at_ms = at_ms
 
-    def begin(
-        self, exchange: Exchange[Req, Any], surroundings: Surroundings, fresh_id: str = ""
-    ) -> Sequence[Asked]:
+    def start(
+        self, exchange: ApiAdapter[Req, Any], surroundings: BrokerContext, fresh_id: str = ""
+    ) -> Sequence[Request]:
         """Convert the request to events. The call is complete once all of them have replies.
 
         Args:
@@ -113,13 +113,13 @@ class Call(Generic[Req]):
         Returns:
             The events to handle.
         """
-        self.exchange = exchange
-        self.surroundings = surroundings
+        self.adapter = exchange
+        self.broker = surroundings
         self.fresh_id = fresh_id
-        self.kept: Any = None  # data that `to_events` prepares for `to_response`
-        asked = exchange.ask(self)
-        self.missing = len(asked)
-        self.replies: list[Any] = [None] * self.missing
+        self.prepared: Any = None  # data that `to_events` prepares for `to_response`
+        asked = exchange.to_events(self)
+        self.missing_replies = len(asked)
+        self.replies: list[Any] = [None] * self.missing_replies
         return asked
 
     @property
@@ -127,26 +127,26 @@ class Call(Generic[Req]):
         """The ticket of a call with one event."""
         return Ticket(self)
 
-    def part(self, position: int) -> Ticket:
+    def sub_ticket(self, position: int) -> Ticket:
         """Return the ticket of the event at ``position``, for a call with several events."""
-        return Ticket(Part(self, position))
+        return Ticket(SubTicket(self, position))
 
-    def response(self) -> list[Buffer]:
+    def encode_response(self) -> list[Buffer]:
         """Return the bytes of the response, in the client's version; all replies must be present."""
-        assert not self.missing, f"{self.exchange.api} is answered before its events are"
-        return self.exchange.response(self)
+        assert not self.missing_replies, f"{self.adapter.api} is answered before its events are"
+        return self.adapter.encode_response(self)
 
 
-def deliver(ticket: Ticket, reply: Reply) -> Call[Any] | None:
+def deliver(ticket: Ticket, reply: Reply) -> ApiCall[Any] | None:
     """Store a reply in its call.
 
     Returns:
         The call if this was its last missing reply, else None.
     """
     owed: Any = ticket
-    call, position = (owed.call, owed.position) if type(owed) is Part else (owed, 0)
+    call, position = (owed.call, owed.position) if type(owed) is SubTicket else (owed, 0)
     replies = call.replies
-    assert replies[position] is None, f"{call.exchange.api} is answered twice"
+    assert replies[position] is None, f"{call.adapter.api} is answered twice"
     replies[position] = reply
-    call.missing -= 1
-    return None if call.missing else call
+    call.missing_replies -= 1
+    return None if call.missing_replies else call

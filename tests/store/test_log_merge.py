@@ -7,40 +7,40 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from partage.coordinator.records import OffsetRemoved
-from partage.store.memory import MemoryZooKeeper, lost
+from partage.coordinator.records import OffsetTombstone
+from partage.store.memory import MemoryZooKeeper, lose_transactions
 from partage.store.zookeeper import (
     Delete,
     Operation,
-    Refused,
-    SessionOver,
+    RefusedError,
+    SessionEndedError,
     SetData,
 )
 
-from .zoo import (
-    TREE,
-    Player,
+from .zk_fixture import (
+    PATHS,
+    BrokerStores,
     at_once,
     committed,
     offsets,
-    play,
+    run,
 )
 
 
 def test_merging_keeps_what_counts_and_removes_the_entries() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
-        log = await one.take()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
+        log = await one.acquire()
         for number in range(100):
             await one.store(log, committed(number, number % 3))
-            if log.wants_merging:
+            if log.needs_merge:
                 await log.merge(at_once)
-        assert len(await one.session.children(TREE.log(0))) < 64
-        await two.take()
+        assert len(await one.session.children(PATHS.log(0))) < 64
+        await two.acquire()
         assert await offsets(two) == {0: 99, 1: 97, 2: 98}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_random_writes_merges_and_owners() -> None:
@@ -49,20 +49,20 @@ def test_random_writes_merges_and_owners() -> None:
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        players = [await Player(zoo, n).come() for n in (1, 2)]
+        players = [await BrokerStores(zoo, n).register() for n in (1, 2)]
         owner = players[0]
-        log = await owner.take()
+        log = await owner.acquire()
         told: dict[int, int] = {}
         for step in range(400):
             partition = chance.randrange(6)
             what = chance.random()
             if what < 0.08:
                 owner = chance.choice(players)
-                log = await owner.take()
+                log = await owner.acquire()
             elif what < 0.2:
                 await log.merge(at_once)
             elif what < 0.4:
-                removal = OffsetRemoved(group_id="g", topic="t", partition=partition)
+                removal = OffsetTombstone(group_id="g", topic="t", partition=partition)
                 assert await owner.store(log, removal) == [None]
                 told.pop(partition, None)
             else:
@@ -70,14 +70,14 @@ def test_random_writes_merges_and_owners() -> None:
                 told[partition] = step
             assert await offsets(players[1]) == told, step
 
-    play(scenario())
+    run(scenario())
 
 
 def test_what_is_written_while_others_are_merged_stays() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
-        log = await one.take()
+        one = await BrokerStores(zoo, 1).register()
+        log = await one.acquire()
         await one.store(log, committed(1), committed(2, 1))
 
         async def meanwhile(work: Callable[[], list[bytes]]) -> list[bytes]:
@@ -90,9 +90,9 @@ def test_what_is_written_while_others_are_merged_stays() -> None:
         await one.store(log, committed(5, 3))
         await log.merge(at_once)
         assert await offsets(one) == {0: 3, 1: 2, 2: 4, 3: 5}
-        assert await one.session.children(TREE.log(0)) == []
+        assert await one.session.children(PATHS.log(0)) == []
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_request_that_arrives_after_the_merge_leaves_nothing_for_ever() -> None:
@@ -100,60 +100,60 @@ def test_a_request_that_arrives_after_the_merge_leaves_nothing_for_ever() -> Non
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
-        log = await one.take()
+        one = await BrokerStores(zoo, 1).register()
+        log = await one.acquire()
         await one.store(log, committed(1))
         again = zoo.history[-1]
         await one.store(log, committed(2))
         await log.merge(at_once)
         zoo.transact(again, one.session.session_id)
-        assert len(await one.session.children(TREE.log(0))) == 1
+        assert len(await one.session.children(PATHS.log(0))) == 1
         assert await offsets(one) == {0: 2}
-        log = await one.take()
+        log = await one.acquire()
         await one.store(log, committed(3))
         await log.merge(at_once)
-        assert await one.session.children(TREE.log(0)) == []
+        assert await one.session.children(PATHS.log(0)) == []
         assert await offsets(one) == {0: 3}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_who_was_deposed_merges_nothing() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
-        old = await one.take()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
+        old = await one.acquire()
         await one.store(old, *[committed(n) for n in range(10)])
-        new = await two.take()
+        new = await two.acquire()
         await two.store(new, committed(77))
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             await old.merge(at_once)
         assert await offsets(two) == {0: 77}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_merge_of_many_entries_fits_into_packets_too() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
-        log = await one.take()
+        one = await BrokerStores(zoo, 1).register()
+        log = await one.acquire()
         await one.store(log, *[committed(n) for n in range(1500)])
-        one.session.after = lost(3)
+        one.session.after = lose_transactions(3)
         before = len(zoo.history)
         await log.merge(at_once)
         assert max(map(len, zoo.history[before:])) <= 501
-        assert await one.session.children(TREE.log(0)) == []
+        assert await one.session.children(PATHS.log(0)) == []
         assert await offsets(one) == {0: 1499}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_what_a_merge_did_not_come_to_remove_counts_no_more_and_is_swept_up() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
-        log = await one.take()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
+        log = await one.acquire()
         await one.store(log, committed(5), committed(6))
 
         async def crash(what: Sequence[Operation] | str) -> None:
@@ -161,16 +161,16 @@ def test_what_a_merge_did_not_come_to_remove_counts_no_more_and_is_swept_up() ->
                 zoo.expire(one.session)
 
         one.session.before = crash
-        with pytest.raises(SessionOver):
+        with pytest.raises(SessionEndedError):
             await log.merge(at_once)
         assert await offsets(two) == {0: 6}
-        next_log = await two.take()
+        next_log = await two.acquire()
         await two.store(next_log, committed(7))
         await next_log.merge(at_once)
-        assert await two.session.children(TREE.log(0)) == []
+        assert await two.session.children(PATHS.log(0)) == []
         assert await offsets(two) == {0: 7}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_merge_that_is_sent_again_and_comes_late_undoes_no_later_one() -> None:
@@ -178,8 +178,8 @@ def test_a_merge_that_is_sent_again_and_comes_late_undoes_no_later_one() -> None
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one, two = await Player(zoo, 1).come(), await Player(zoo, 2).come()
-        log = await one.take()
+        one, two = await BrokerStores(zoo, 1).register(), await BrokerStores(zoo, 2).register()
+        log = await one.acquire()
         swings: list[list[Operation]] = []
 
         async def seen(what: Sequence[Operation] | str) -> None:
@@ -194,25 +194,25 @@ def test_a_merge_that_is_sent_again_and_comes_late_undoes_no_later_one() -> None
             await one.store(log, committed(number, number))
             await log.merge(at_once)
         (late,) = swings
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             await one.session.transact(late)
-        await two.take()
+        await two.acquire()
         assert await offsets(two) == {0: 1, 2: 2, 3: 3, 4: 4}
 
-    play(scenario())
+    run(scenario())
 
 
 def test_a_merge_goes_on_where_the_last_one_was_not_heard_of() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
-        one = await Player(zoo, 1).come()
-        log = await one.take()
+        one = await BrokerStores(zoo, 1).register()
+        log = await one.acquire()
         await one.store(log, committed(1, 0))
         log._state_version += 1
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             await log.merge(at_once)
         await log.merge(at_once)
         assert await offsets(one) == {0: 1}
-        assert await one.session.children(TREE.log(0)) == []
+        assert await one.session.children(PATHS.log(0)) == []
 
-    play(scenario())
+    run(scenario())

@@ -40,10 +40,10 @@ from partage.wire.apis.sync_group import (
 )
 from partage.wire.types import Message
 
-Sending: TypeAlias = SendJoin | SendSync | SendHeartbeat | SendLeave
+MemberRequest: TypeAlias = SendJoin | SendSync | SendHeartbeat | SendLeave
 
 
-def request(action: Sending, group_id: str) -> tuple[AnyApi, Message]:
+def to_request(action: MemberRequest, group_id: str) -> tuple[AnyApi, Message]:
     """Return the API and the request for a member's action."""
     match action:
         case SendJoin():
@@ -101,7 +101,7 @@ def _leave(action: SendLeave, group_id: str) -> LeaveGroupRequest:
     return LeaveGroupRequest(group_id=group_id, member_id=action.member_id, members=[leaving])
 
 
-def answered(action: Sending, response: Any, at_ms: int) -> Answer:
+def to_event(action: MemberRequest, response: Any, at_ms: int) -> Answer:
     """Return the event for the coordinator's response to an action."""
     match response:
         case JoinGroupResponse():
@@ -110,7 +110,7 @@ def answered(action: Sending, response: Any, at_ms: int) -> Answer:
             return SyncAnswered(
                 at_ms=at_ms,
                 serial=action.serial,
-                error=error_of(response.error_code),
+                error=to_error_code(response.error_code),
                 protocol_type=response.protocol_type,
                 protocol=response.protocol_name,
                 assignment=bytes(response.assignment),
@@ -118,7 +118,7 @@ def answered(action: Sending, response: Any, at_ms: int) -> Answer:
             )
         case HeartbeatResponse():
             return HeartbeatAnswered(
-                at_ms=at_ms, serial=action.serial, error=error_of(response.error_code)
+                at_ms=at_ms, serial=action.serial, error=to_error_code(response.error_code)
             )
         case LeaveGroupResponse():
             return LeaveAnswered(at_ms=at_ms, serial=action.serial, error=_left(response))
@@ -129,7 +129,7 @@ def _joined(serial: int, response: JoinGroupResponse, at_ms: int) -> JoinAnswere
     return JoinAnswered(
         at_ms=at_ms,
         serial=serial,
-        error=error_of(response.error_code),
+        error=to_error_code(response.error_code),
         member_id=response.member_id,
         generation=response.generation_id,
         protocol_type=response.protocol_type,
@@ -150,10 +150,10 @@ def _joined(serial: int, response: JoinGroupResponse, at_ms: int) -> JoinAnswere
 def _left(response: LeaveGroupResponse) -> ErrorCode:
     """Return the first error; from v3 on each member has a separate result."""
     codes = [response.error_code, *(member.error_code for member in response.members)]
-    return error_of(next((code for code in codes if code), 0))
+    return to_error_code(next((code for code in codes if code), 0))
 
 
-def error_of(code: int) -> ErrorCode:
+def to_error_code(code: int) -> ErrorCode:
     """Return the error code; unknown codes become UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(code)

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from partage.coordinator.events import (
-    Asked,
     Commit,
     DeleteGroup,
     DeleteOffsets,
-    Describe,
+    DescribeGroup,
     FetchOffsets,
     Heartbeat,
     Join,
     Leave,
     ListGroups,
+    Request,
     Sync,
 )
 from partage.coordinator.replies import (
     CommitReply,
+    DeleteGroupReply,
     DeleteOffsetsReply,
-    DeleteReply,
-    DescribeReply,
+    DescribeGroupReply,
+    FetchOffsetsReply,
     HeartbeatReply,
     JoinReply,
     LeaveReply,
-    ListReply,
-    OffsetsReply,
+    ListGroupsReply,
     Reply,
     SyncReply,
 )
 from partage.model.errors import ErrorCode
 
 
-def unavailable(event: Asked, error: ErrorCode) -> Reply:
+def error_reply(event: Request, error: ErrorCode) -> Reply:
     """Return the reply to any request that reports ``error``.
 
     While the shard is loading, a heartbeat succeeds, as in Kafka. All sessions restart after
@@ -53,30 +53,36 @@ def unavailable(event: Asked, error: ErrorCode) -> Reply:
         case FetchOffsets() if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
             # Consumers of Kafka before 3.9 fail at COORDINATOR_NOT_AVAILABLE here, but retry this
             # error.
-            return OffsetsReply(error=ErrorCode.NOT_COORDINATOR)
+            return FetchOffsetsReply(error=ErrorCode.NOT_COORDINATOR)
         case FetchOffsets():
-            return OffsetsReply(error=error)
-        case Describe():
-            return DescribeReply(error=error, group_id=event.group_id)
+            return FetchOffsetsReply(error=error)
+        case DescribeGroup():
+            return DescribeGroupReply(error=error, group_id=event.group_id)
         case ListGroups():
-            return ListReply(error=error)
+            return ListGroupsReply(error=error)
         case DeleteGroup():
-            return DeleteReply(error=error)
+            return DeleteGroupReply(error=error)
         case DeleteOffsets():
             return DeleteOffsetsReply(error=error)
     raise AssertionError(f"no reply for {type(event).__name__}")
 
 
-def instead_of(reply: Reply, error: ErrorCode) -> Reply:
+def replace_with_error(reply: Reply, error: ErrorCode) -> Reply:
     """Return the reply of the same type with ``error``, for a reply that was not sent in time."""
     match reply:
         case JoinReply():
             return JoinReply(error=error, member_id=reply.member_id)
         case CommitReply():
             return CommitReply(errors=(error,) * len(reply.errors))
-        case DescribeReply():
-            return DescribeReply(error=error, group_id=reply.group_id)
-        case HeartbeatReply() | DeleteReply():
+        case DescribeGroupReply():
+            return DescribeGroupReply(error=error, group_id=reply.group_id)
+        case HeartbeatReply() | DeleteGroupReply():
             return type(reply)(error=error)
-        case SyncReply() | LeaveReply() | OffsetsReply() | ListReply() | DeleteOffsetsReply():
+        case (
+            SyncReply()
+            | LeaveReply()
+            | FetchOffsetsReply()
+            | ListGroupsReply()
+            | DeleteOffsetsReply()
+        ):
             return type(reply)(error=error)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from partage.client.consumer.blocking import Consumer
-from partage.client.membership_blocking import Membership
+from partage.client.sync_membership import Membership
 
 __all__ = ["Consumer", "Membership"]

@@ -8,12 +8,12 @@ import pytest
 
 from partage.bridge.member_requests import MemberRequest, to_event, to_request
 from partage.member.events import (
-    GroupMember,
-    HeartbeatAnswered,
-    JoinAnswered,
-    LeaveAnswered,
-    Protocol,
-    SyncAnswered,
+    GroupMemberMetadata,
+    HeartbeatResponseReceived,
+    JoinResponseReceived,
+    LeaveResponseReceived,
+    SupportedProtocol,
+    SyncResponseReceived,
 )
 from partage.member.outcome import SendHeartbeat, SendJoin, SendLeave, SendSync
 from partage.model.errors import ErrorCode
@@ -32,7 +32,7 @@ JOIN = SendJoin(
     session_timeout_ms=10,
     rebalance_timeout_ms=20,
     protocol_type="consumer",
-    protocols=(Protocol("range", b"r", 2), Protocol("sticky", b"s")),
+    protocols=(SupportedProtocol("range", b"r", 2), SupportedProtocol("sticky", b"s")),
     reason="why",
 )
 SYNC = SendSync(
@@ -93,7 +93,7 @@ def test_its_answer(version: int) -> None:
         member_id="m",
         members=[JoinGroupMember(member_id="m", group_instance_id="i", metadata=b"x")],
     )
-    assert heard(JOIN, JOIN_GROUP, version, response) == JoinAnswered(
+    assert heard(JOIN, JOIN_GROUP, version, response) == JoinResponseReceived(
         at_ms=NOW_MS,
         serial=1,
         member_id="m",
@@ -103,7 +103,9 @@ def test_its_answer(version: int) -> None:
         leader="m",
         skip_assignment=version >= 9,
         members=(
-            GroupMember(member_id="m", instance_id="i" if version >= 5 else None, metadata=b"x"),
+            GroupMemberMetadata(
+                member_id="m", instance_id="i" if version >= 5 else None, metadata=b"x"
+            ),
         ),
     )
 
@@ -128,7 +130,7 @@ def test_its_answer_too(version: int) -> None:
         assignment=b"a",
         assignment_error="it raised",
     )
-    assert heard(SYNC, SYNC_GROUP, version, response) == SyncAnswered(
+    assert heard(SYNC, SYNC_GROUP, version, response) == SyncResponseReceived(
         at_ms=NOW_MS,
         serial=2,
         error=ErrorCode.REBALANCE_IN_PROGRESS,
@@ -146,7 +148,7 @@ def test_a_heartbeat(version: int) -> None:
     assert message.group_instance_id == ("i" if version >= 3 else None)
     for code, error in [(0, 0), (25, 25), (12345, -1)]:
         found = heard(BEAT, HEARTBEAT, version, HeartbeatResponse(error_code=code))
-        assert found == HeartbeatAnswered(at_ms=NOW_MS, serial=3, error=ErrorCode(error))
+        assert found == HeartbeatResponseReceived(at_ms=NOW_MS, serial=3, error=ErrorCode(error))
 
 
 @every(LEAVE_GROUP)
@@ -168,4 +170,4 @@ def test_the_answer_to_a_leave(version: int) -> None:
     assert heard(LEAVE, LEAVE_GROUP, version, of_all).error == ErrorCode.NOT_COORDINATOR
     found = heard(LEAVE, LEAVE_GROUP, version, of_one)
     error = ErrorCode.UNKNOWN_MEMBER_ID if version >= 3 else ErrorCode.NONE
-    assert found == LeaveAnswered(at_ms=NOW_MS, serial=4, error=error)
+    assert found == LeaveResponseReceived(at_ms=NOW_MS, serial=4, error=error)

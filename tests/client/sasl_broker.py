@@ -11,12 +11,12 @@ from scramp import ScramException, ScramMechanism
 from partage.wire.apis.sasl_authenticate import SaslAuthenticateResponse
 from partage.wire.apis.sasl_handshake import SaslHandshakeResponse
 
-from .scripted import CLOSE, Asked
+from .scripted_broker import CLOSE, ScriptedRequest
 
 ILLEGAL_SASL_STATE, UNSUPPORTED_MECHANISM, AUTHENTICATION_FAILED = 34, 33, 58
 
 
-class Sasl:
+class SaslScript:
     """Asks for authentication on one connection at a time; closes on whoever does without.
 
     ``passwords`` by user, ``tokens`` that are good; every exchange begins with a handshake.
@@ -36,7 +36,7 @@ class Sasl:
         self._scram: Any = None
         self._refused = False
 
-    def __call__(self, asked: Asked) -> Any:
+    def __call__(self, asked: ScriptedRequest) -> Any:
         match asked.api.name:
             case "ApiVersions":
                 self._is_through = False

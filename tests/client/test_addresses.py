@@ -2,7 +2,7 @@
 
 import pytest
 
-from partage.client import Address, BadAddress, parse_servers
+from partage.client import Address, InvalidAddressError, parse_bootstrap_servers
 
 
 @pytest.mark.parametrize(
@@ -16,13 +16,13 @@ from partage.client import Address, BadAddress, parse_servers
     ],
 )
 def test_they_are_read(text, addresses):
-    assert parse_servers(text) == addresses
+    assert parse_bootstrap_servers(text) == addresses
 
 
 @pytest.mark.parametrize("text", ["", " , ", "kafka1", "kafka1:", ":9092", "a:0", "a:65536", "::1"])
 def test_what_is_none_is_refused(text):
-    with pytest.raises(BadAddress, match="HOST:PORT"):
-        parse_servers(text)
+    with pytest.raises(InvalidAddressError, match="HOST:PORT"):
+        parse_bootstrap_servers(text)
 
 
 def test_they_are_written_as_they_are_read():

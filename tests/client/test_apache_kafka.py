@@ -10,15 +10,15 @@ from partage.client import (
     LATEST,
     Cluster,
     FetchOptions,
-    RecordsGone,
+    RecordsUnavailableError,
     TopicPartition,
-    UnknownTopic,
-    decoded,
+    UnknownTopicError,
+    decode_fetched,
     fetch_range,
     list_offsets,
 )
 
-from .peer import create_topic, delete_records, produce
+from .confluent_admin import create_topic, delete_records, produce
 
 pytestmark = pytest.mark.interop
 
@@ -40,7 +40,7 @@ def read(servers, partition, first, options=None):
             end = (await list_offsets(cluster, {partition: LATEST}))[partition].offset
             found = []
             async for answer in fetch_range(cluster, partition, first, end, options):
-                for columns in decoded(answer):
+                for columns in decode_fetched(answer):
                     edges = memoryview(columns.value.offsets).cast("i")
                     held = bytes(columns.value.data)
                     found += [held[edges[n] : edges[n + 1]] for n in range(columns.count)]
@@ -80,8 +80,10 @@ def test_aborted_transactions_are_left_out_when_asked_for(servers):
 def test_what_is_gone_or_was_never_there(servers):
     produce(servers, "t", [{"value": b"x", "partition": 1}] * 10)
     delete_records(servers, "t", 4, partition=1)
-    with pytest.raises(RecordsGone, match=r"offset 1 of t-1 was deleted, .* offsets 4 to 9"):
+    with pytest.raises(
+        RecordsUnavailableError, match=r"offset 1 of t-1 was deleted, .* offsets 4 to 9"
+    ):
         read(servers, T1, 1)
-    assert len(read(servers, T1, 1, FetchOptions(skip_gone=True))) == 6
-    with pytest.raises(UnknownTopic, match=r"no topic 'tt'; did you mean 't'\?"):
+    assert len(read(servers, T1, 1, FetchOptions(may_skip_unavailable=True))) == 6
+    with pytest.raises(UnknownTopicError, match=r"no topic 'tt'; did you mean 't'\?"):
         read(servers, TopicPartition("tt", 0), 0)

@@ -5,7 +5,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from partage.client.arrow import KAFKA_TYPES, ArrowRows, kafka_schema
+from partage.client.arrow import KAFKA_COLUMN_TYPES, ArrowBatchBuilder, kafka_schema
 from partage.wire.records.columns import OFFSET_MAX
 from partage.wire.records.decode import decode_columns
 from partage.wire.records.encode import Record, encode_batch
@@ -23,8 +23,8 @@ def columns(records, *, with_headers=True, **options):
     )
 
 
-def batch(records, names=tuple(KAFKA_TYPES), **options):
-    made = ArrowRows("t", 3, kafka_schema(names)).batch(columns(records, **options))
+def batch(records, names=tuple(KAFKA_COLUMN_TYPES), **options):
+    made = ArrowBatchBuilder("t", 3, kafka_schema(names)).batch(columns(records, **options))
     made.validate(full=True)
     return made
 
@@ -35,7 +35,7 @@ def test_rows_are_as_the_connector_has_them():
         Record(None, None, (), NOW_MS + 1),
     ]
     rows = batch(records, base_offset=7).to_pylist()
-    time = pa.scalar(NOW_MS * 1000, KAFKA_TYPES["timestamp"]).as_py()
+    time = pa.scalar(NOW_MS * 1000, KAFKA_COLUMN_TYPES["timestamp"]).as_py()
     assert rows[0] == {
         "key": b"k",
         "value": b"v",
@@ -72,8 +72,8 @@ def test_an_unknown_column():
 
 
 def test_only_headers_need_headers():
-    assert ArrowRows("t", 0, kafka_schema(KAFKA_TYPES)).with_headers
-    assert not ArrowRows("t", 0, kafka_schema(["key", "value"])).with_headers
+    assert ArrowBatchBuilder("t", 0, kafka_schema(KAFKA_COLUMN_TYPES)).needs_headers
+    assert not ArrowBatchBuilder("t", 0, kafka_schema(["key", "value"])).needs_headers
 
 
 @pytest.mark.parametrize("chance", [0, 0.01, 0.5, 1])
@@ -88,7 +88,7 @@ def test_headers_are_null_or_a_list_however_they_fall(chance):
 
 
 def test_shared_columns_are_slices_of_one():
-    rows = ArrowRows("t", 0, kafka_schema(["topic", "partition"]))
+    rows = ArrowBatchBuilder("t", 0, kafka_schema(["topic", "partition"]))
     many, few = (rows.batch(columns([Record(None, b"")] * count)) for count in (100, 10))
     assert few["topic"].buffers()[2].address == many["topic"].buffers()[2].address
     assert few["topic"].to_pylist() == ["t"] * 10

@@ -6,20 +6,20 @@ import pytest
 
 from partage.client import (
     Address,
-    BrokersUnreachable,
-    CannotConnect,
+    BrokerResponseError,
+    BrokersUnreachableError,
     ClientOptions,
     Cluster,
-    NoLeader,
-    RequestRefused,
+    ConnectError,
+    NoLeaderError,
     RetryPolicy,
     TopicPartition,
-    UnknownPartition,
-    UnknownTopic,
+    UnknownPartitionError,
+    UnknownTopicError,
 )
 from partage.wire.apis.metadata import MetadataResponse, MetadataTopic
 
-from .scripted import CLOSE, ScriptedBroker
+from .scripted_broker import CLOSE, ScriptedBroker
 
 QUICK = RetryPolicy(attempts_max=3, backoff_ms=1, backoff_max_ms=1)
 OPTIONS = ClientOptions(retries=QUICK)
@@ -92,9 +92,9 @@ def test_what_is_known_grows_old():
 def test_an_unknown_topic_is_told_with_one_of_a_like_name():
     async def main(cluster, broker):
         broker.topics = {"flights": 1, "weather": 1}
-        with pytest.raises(UnknownTopic, match=r"'flihgts'; did you mean 'flights'\?"):
+        with pytest.raises(UnknownTopicError, match=r"'flihgts'; did you mean 'flights'\?"):
             await cluster.topics(["weather", "flihgts"])
-        with pytest.raises(UnknownTopic, match=r"no topic 'x'$"):
+        with pytest.raises(UnknownTopicError, match=r"no topic 'x'$"):
             await cluster.topics(["x"])
 
     run(main)
@@ -102,7 +102,7 @@ def test_an_unknown_topic_is_told_with_one_of_a_like_name():
 
 def test_a_topic_that_may_not_be_read():
     async def main(cluster, broker):
-        with pytest.raises(RequestRefused, match="topic 't': TOPIC_AUTHORIZATION_FAILED"):
+        with pytest.raises(BrokerResponseError, match="topic 't': TOPIC_AUTHORIZATION_FAILED"):
             await cluster.topics(["t"])
         return broker.names()
 
@@ -126,7 +126,7 @@ def test_a_topic_that_is_just_being_made_is_asked_for_again():
 def test_an_unknown_partition():
     async def main(cluster, broker):
         broker.topics = {"t": 2}
-        with pytest.raises(UnknownPartition, match="'t' has 2, numbered from 0 to 1"):
+        with pytest.raises(UnknownPartitionError, match="'t' has 2, numbered from 0 to 1"):
             await cluster.leader(TopicPartition("t", 2))
 
     run(main)
@@ -137,7 +137,7 @@ def test_a_partition_that_is_new():
         await cluster.topics(["t"])
         broker.topics = {"t": 3}
         await cluster.leader(TopicPartition("t", 2))
-        with pytest.raises(UnknownPartition, match="'t' has 3, numbered from 0 to 2"):
+        with pytest.raises(UnknownPartitionError, match="'t' has 3, numbered from 0 to 2"):
             await cluster.leader(TopicPartition("t", 3))
         return sum(asked.api.name == "Metadata" for asked in broker.asked)
 
@@ -147,7 +147,7 @@ def test_a_partition_that_is_new():
 def test_a_partition_without_a_leader():
     async def main(cluster, broker):
         broker.leader_id = -1
-        with pytest.raises(NoLeader, match="t-0 has no leader"):
+        with pytest.raises(NoLeaderError, match="t-0 has no leader"):
             await cluster.leader(T0)
         broker.leader_id = 1
         connection, leadership = await cluster.leader(T0)  # asked anew, nobody had to say so
@@ -162,9 +162,9 @@ def test_a_leader_that_cannot_be_reached_where_it_says(caplog):
             gone.node_id = 7
         broker.peers, broker.leader_id = [gone], 7
         story = "broker 7 advertises this address"
-        with pytest.raises(CannotConnect, match=f"^{gone.address}: Connection refused; {story}"):
+        with pytest.raises(ConnectError, match=f"^{gone.address}: Connection refused; {story}"):
             await cluster.leader(T0)
-        with pytest.raises(CannotConnect):
+        with pytest.raises(ConnectError):
             await cluster.leader(T0)
 
     run(main)
@@ -194,7 +194,7 @@ class TestUnreachable:
                 gone = one.address
                 await one.__aexit__()
                 async with Cluster([gone, other.address]) as cluster:
-                    with pytest.raises(BrokersUnreachable) as raised:
+                    with pytest.raises(BrokersUnreachableError) as raised:
                         await cluster.all_topics()
                 return str(raised.value), gone, other.address
 
@@ -227,7 +227,7 @@ class TestUnreachable:
             async with ScriptedBroker() as broker:
                 closings = [CLOSE, CLOSE, None]
                 broker.script = lambda asked: closings.pop(0) if closings else None
-                options = ClientOptions(retries=QUICK, is_patient=True)
+                options = ClientOptions(retries=QUICK, may_retry_initial_connect=True)
                 async with Cluster([broker.address], options) as cluster:
                     return list(await cluster.all_topics())
 
@@ -236,9 +236,9 @@ class TestUnreachable:
     def test_patience_ends(self):
         async def main():
             async with ScriptedBroker(lambda asked: CLOSE) as broker:
-                options = ClientOptions(retries=QUICK, is_patient=True)
+                options = ClientOptions(retries=QUICK, may_retry_initial_connect=True)
                 async with Cluster([broker.address], options) as cluster:
-                    with pytest.raises(BrokersUnreachable):
+                    with pytest.raises(BrokersUnreachableError):
                         await cluster.all_topics()
                 return len(broker.asked)
 
@@ -247,7 +247,7 @@ class TestUnreachable:
     def test_a_closed_client_connects_no_more(self):
         async def main(cluster, broker):
             cluster.close()
-            with pytest.raises(BrokersUnreachable, match="this client is closed"):
+            with pytest.raises(BrokersUnreachableError, match="this client is closed"):
                 await cluster.all_topics()
 
         run(main)

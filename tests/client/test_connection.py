@@ -6,12 +6,12 @@ import struct
 import pytest
 
 from partage.client import (
-    BadResponse,
-    CannotConnect,
     ClientOptions,
-    ConnectionLost,
-    RequestTimedOut,
-    UnsupportedApi,
+    ConnectError,
+    ConnectionLostError,
+    InvalidResponseError,
+    RequestTimeoutError,
+    UnsupportedApiError,
 )
 from partage.client.connection import Connection
 from partage.wire.apis import APIS
@@ -19,7 +19,7 @@ from partage.wire.apis.fetch import FETCH
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.metadata import METADATA, MetadataRequest
 
-from .scripted import CLOSE, SILENCE, Asked, ScriptedBroker, api_versions
+from .scripted_broker import CLOSE, SILENCE, ScriptedBroker, ScriptedRequest, api_versions
 
 ALL = MetadataRequest(topics=None)
 OPTIONS = ClientOptions(request_timeout_ms=20_000, connect_timeout_ms=20_000)
@@ -142,11 +142,11 @@ class TestVersions:
 
         async def main(connection, broker):
             with pytest.raises(
-                UnsupportedApi, match="Fetch v0 to v3; this client supports v4 to v17"
+                UnsupportedApiError, match="Fetch v0 to v3; this client supports v4 to v17"
             ):
                 connection.version_of(FETCH)
             with pytest.raises(
-                UnsupportedApi, match="Heartbeat in no version; this client supports v0"
+                UnsupportedApiError, match="Heartbeat in no version; this client supports v0"
             ):
                 await connection.send(HEARTBEAT, beat())
 
@@ -160,7 +160,7 @@ class TestOpening:
                 address = broker.address
             await Connection.open(address, OPTIONS)
 
-        with pytest.raises(CannotConnect, match=r"127\.0\.0\.1:\d+: Connection refused"):
+        with pytest.raises(ConnectError, match=r"127\.0\.0\.1:\d+: Connection refused"):
             asyncio.run(main())
 
     def test_a_name_that_is_nobody_s(self):
@@ -169,24 +169,24 @@ class TestOpening:
 
             await Connection.open(Address("no-such-host.invalid", 9092), OPTIONS)
 
-        with pytest.raises(CannotConnect, match=r"^no-such-host\.invalid:9092: "):
+        with pytest.raises(ConnectError, match=r"^no-such-host\.invalid:9092: "):
             asyncio.run(main())
 
     def test_a_web_server_is_no_broker(self):
-        with pytest.raises(CannotConnect, match="is not a Kafka broker"):
+        with pytest.raises(ConnectError, match="is not a Kafka broker"):
             run(None, on("ApiVersions", b"HTTP/1.1 400 Bad Request\r\n\r\n"))
 
     def test_a_listener_that_hangs_up_is_no_broker(self):
-        with pytest.raises(CannotConnect, match="the broker closed it"):
+        with pytest.raises(ConnectError, match="the broker closed it"):
             run(None, on("ApiVersions", CLOSE))
 
     def test_a_listener_that_says_nothing_is_no_broker(self):
         options = ClientOptions(connect_timeout_ms=50)
-        with pytest.raises(CannotConnect, match="did not answer ApiVersions within 50 ms"):
+        with pytest.raises(ConnectError, match="did not answer ApiVersions within 50 ms"):
             run(None, on("ApiVersions", SILENCE), options)
 
     def test_a_greeting_with_another_error(self):
-        with pytest.raises(CannotConnect, match="ApiVersions: CLUSTER_AUTHORIZATION_FAILED"):
+        with pytest.raises(ConnectError, match="ApiVersions: CLUSTER_AUTHORIZATION_FAILED"):
             run(None, on("ApiVersions", api_versions([], error=31)))
 
 
@@ -196,18 +196,30 @@ class TestEnding:
     @pytest.mark.parametrize(
         ("answer", "failure", "story"),
         [
-            (CLOSE, ConnectionLost, "the broker closed it"),
-            ([struct.pack(">ii", 90, 2) + b"half", CLOSE], ConnectionLost, "broker closed it"),
+            (CLOSE, ConnectionLostError, "the broker closed it"),
+            ([struct.pack(">ii", 90, 2) + b"half", CLOSE], ConnectionLostError, "broker closed it"),
             (
                 struct.pack(">i", 2**31 - 1),
-                BadResponse,
+                InvalidResponseError,
                 "2147483647 bytes; it must be 1 to 104857600",
             ),
-            (struct.pack(">i", -5), BadResponse, "the frame size is -5 bytes"),
-            (struct.pack(">i", 0), BadResponse, "the frame size is 0 bytes"),
-            (struct.pack(">ii", 4, 77), BadResponse, "a response with an unknown correlation id"),
-            (struct.pack(">ih", 2, 7), BadResponse, "a response with an unknown correlation id"),
-            (struct.pack(">ii", 5, 2) + b"\x00", BadResponse, "Heartbeat v4: .* ends too early"),
+            (struct.pack(">i", -5), InvalidResponseError, "the frame size is -5 bytes"),
+            (struct.pack(">i", 0), InvalidResponseError, "the frame size is 0 bytes"),
+            (
+                struct.pack(">ii", 4, 77),
+                InvalidResponseError,
+                "a response with an unknown correlation id",
+            ),
+            (
+                struct.pack(">ih", 2, 7),
+                InvalidResponseError,
+                "a response with an unknown correlation id",
+            ),
+            (
+                struct.pack(">ii", 5, 2) + b"\x00",
+                InvalidResponseError,
+                "Heartbeat v4: .* ends too early",
+            ),
         ],
     )
     def test_it_is_told(self, answer, failure, story):
@@ -216,10 +228,10 @@ class TestEnding:
             second = asyncio.ensure_future(connection.send(METADATA, ALL))
             with pytest.raises(failure, match=story):
                 await first
-            with pytest.raises((BadResponse, ConnectionLost)):
+            with pytest.raises((InvalidResponseError, ConnectionLostError)):
                 await second
             assert not connection.is_open
-            with pytest.raises(ConnectionLost, match="it is already closed"):
+            with pytest.raises(ConnectionLostError, match="it is already closed"):
                 await connection.send(METADATA, ALL)
 
         def script(asked):
@@ -230,9 +242,9 @@ class TestEnding:
     def test_an_answer_that_does_not_come(self):
         async def main(connection, broker):
             other = asyncio.ensure_future(connection.send(METADATA, ALL))
-            with pytest.raises(RequestTimedOut, match="did not answer Heartbeat within 30 ms"):
+            with pytest.raises(RequestTimeoutError, match="did not answer Heartbeat within 30 ms"):
                 await connection.send(HEARTBEAT, beat(), timeout_ms=30)
-            with pytest.raises(ConnectionLost, match="did not answer Heartbeat"):
+            with pytest.raises(ConnectionLostError, match="did not answer Heartbeat"):
                 await other
 
         def script(asked):
@@ -241,7 +253,7 @@ class TestEnding:
         run(main, script)
 
     def test_a_request_that_is_given_up_leaves_the_connection_alone(self):
-        late: list[Asked] = []
+        late: list[ScriptedRequest] = []
 
         def script(asked):
             if asked.api is HEARTBEAT:
@@ -268,7 +280,7 @@ class TestEnding:
             beating = asyncio.ensure_future(connection.send(HEARTBEAT, beat()))
             await asyncio.sleep(0)
             connection.close()
-            with pytest.raises(ConnectionLost, match="closed by this client"):
+            with pytest.raises(ConnectionLostError, match="closed by this client"):
                 await beating
 
         run(main, on("Heartbeat", SILENCE))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.client.frame_reader import FrameReader, FrameTooLarge
+from partage.client.frame_reader import FrameReader, InvalidFrameSizeError
 
 
 def feed(reader, stream, sizes):
@@ -41,7 +41,9 @@ def test_large_frames_between_small_ones(size):
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 101, 2**31 - 1])
 def test_a_length_that_cannot_be_is_refused(size):
-    with pytest.raises(FrameTooLarge, match=f"the frame size is {size} bytes; it must be 1 to 100"):
+    with pytest.raises(
+        InvalidFrameSizeError, match=f"the frame size is {size} bytes; it must be 1 to 100"
+    ):
         feed(FrameReader(100), struct.pack(">i", size) + b"x", [100])
 
 
@@ -52,4 +54,4 @@ def test_the_largest_frame_is_taken():
 def test_memory_follows_what_arrives_not_what_is_claimed():
     reader = FrameReader(2**31 - 1)
     feed(reader, struct.pack(">i", 2**31 - 1) + b"x" * 1000, [1000])
-    assert len(reader.room()) <= 16 << 20
+    assert len(reader.free_buffer()) <= 16 << 20

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from partage.client import LoopThread
-from partage.client.loop_thread import CalledFromLoop
+from partage.client.loop_thread import CalledFromLoopError
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_who_would_wait_for_itself_is_told(loop):
     async def itself():
         loop.call(asyncio.sleep(0))
 
-    with pytest.raises(CalledFromLoop):
+    with pytest.raises(CalledFromLoopError):
         loop.call(itself())
 
 

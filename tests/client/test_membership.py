@@ -11,9 +11,9 @@ import pytest
 from partage import Membership
 from partage.client.errors import ClientError
 from partage.client.group.errors import AssignmentFailed, MemberFailed
-from partage.client.membership import MembershipListener, NotAMember
+from partage.client.membership import MembershipListener, NotAMemberError
 
-from .administrator import put_out
+from .group_admin import remove_member
 
 QUICK = {
     "heartbeat_interval_ms": 30,
@@ -103,7 +103,7 @@ def test_the_leader_gives_each_its_own_bytes(servers):
 def test_who_is_given_nothing_has_an_empty_state(servers):
     async def main():
         async with member(servers, {}, assign=lambda meeting: {}) as one:
-            assert (await one.standing()).state is None
+            assert (await one.assignment()).state is None
 
     run(main())
 
@@ -122,11 +122,11 @@ def test_new_metadata_is_told_to_all(servers):
 def test_metadata_may_wait_for_the_next_rebalance(servers):
     async def main():
         async with member(servers, 1) as one:
-            first = await one.standing()
+            first = await one.assignment()
             one.update(2, rejoins=False)
-            assert one.current is first
+            assert one.current_assignment is first
             one.rejoin("for a test")
-            assert list((await one.standing(after=first.generation)).state.values()) == [2]
+            assert list((await one.assignment(after=first.generation)).state.values()) == [2]
 
     run(main())
 
@@ -136,9 +136,9 @@ def test_the_listener_is_told_in_order(servers):
 
     async def main():
         async with member(servers, 1, assign=lambda meeting: {}, listener=told) as one:
-            first = await one.standing()
+            first = await one.assignment()
             one.rejoin("for a test")
-            await one.standing(after=first.generation)
+            await one.assignment(after=first.generation)
 
     run(main())
     # Twice at first: the coordinator gives the member an id to join with.
@@ -153,7 +153,7 @@ def test_what_a_listener_raises_is_logged(servers, caplog):
 
     async def main():
         async with member(servers, 1, listener=Broken()) as one:
-            await one.standing()
+            await one.assignment()
 
     run(main())
     assert "LookupError: mine" in caplog.text
@@ -172,7 +172,7 @@ def test_a_leader_that_cannot_assign_says_why(servers, assign, story):
     async def main():
         async with member(servers, 1, assign=assign) as one:
             with pytest.raises(AssignmentFailed, match=story):
-                await one.standing()
+                await one.assignment()
 
     run(main())
 
@@ -196,8 +196,8 @@ def test_of_failures_that_nobody_asked_for_the_last_is_told(servers):
         async with member(servers, 1, assign=assign, listener=Here()) as one:
             await came.wait()
             with pytest.raises(AssignmentFailed, match="try 3"):
-                await one.standing()
-            assert (await one.standing()).state is None
+                await one.assignment()
+            assert (await one.assignment()).state is None
 
     run(main())
 
@@ -210,7 +210,7 @@ def test_who_cannot_reach_anybody_says_so_once(caplog):
         async with member(nobody, 1) as one:
             for _ in range(3):
                 with pytest.raises(ClientError, match="refused"):
-                    await one.standing()
+                    await one.assignment()
 
     run(main())
     (told,) = [each for each in caplog.records if each.levelname == "WARNING"]
@@ -236,16 +236,16 @@ def test_a_failure_that_the_coordinator_cannot_pass_on(servers, metadata, said):
 
     async def main():
         async with member(servers, b"0", assign=assign) as leader:
-            await leader.standing()
+            await leader.assignment()
             async with member(servers, metadata, assign=lambda m: {}, listener=told) as other:
                 with pytest.raises(AssignmentFailed, match=REASON):
-                    await other.standing()
+                    await other.assignment()
                 is_mended.append(True)
                 leader.rejoin("mended")
                 standing = None
                 while standing is None:
                     with contextlib.suppress(AssignmentFailed):
-                        standing = await other.standing()
+                        standing = await other.assignment()
                 assert standing.state == ("here" if metadata == 1 else b'"here"')
 
     run(main())
@@ -256,12 +256,12 @@ def test_a_failure_that_the_coordinator_cannot_pass_on(servers, metadata, said):
 def test_metadata_of_another_make_is_named(servers):
     async def main():
         async with member(servers, 1) as one:
-            await one.standing()
+            await one.assignment()
             async with member(servers, b"\xff", assign=lambda meeting: {}) as other:
                 with pytest.raises(AssignmentFailed, match=r"the metadata of .* is not valid JSON"):
                     await standing_of(one, has(2))
                 with pytest.raises(AssignmentFailed, match=other.member_id):
-                    await other.standing()
+                    await other.assignment()
 
     run(main())
 
@@ -269,10 +269,10 @@ def test_metadata_of_another_make_is_named(servers):
 def test_another_protocol_type_is_refused(servers, caplog):
     async def main():
         async with member(servers, 1) as one:
-            await one.standing()
+            await one.assignment()
             async with member(servers, 2, protocol_type="cooks") as two:
                 with pytest.raises(MemberFailed, match="INCONSISTENT_GROUP_PROTOCOL"):
-                    await two.standing()
+                    await two.assignment()
 
     run(main())
     (told,) = [each for each in caplog.records if each.levelname == "ERROR"]
@@ -285,9 +285,9 @@ def test_a_member_that_the_coordinator_has_forgotten_comes_back(servers):
 
     async def main():
         async with member(servers, 1, assign=lambda m: {}, listener=told) as one:
-            first = await one.standing()
-            await put_out(servers, "crew", first.member_id)
-            second = await one.standing(after=first.generation)
+            first = await one.assignment()
+            await remove_member(servers, "crew", first.member_id)
+            second = await one.assignment(after=first.generation)
             assert second.member_id != first.member_id
             assert second.is_leader
 
@@ -298,11 +298,11 @@ def test_a_member_that_the_coordinator_has_forgotten_comes_back(servers):
 def test_nothing_can_be_asked_of_one_that_is_closed(servers):
     async def main():
         one = member(servers, 1)
-        with pytest.raises(NotAMember):
-            await one.standing()
+        with pytest.raises(NotAMemberError):
+            await one.assignment()
         async with one:
-            await one.standing()
-        with pytest.raises(NotAMember):
+            await one.assignment()
+        with pytest.raises(NotAMemberError):
             one.rejoin("for a test")
         await one.close()
 

@@ -8,18 +8,18 @@ import pytest
 from partage.client import (
     EARLIEST,
     LATEST,
+    BrokerResponseError,
     ClientOptions,
     Cluster,
-    RequestRefused,
     RetryPolicy,
     TopicPartition,
-    UnknownTopic,
+    UnknownTopicError,
     list_offsets,
 )
 from partage.wire.apis.list_offsets import ListOffsetsResponse
 
-from .peer import create_topic, delete_records, produce
-from .scripted import ScriptedBroker
+from .confluent_admin import create_topic, delete_records, produce
+from .scripted_broker import ScriptedBroker
 
 NOW_MS = int(time.time() * 1000)
 
@@ -50,7 +50,7 @@ def test_ends_and_times(partage_broker):
 
 
 def test_an_unknown_topic(partage_broker):
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(UnknownTopicError):
         offsets(partage_broker.bootstrap_servers, {TopicPartition("t", 0): EARLIEST})
 
 
@@ -64,7 +64,7 @@ def run(script, wanted, *, attempts=4):
             async with Cluster([broker.address], ClientOptions(retries=policy)) as cluster:
                 try:
                     found = await list_offsets(cluster, wanted)
-                except RequestRefused as error:
+                except BrokerResponseError as error:
                     found = str(error)
                 return found, broker.names().count("ListOffsets")
 

@@ -15,26 +15,26 @@ from interop.peers.kafka import ApacheKafka
 from partage.client import (
     EARLIEST,
     LATEST,
-    AuthenticationFailed,
-    AuthenticationRequired,
-    CertificateForAnotherHost,
-    ClientCertificateRefused,
+    AuthenticationFailedError,
+    AuthenticationRequiredError,
+    CertificateHostMismatchError,
+    ClientCertificateRejectedError,
     ClientOptions,
     Cluster,
     RetryPolicy,
-    TokenRefused,
+    TokenRejectedError,
     TopicPartition,
-    UnknownMechanism,
-    UntrustedCertificate,
-    WrongSecurityProtocol,
-    decoded,
+    UnsupportedMechanismError,
+    UntrustedCertificateError,
+    WrongSecurityProtocolError,
+    decode_fetched,
     fetch_range,
     list_offsets,
-    security_options,
+    parse_security_options,
 )
 
-from .authority import Authority
-from .peer import create_topic, produce
+from .certificate_authority import Authority
+from .confluent_admin import create_topic, produce
 from .sasl_broker import unsigned_jwt
 
 pytestmark = pytest.mark.interop
@@ -111,7 +111,7 @@ def add_scram_users(kafka):
 def options(**security):
     """Of a client that would go on for ten minutes, so that an error which is retried shows."""
     return ClientOptions(
-        security=security_options(security), retries=RetryPolicy(timeout_ms=600_000)
+        security=parse_security_options(security), retries=RetryPolicy(timeout_ms=600_000)
     )
 
 
@@ -142,7 +142,7 @@ async def values(cluster):
     end = (await list_offsets(cluster, {T: LATEST}))[T].offset
     found = []
     async for answer in fetch_range(cluster, T, first, end):
-        for columns in decoded(answer):
+        for columns in decode_fetched(answer):
             edges = memoryview(columns.value.offsets).cast("i")
             held = bytes(columns.value.data)
             found += [held[edges[n] : edges[n + 1]] for n in range(columns.count)]
@@ -175,7 +175,9 @@ class TestTls:
 
     def test_without_one_where_it_is_asked_for(self, kafka, authority):
         given = options(security_protocol="SSL", ssl_cafile=str(authority.certificate))
-        with pytest.raises(ClientCertificateRefused, match="set ssl_certfile and ssl_keyfile"):
+        with pytest.raises(
+            ClientCertificateRejectedError, match="set ssl_certfile and ssl_keyfile"
+        ):
             read(kafka.listener("MTLS"), given)
 
     def test_with_one_that_is_not_trusted(self, kafka, authority, tmp_path):
@@ -185,18 +187,20 @@ class TestTls:
             ssl_cafile=str(authority.certificate),
             ssl_certfile=str(own.certificate),
         )
-        with pytest.raises(ClientCertificateRefused, match="authority that signed ssl_certfile"):
+        with pytest.raises(
+            ClientCertificateRejectedError, match="authority that signed ssl_certfile"
+        ):
             read(kafka.listener("MTLS"), given)
 
     def test_to_a_broker_that_is_not_trusted(self, kafka, tmp_path):
         stranger = Authority(tmp_path, "stranger")
         given = options(security_protocol="SSL", ssl_cafile=str(stranger.certificate))
-        with pytest.raises(UntrustedCertificate):
+        with pytest.raises(UntrustedCertificateError):
             read(kafka.listener("TLS"), given)
 
     def test_to_a_broker_of_another_name(self, kafka, authority):
         trusted = {"security_protocol": "SSL", "ssl_cafile": str(authority.certificate)}
-        with pytest.raises(CertificateForAnotherHost):
+        with pytest.raises(CertificateHostMismatchError):
             read(kafka.listener("ELSEWHERE"), options(**trusted))
         unchecked = options(**trusted, ssl_check_hostname=False)
         assert read(kafka.listener("ELSEWHERE"), unchecked) == VALUES
@@ -213,7 +217,7 @@ class TestSasl:
 
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
     def test_with_a_wrong_one(self, kafka, mechanism):
-        with pytest.raises(AuthenticationFailed, match="check sasl_username") as raised:
+        with pytest.raises(AuthenticationFailedError, match="check sasl_username") as raised:
             read(kafka.listener("SASL"), sasl(mechanism, password="open sesame"))
         assert "open sesame" not in str(raised.value)
 
@@ -221,7 +225,7 @@ class TestSasl:
         assert read(kafka.listener("SASL"), bearer(token)) == VALUES
 
     def test_with_a_token_that_has_expired(self, kafka):
-        with pytest.raises(TokenRefused, match="the token expired"):
+        with pytest.raises(TokenRejectedError, match="the token expired"):
             read(kafka.listener("SASL"), bearer(lambda: token(-600)))
 
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
@@ -239,7 +243,7 @@ class TestSasl:
         assert read(kafka.listener("SECURE"), given) == VALUES
 
     def test_with_a_mechanism_that_it_does_not_have(self, kafka):
-        with pytest.raises(UnknownMechanism, match=r"but by .*SCRAM-SHA-256.*; change"):
+        with pytest.raises(UnsupportedMechanismError, match=r"but by .*SCRAM-SHA-256.*; change"):
             read(kafka.listener("SHORT"), sasl("PLAIN"))
 
     @pytest.mark.parametrize(
@@ -270,20 +274,22 @@ class TestSasl:
 class TestPortsThatDoNotFit:
     def test_tls_to_one_without(self, kafka, authority):
         given = options(security_protocol="SSL", ssl_cafile=str(authority.certificate))
-        with pytest.raises(WrongSecurityProtocol, match="does not speak TLS"):
+        with pytest.raises(WrongSecurityProtocolError, match="does not speak TLS"):
             read(kafka.bootstrap, given)
 
     def test_no_tls_to_one_with(self, kafka):
-        with pytest.raises(WrongSecurityProtocol, match="this port speaks TLS"):
+        with pytest.raises(WrongSecurityProtocolError, match="this port speaks TLS"):
             read(kafka.listener("TLS"), options())
 
     def test_sasl_to_one_that_asks_nobody(self, kafka):
-        with pytest.raises(WrongSecurityProtocol, match="does not authenticate by SASL"):
+        with pytest.raises(WrongSecurityProtocolError, match="does not authenticate by SASL"):
             read(kafka.bootstrap, sasl("PLAIN"))
 
     def test_no_sasl_to_one_that_asks(self, kafka, authority):
-        with pytest.raises(AuthenticationRequired, match="set security_protocol=SASL_PLAINTEXT"):
+        with pytest.raises(
+            AuthenticationRequiredError, match="set security_protocol=SASL_PLAINTEXT"
+        ):
             read(kafka.listener("SASL"), options())
         trusted = options(security_protocol="SSL", ssl_cafile=str(authority.certificate))
-        with pytest.raises(AuthenticationRequired, match="set security_protocol=SASL_SSL"):
+        with pytest.raises(AuthenticationRequiredError, match="set security_protocol=SASL_SSL"):
             read(kafka.listener("SECURE"), trusted)

@@ -7,9 +7,9 @@ import pytest
 
 from partage.client import LoopThread
 
-from .authority import Authority
-from .sasl_broker import Sasl
-from .scripted import ScriptedBroker
+from .certificate_authority import Authority
+from .sasl_broker import SaslScript
+from .scripted_broker import ScriptedBroker
 from .test_security_endpoint import Endpoint
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
@@ -19,7 +19,7 @@ TOKEN = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9."
 
 @pytest.fixture
 def sasl(tmp_path):
-    script = Sasl("SCRAM-SHA-512", "OAUTHBEARER", passwords={"alice": "s3cret"})
+    script = SaslScript("SCRAM-SHA-512", "OAUTHBEARER", passwords={"alice": "s3cret"})
     script.tokens |= {TOKEN, "granted"}
     return script
 

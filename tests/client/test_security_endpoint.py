@@ -10,13 +10,19 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from partage.client import ClientOptions, Cluster, RetryPolicy, TokenUnavailable, security_options
+from partage.client import (
+    ClientOptions,
+    Cluster,
+    RetryPolicy,
+    TokenUnavailableError,
+    parse_security_options,
+)
 from partage.client.addresses import Address
-from partage.client.security.tokens import Tokens
+from partage.client.security.tokens import TokenSource
 
-from .authority import Authority
-from .sasl_broker import Sasl, unsigned_jwt
-from .scripted import ScriptedBroker
+from .certificate_authority import Authority
+from .sasl_broker import SaslScript, unsigned_jwt
+from .scripted_broker import ScriptedBroker
 
 BROKER = Address("broker", 9092)
 SECRET = "s3cret/+ü"
@@ -78,7 +84,7 @@ def _no_proxy(monkeypatch):
 
 
 def options(url, **more):
-    return security_options(
+    return parse_security_options(
         {
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_mechanism": "OAUTHBEARER",
@@ -93,8 +99,8 @@ def options(url, **more):
 
 def current(given, times=1):
     async def main():
-        tokens = Tokens(given)
-        return [(await tokens.current(BROKER)).value for _ in range(times)]
+        tokens = TokenSource(given)
+        return [(await tokens.get_token(BROKER)).value for _ in range(times)]
 
     return asyncio.run(main())
 
@@ -128,12 +134,12 @@ def test_a_token_is_kept_for_most_of_its_life_and_no_longer(endpoint):
             return super().time() + self.ahead_s
 
     async def main(loop):
-        tokens = Tokens(options(endpoint.url))
-        got = [await asyncio.gather(*(tokens.current(BROKER) for _ in range(5)))]
+        tokens = TokenSource(options(endpoint.url))
+        got = [await asyncio.gather(*(tokens.get_token(BROKER) for _ in range(5)))]
         loop.ahead_s += 790
-        got.append([await tokens.current(BROKER)])
+        got.append([await tokens.get_token(BROKER)])
         loop.ahead_s += 20
-        got.append([await tokens.current(BROKER)])
+        got.append([await tokens.get_token(BROKER)])
         return [{token.value for token in some} for some in got]
 
     with asyncio.Runner(loop_factory=TurnedLoop) as runner:
@@ -151,7 +157,7 @@ def test_its_own_word_on_its_life_counts_if_the_endpoint_says_nothing(endpoint):
 def test_a_token_that_a_broker_refused_is_not_used_again(endpoint):
     endpoint.grants("bad", expires_in=1000)
     endpoint.grants("good", expires_in=1000)
-    sasl = Sasl("OAUTHBEARER")
+    sasl = SaslScript("OAUTHBEARER")
     sasl.tokens.add("good")
 
     async def main():
@@ -171,7 +177,9 @@ def test_over_tls_only_whom_we_trust(tmp_path):
         endpoint.grants("good")
         trusting = {"sasl_oauthbearer_ssl_cafile": str(authority.certificate)}
         assert current(options(endpoint.url, **trusting)) == ["good"]
-        with pytest.raises(TokenUnavailable, match=r"not trusted.*sasl_oauthbearer_ssl_cafile"):
+        with pytest.raises(
+            TokenUnavailableError, match=r"not trusted.*sasl_oauthbearer_ssl_cafile"
+        ):
             current(options(endpoint.url))
         assert len(endpoint.asked) == 1
 
@@ -179,10 +187,10 @@ def test_over_tls_only_whom_we_trust(tmp_path):
 def test_nobody_is_followed_elsewhere(endpoint):
     """CVE-2025-27817: the secret goes to the address in the options, and to no other."""
     endpoint.answers.append((307, b"", {"Location": "file:///etc/passwd"}))
-    with pytest.raises(TokenUnavailable, match="answered 307"):
+    with pytest.raises(TokenUnavailableError, match="answered 307"):
         current(options(endpoint.url))
     endpoint.answers[:] = [(302, b"", {"Location": endpoint.url + "/other"})]
-    with pytest.raises(TokenUnavailable, match="answered 302"):
+    with pytest.raises(TokenUnavailableError, match="answered 302"):
         current(options(endpoint.url))
     assert [path for path, _, _ in endpoint.asked] == ["/token", "/token"]
 
@@ -204,7 +212,7 @@ def test_nobody_is_followed_elsewhere(endpoint):
 )
 def test_what_an_endpoint_may_say(endpoint, status, body, why, is_retriable):
     endpoint.answers.append((status, body, {}))
-    with pytest.raises(TokenUnavailable, match=why) as raised:
+    with pytest.raises(TokenUnavailableError, match=why) as raised:
         current(options(endpoint.url))
     assert raised.value.is_retriable == is_retriable
     assert SECRET not in str(raised.value)
@@ -214,11 +222,11 @@ def test_an_endpoint_that_is_away_is_asked_again_for_a_while():
     with Endpoint() as gone:
         pass
     given = ClientOptions(security=options(gone.url), retries=RetryPolicy(attempts_max=2))
-    sasl = Sasl("OAUTHBEARER")
+    sasl = SaslScript("OAUTHBEARER")
 
     async def main():
         async with ScriptedBroker(sasl) as broker, Cluster([broker.address], given) as cluster:
-            with pytest.raises(TokenUnavailable, match=r"cannot be reached \(.*refused"):
+            with pytest.raises(TokenUnavailableError, match=r"cannot be reached \(.*refused"):
                 await cluster.topics(["t"])
             return broker.connections
 

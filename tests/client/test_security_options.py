@@ -7,7 +7,12 @@ import threading
 import pytest
 
 import partage.sync
-from partage.client import BadSecurityOption, ClientOptions, SecurityOptions, security_options
+from partage.client import (
+    ClientOptions,
+    InvalidSecurityOptionError,
+    SecurityOptions,
+    parse_security_options,
+)
 
 PASSWORDS = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "s3cret"}
 SASL = {"security_protocol": "SASL_SSL", **PASSWORDS}
@@ -76,16 +81,16 @@ def old_context():
     ],
 )
 def test_what_does_not_go_together(given, why):
-    with pytest.raises(BadSecurityOption, match=why) as raised:
-        security_options(given)
+    with pytest.raises(InvalidSecurityOptionError, match=why) as raised:
+        parse_security_options(given)
     assert "s3cret" not in str(raised.value)
 
 
 def test_names_of_other_clients_are_known():
     given = {"sasl_plain_username": "alice", "sasl_plain_password": "s3cret"}
-    ours = security_options({**SASL})
+    ours = parse_security_options({**SASL})
     del given["sasl_plain_username"]
-    theirs = security_options(
+    theirs = parse_security_options(
         {
             "security_protocol": "SASL_SSL",
             "sasl_mechanism": "PLAIN",
@@ -97,7 +102,7 @@ def test_names_of_other_clients_are_known():
 
 
 def test_an_endpoint_without_tls_may_be_allowed_by_name():
-    options = security_options({**OAUTH, **CLIENT, URL: "http://a/", ALLOWED: ("http://a/",)})
+    options = parse_security_options({**OAUTH, **CLIENT, URL: "http://a/", ALLOWED: ("http://a/",)})
     assert options.sasl_oauthbearer_token_endpoint_url == "http://a/"
 
 
@@ -110,7 +115,7 @@ def test_an_endpoint_without_tls_may_be_allowed_by_name():
     ],
 )
 def test_secrets_are_not_shown(given):
-    options = ClientOptions(security=security_options(given))
+    options = ClientOptions(security=parse_security_options(given))
     for text in (repr(options), str(options), f"{options.security}"):
         assert "s3cret" not in text
         assert "***" in text
@@ -126,7 +131,7 @@ def test_what_is_shown_is_what_was_given():
 
 def test_options_travel_and_are_compared():
     """Spark sends them to its workers, which keep one client for each."""
-    options = ClientOptions(security=security_options(SASL))
+    options = ClientOptions(security=parse_security_options(SASL))
     travelled = pickle.loads(pickle.dumps(options))
     assert travelled == options
     assert hash(travelled) == hash(options)
@@ -135,9 +140,9 @@ def test_options_travel_and_are_compared():
 @pytest.mark.parametrize("kind", [partage.Consumer, partage.sync.Consumer])
 def test_a_consumer_takes_them_by_their_names(kind):
     before = threading.active_count()
-    with pytest.raises(BadSecurityOption, match="sasl_mechanism has no effect"):
+    with pytest.raises(InvalidSecurityOptionError, match="sasl_mechanism has no effect"):
         kind("127.0.0.1:9092", **PASSWORDS)
-    with pytest.raises(BadSecurityOption, match=r"ssl_cafile=nowhere\.pem: No such file"):
+    with pytest.raises(InvalidSecurityOptionError, match=r"ssl_cafile=nowhere\.pem: No such file"):
         kind("127.0.0.1:9092", security_protocol="SSL", ssl_cafile="nowhere.pem")
     with pytest.raises(TypeError, match="did you mean 'sasl_mechanism'"):
         kind("127.0.0.1:9092", sasl_mechanisms="PLAIN")

@@ -9,42 +9,44 @@ import pytest
 from partage import Consumer
 from partage.client import (
     Address,
-    AuthenticationFailed,
-    AuthenticationRequired,
-    BrokerNotProven,
+    AuthenticationFailedError,
+    AuthenticationRequiredError,
+    BrokerProofError,
     ClientOptions,
     Cluster,
     RetryPolicy,
     SecurityError,
-    UnknownMechanism,
-    WrongSecurityProtocol,
+    UnsupportedMechanismError,
+    WrongSecurityProtocolError,
 )
-from partage.client.security.credentials import warn_of_readable
+from partage.client.security.credentials import warn_secret_unencrypted
 from partage.client.security.mechanisms import Scram
 from partage.wire.apis import APIS
 from partage.wire.apis.sasl_authenticate import SaslAuthenticateResponse
 from partage.wire.apis.sasl_handshake import SaslHandshakeResponse
 
-from .authenticating import BY_PASSWORD, PASSWORD, options, refused, topics
-from .authority import Authority
-from .sasl_broker import ILLEGAL_SASL_STATE, Sasl
-from .scripted import CLOSE, SILENCE, ScriptedBroker, api_versions
+from .certificate_authority import Authority
+from .sasl_broker import ILLEGAL_SASL_STATE, SaslScript
+from .sasl_client import BY_PASSWORD, PASSWORD, options, refused, topics
+from .scripted_broker import CLOSE, SILENCE, ScriptedBroker, api_versions
 
 
 class TestPasswords:
     @pytest.mark.parametrize("mechanism", BY_PASSWORD)
     def test_the_right_one(self, mechanism):
-        names, broker = topics(options(mechanism), Sasl(mechanism, passwords={"alice": PASSWORD}))
+        names, broker = topics(
+            options(mechanism), SaslScript(mechanism, passwords={"alice": PASSWORD})
+        )
         assert names == ["t"]
         assert broker.names()[:2] == ["SaslHandshake", "SaslAuthenticate"]
         assert broker.asked[1].version == 1
 
     @pytest.mark.parametrize("mechanism", BY_PASSWORD)
     def test_a_wrong_one(self, mechanism, caplog):
-        sasl = Sasl(mechanism, passwords={"alice": PASSWORD})
+        sasl = SaslScript(mechanism, passwords={"alice": PASSWORD})
         with caplog.at_level(logging.DEBUG):
             said = refused(
-                AuthenticationFailed,
+                AuthenticationFailedError,
                 options(mechanism, "open sesame"),
                 sasl,
                 f"by {mechanism} failed: .*Invalid username or password; check sasl_username",
@@ -56,7 +58,9 @@ class TestPasswords:
         """It is told in poll, and not left to try for ever."""
 
         async def main():
-            async with ScriptedBroker(Sasl("PLAIN", passwords={"alice": PASSWORD})) as serving:
+            async with ScriptedBroker(
+                SaslScript("PLAIN", passwords={"alice": PASSWORD})
+            ) as serving:
                 member = Consumer(
                     str(serving.address),
                     group_id="g",
@@ -67,7 +71,7 @@ class TestPasswords:
                 )
                 async with member, asyncio.timeout(60):
                     member.subscribe(["t"])
-                    with pytest.raises(AuthenticationFailed, match="check sasl_username"):
+                    with pytest.raises(AuthenticationFailedError, match="check sasl_username"):
                         await member.poll(30_000)
 
         asyncio.run(main())
@@ -76,11 +80,11 @@ class TestPasswords:
         authority = Authority(tmp_path)
         server = authority.issue("server", "127.0.0.1").server()
         trusted = {"security_protocol": "SASL_SSL", "ssl_cafile": str(authority.certificate)}
-        sasl = Sasl("PLAIN", passwords={"alice": PASSWORD})
+        sasl = SaslScript("PLAIN", passwords={"alice": PASSWORD})
         assert topics(options("PLAIN", **trusted), sasl, tls=server)[0] == ["t"]
 
     def test_one_that_anybody_could_read_is_warned_of(self, caplog):
-        warn_of_readable.cache_clear()
+        warn_secret_unencrypted.cache_clear()
         Cluster("127.0.0.1:9092", options("PLAIN"))
         assert "without TLS sends the secret unencrypted" in caplog.text
         caplog.clear()
@@ -91,28 +95,28 @@ class TestPasswords:
 
     def test_plain_claims_to_be_nobody_else(self):
         """CVE-2017-12610: whom one may act as is the broker's to derive from the user."""
-        sasl = Sasl("PLAIN", passwords={"alice": PASSWORD})
+        sasl = SaslScript("PLAIN", passwords={"alice": PASSWORD})
         topics(options("PLAIN"), sasl)
         assert sasl.said == [f"\0alice\0{PASSWORD}".encode()]
 
     def test_names_and_passwords_are_sent_as_they_are(self):
         """SASLprep would change the one and refuse the other; Kafka does without."""
         scram = Scram(Address("kafka", 9092), "SCRAM-SHA-256", "½,", "☕")
-        assert asyncio.run(scram.first()).startswith("n,,n=½=2C,r=".encode())
+        assert asyncio.run(scram.initial_response()).startswith("n,,n=½=2C,r=".encode())
 
     def test_a_broker_that_repeats_the_password_is_not_quoted(self):
         def script(asked):
             if asked.api.name != "SaslAuthenticate":
-                return Sasl("PLAIN")(asked)
+                return SaslScript("PLAIN")(asked)
             why = f"no user alice with {PASSWORD}\n"
             return SaslAuthenticateResponse(error_code=58, error_message=why, auth_bytes=b"")
 
-        said = refused(AuthenticationFailed, options("PLAIN"), script, "no user alice with ")
+        said = refused(AuthenticationFailedError, options("PLAIN"), script, "no user alice with ")
         assert PASSWORD not in said
         assert "\n" not in said
 
 
-class LyingSasl(Sasl):
+class LyingSasl(SaslScript):
     """Changes what SCRAM's server says, by step."""
 
     def __init__(self, **lies):
@@ -154,7 +158,7 @@ class TestTheBrokersProof:
     def test_our_whole_nonce_comes_back_and_more(self, change, why):
         """CVE-2024-56128 on our side: a nonce that only ends or begins like ours."""
         sasl = LyingSasl(first=changed("r", change))
-        refused(BrokerNotProven, options("SCRAM-SHA-256"), sasl, why)
+        refused(BrokerProofError, options("SCRAM-SHA-256"), sasl, why)
         assert len(sasl.said) == 1
 
     @pytest.mark.parametrize(
@@ -165,28 +169,28 @@ class TestTheBrokersProof:
         sasl = LyingSasl(first=changed("i", lambda _: count))
         before = time.process_time()
         why = r"iterations; 4096 to 1000000 are allowed"
-        refused(BrokerNotProven, options("SCRAM-SHA-256"), sasl, why)
+        refused(BrokerProofError, options("SCRAM-SHA-256"), sasl, why)
         assert len(sasl.said) == 1
         assert time.process_time() - before < 1
 
     def test_its_signature_is_verified(self):
         sasl = LyingSasl(final=changed("v", lambda proof: "A" + proof[1:]))
         sasl.lies["final"] = lambda _: b"v=" + b"A" * 43 + b"="
-        refused(BrokerNotProven, options("SCRAM-SHA-256"), sasl, "signature doesn't match")
+        refused(BrokerProofError, options("SCRAM-SHA-256"), sasl, "signature doesn't match")
 
     @pytest.mark.parametrize("said", [b"", b"\xff\xfe", b"v=", b"e=other-error", b"nothing"])
     def test_success_without_a_signature_is_none(self, said):
         sasl = LyingSasl(final=lambda _: said)
-        refused(BrokerNotProven, options("SCRAM-SHA-256"), sasl, "did not prove")
+        refused(BrokerProofError, options("SCRAM-SHA-256"), sasl, "did not prove")
         sasl = LyingSasl(first=lambda _: said)
-        refused(BrokerNotProven, options("SCRAM-SHA-256"), sasl, "did not prove")
+        refused(BrokerProofError, options("SCRAM-SHA-256"), sasl, "did not prove")
 
 
 class TestWhoAsks:
     def test_a_mechanism_that_the_broker_does_not_have(self):
-        sasl = Sasl("PLAIN", "SCRAM-SHA-512")
+        sasl = SaslScript("PLAIN", "SCRAM-SHA-512")
         why = "not support SASL mechanism SCRAM-SHA-256, only PLAIN or SCRAM-SHA-512; change sasl"
-        refused(UnknownMechanism, options("SCRAM-SHA-256"), sasl, why)
+        refused(UnsupportedMechanismError, options("SCRAM-SHA-256"), sasl, why)
         assert sasl.said == []
 
     def test_a_broker_that_asks_nobody(self):
@@ -195,20 +199,24 @@ class TestWhoAsks:
                 return None
             return SaslHandshakeResponse(error_code=ILLEGAL_SASL_STATE, mechanisms=[])
 
-        refused(WrongSecurityProtocol, options("PLAIN"), script, "does not authenticate by SASL")
+        refused(
+            WrongSecurityProtocolError, options("PLAIN"), script, "does not authenticate by SASL"
+        )
 
     def test_a_broker_that_does_not_know_of_sasl(self):
         def script(asked):
             known = [api for api in APIS.values() if not api.name.startswith("Sasl")]
             return api_versions(known) if asked.api.name == "ApiVersions" else None
 
-        refused(WrongSecurityProtocol, options("PLAIN"), script, "does not authenticate by SASL")
+        refused(
+            WrongSecurityProtocolError, options("PLAIN"), script, "does not authenticate by SASL"
+        )
 
     def test_a_broker_that_asks_a_client_that_says_nothing(self):
         """It only closes the connection; we ask it what it wants instead of trying for ever."""
         given = ClientOptions(retries=RetryPolicy(timeout_ms=600_000))
         why = r"by PLAIN or OAUTHBEARER; set security_protocol=SASL_PLAINTEXT and sasl_mechanism"
-        refused(AuthenticationRequired, given, Sasl("PLAIN", "OAUTHBEARER"), why)
+        refused(AuthenticationRequiredError, given, SaslScript("PLAIN", "OAUTHBEARER"), why)
 
     def test_a_broker_that_only_fell_over_is_tried_again(self):
         falls = [True]
@@ -238,16 +246,16 @@ class TestWhoAsks:
     def test_an_authentication_that_does_not_end(self):
         def script(asked):
             if asked.api.name != "SaslAuthenticate":
-                return Sasl("OAUTHBEARER")(asked)
+                return SaslScript("OAUTHBEARER")(asked)
             return SaslAuthenticateResponse(error_code=0, auth_bytes=b"more")
 
         given = options("OAUTHBEARER", sasl_oauth_token_provider=lambda: "t")
-        refused(AuthenticationFailed, given, script, "no result after 4 steps")
+        refused(AuthenticationFailedError, given, script, "no result after 4 steps")
 
     @pytest.mark.parametrize("answer", [SILENCE, CLOSE])
     def test_an_authentication_that_is_not_answered(self, answer):
         def script(asked):
-            return answer if asked.api.name == "SaslAuthenticate" else Sasl("PLAIN")(asked)
+            return answer if asked.api.name == "SaslAuthenticate" else SaslScript("PLAIN")(asked)
 
         given = options("PLAIN")
         given = ClientOptions(security=given.security, connect_timeout_ms=200)

@@ -6,16 +6,16 @@ import gc
 import pytest
 
 from partage.client import (
-    AuthenticationFailed,
-    ConnectionLost,
+    AuthenticationFailedError,
+    ConnectionLostError,
 )
 from partage.client.connection import Connection
 from partage.wire.apis.heartbeat import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from partage.wire.apis.metadata import METADATA
 
-from .authenticating import ALL, BY_PASSWORD, PASSWORD, options
-from .sasl_broker import Sasl
-from .scripted import SILENCE, ScriptedBroker
+from .sasl_broker import SaslScript
+from .sasl_client import ALL, BY_PASSWORD, PASSWORD, options
+from .scripted_broker import SILENCE, ScriptedBroker
 
 
 class TurnedLoop(asyncio.SelectorEventLoop):
@@ -44,7 +44,7 @@ class TestSessionsThatEnd:
             runner.run(whole(loop))
 
     def sasl(self, mechanism="PLAIN", lifetime_ms=100_000):
-        sasl = Sasl(mechanism, passwords={"alice": PASSWORD})
+        sasl = SaslScript(mechanism, passwords={"alice": PASSWORD})
         sasl.lifetime_ms = lifetime_ms
         return sasl
 
@@ -124,9 +124,9 @@ class TestSessionsThatEnd:
             loop.ahead_s += 96
             sent = [connection.send(METADATA, ALL) for _ in range(3)]
             failures = await asyncio.gather(*sent, return_exceptions=True)
-            assert [type(failure) for failure in failures] == [AuthenticationFailed] * 3
+            assert [type(failure) for failure in failures] == [AuthenticationFailedError] * 3
             assert not connection.is_open
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(ConnectionLostError):
                 await connection.send(METADATA, ALL)
 
         self.run(main, sasl)

@@ -8,20 +8,20 @@ import ssl
 import pytest
 import uvloop
 
-from partage.client import BrokersUnreachable, CannotConnect, ClientOptions, Cluster
+from partage.client import BrokersUnreachableError, ClientOptions, Cluster, ConnectError
 from partage.client.connection import Connection
 from partage.client.security.errors import (
-    CertificateForAnotherHost,
-    ClientCertificateRefused,
-    TlsRefused,
-    UntrustedCertificate,
-    WrongSecurityProtocol,
+    CertificateHostMismatchError,
+    ClientCertificateRejectedError,
+    TlsNegotiationError,
+    UntrustedCertificateError,
+    WrongSecurityProtocolError,
 )
-from partage.client.security.options import BadSecurityOption, SecurityOptions
+from partage.client.security.options import InvalidSecurityOptionError, SecurityOptions
 from partage.wire.apis.metadata import METADATA, MetadataRequest
 
-from .authority import AlertingPort, Authority
-from .scripted import ScriptedBroker
+from .certificate_authority import AlertingPort, Authority
+from .scripted_broker import ScriptedBroker
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -73,7 +73,8 @@ def test_tls_1_2_is_the_least(run, authority, server):
     with (
         AlertingPort(old) as port,
         pytest.raises(
-            TlsRefused, match=r"TLS negotiation failed .*; this client supports TLS 1\.2 and 1\.3"
+            TlsNegotiationError,
+            match=r"TLS negotiation failed .*; this client supports TLS 1\.2 and 1\.3",
         ),
     ):
         run(Connection.open(port.address, options(authority)))
@@ -104,24 +105,24 @@ class TestTheBrokersCertificate:
     def test_of_an_unknown_authority(self, run, authority, tmp_path):
         stranger = Authority(tmp_path, "stranger").issue("server", "127.0.0.1")
         with pytest.raises(
-            UntrustedCertificate, match=r"not trusted: unable to get local issuer.*ssl_cafile"
+            UntrustedCertificateError, match=r"not trusted: unable to get local issuer.*ssl_cafile"
         ):
             run(metadata(options(authority), tls=stranger.server()))
 
     def test_without_an_authority_the_systems_are_trusted(self, run, authority, server):
-        with pytest.raises(UntrustedCertificate, match="not trusted"):
+        with pytest.raises(UntrustedCertificateError, match="not trusted"):
             run(metadata(options(authority, ssl_cafile=None), tls=server.server()))
 
     def test_that_has_expired(self, run, authority):
         old = authority.issue("old", "127.0.0.1", days=-1)
-        with pytest.raises(UntrustedCertificate, match="certificate has expired"):
+        with pytest.raises(UntrustedCertificateError, match="certificate has expired"):
             run(metadata(options(authority), tls=old.server()))
 
     @pytest.mark.parametrize("host", ["elsewhere.example", "10.0.0.1"])
     def test_for_another_host(self, run, authority, host):
         other = authority.issue("other", host)
         with pytest.raises(
-            CertificateForAnotherHost, match=r"127\.0\.0\.1.*ssl_check_hostname=False"
+            CertificateHostMismatchError, match=r"127\.0\.0\.1.*ssl_check_hostname=False"
         ):
             run(metadata(options(authority), tls=other.server()))
 
@@ -129,7 +130,7 @@ class TestTheBrokersCertificate:
         lenient = options(authority, ssl_check_hostname=False)
         assert run(metadata(lenient, tls=authority.issue("other", "a.example").server()))
         stranger = Authority(tmp_path, "stranger").issue("server", "127.0.0.1")
-        with pytest.raises(UntrustedCertificate):
+        with pytest.raises(UntrustedCertificateError):
             run(metadata(lenient, tls=stranger.server()))
 
 
@@ -161,7 +162,7 @@ class TestOurCertificate:
                 ScriptedBroker(tls=server.server(clients_of=authority)) as broker,
                 Cluster([broker.address], shown) as cluster,
             ):
-                with pytest.raises(BrokersUnreachable):
+                with pytest.raises(BrokersUnreachableError):
                     await cluster.topics(["t"])
                 renewed = authority.issue("client")
                 own.certificate.write_bytes(renewed.certificate.read_bytes())
@@ -174,14 +175,16 @@ class TestOurCertificate:
         asking = server.server(clients_of=authority)
         with (
             AlertingPort(asking) as port,
-            pytest.raises(ClientCertificateRefused, match="set ssl_certfile and ssl_keyfile"),
+            pytest.raises(ClientCertificateRejectedError, match="set ssl_certfile and ssl_keyfile"),
         ):
             run(Connection.open(port.address, options(authority)))
         # In TLS 1.2 the alert does not say what was missing.
         asking.maximum_version = ssl.TLSVersion.TLSv1_2
         with (
             AlertingPort(asking) as port,
-            pytest.raises(TlsRefused, match="if it asks for a certificate, set ssl_certfile"),
+            pytest.raises(
+                TlsNegotiationError, match="if it asks for a certificate, set ssl_certfile"
+            ),
         ):
             run(Connection.open(port.address, options(authority)))
 
@@ -190,7 +193,9 @@ class TestOurCertificate:
         given = options(authority, ssl_certfile=str(own.certificate))
         with (
             AlertingPort(server.server(clients_of=authority)) as port,
-            pytest.raises(ClientCertificateRefused, match="authority that signed ssl_certfile"),
+            pytest.raises(
+                ClientCertificateRejectedError, match="authority that signed ssl_certfile"
+            ),
         ):
             run(Connection.open(port.address, given))
 
@@ -206,7 +211,7 @@ class TestPortsThatDoNotFit:
             ):
                 await cluster.topics(["t"])
 
-        with pytest.raises(WrongSecurityProtocol, match=r"does not speak TLS; .* PLAINTEXT"):
+        with pytest.raises(WrongSecurityProtocolError, match=r"does not speak TLS; .* PLAINTEXT"):
             run(main())
 
     @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
@@ -225,7 +230,7 @@ class TestPortsThatDoNotFit:
                 given = ClientOptions(security=tls if protocol == "SSL" else SecurityOptions())
                 async with Cluster(f"127.0.0.1:{address[1]}", given) as cluster:
                     for _ in range(3):
-                        with pytest.raises(BrokersUnreachable):
+                        with pytest.raises(BrokersUnreachableError):
                             await cluster.topics(["t"])
 
         run(main())
@@ -244,7 +249,7 @@ class TestPortsThatDoNotFit:
                 async with Cluster(f"127.0.0.1:{address[1]}", options(authority)) as cluster:
                     await cluster.topics(["t"])
 
-        with pytest.raises(WrongSecurityProtocol, match="does not speak TLS"):
+        with pytest.raises(WrongSecurityProtocolError, match="does not speak TLS"):
             run(main())
 
     def test_no_tls_to_a_port_with(self, run):
@@ -259,7 +264,9 @@ class TestPortsThatDoNotFit:
                 async with Cluster(f"127.0.0.1:{address[1]}") as cluster:
                     await cluster.topics(["t"])
 
-        with pytest.raises(WrongSecurityProtocol, match="set security_protocol to SSL or SASL_SSL"):
+        with pytest.raises(
+            WrongSecurityProtocolError, match="set security_protocol to SSL or SASL_SSL"
+        ):
             run(main())
 
     def test_no_tls_to_a_port_with_that_only_closes(self, run, server):
@@ -270,7 +277,9 @@ class TestPortsThatDoNotFit:
             ):
                 await cluster.topics(["t"])
 
-        with pytest.raises(WrongSecurityProtocol, match="speaks TLS; set security_protocol to SSL"):
+        with pytest.raises(
+            WrongSecurityProtocolError, match="speaks TLS; set security_protocol to SSL"
+        ):
             run(main())
 
     def test_a_port_that_says_nothing_does_not_hang(self, run, authority):
@@ -289,7 +298,7 @@ class TestPortsThatDoNotFit:
 
 class TestFiles:
     def refused(self, authority, **more):
-        with pytest.raises(BadSecurityOption) as raised:
+        with pytest.raises(InvalidSecurityOptionError) as raised:
             Cluster("127.0.0.1:9092", options(authority, **more))
         return str(raised.value)
 
@@ -335,4 +344,4 @@ class TestFiles:
 
         with pytest.raises(Exception, match=r"leaving\.both: No such file") as raised:
             run(main())
-        assert isinstance(raised.value.attempts[0], CannotConnect)
+        assert isinstance(raised.value.attempts[0], ConnectError)

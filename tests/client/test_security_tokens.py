@@ -10,18 +10,18 @@ import pytest
 from partage.client import (
     Cluster,
     Token,
-    TokenRefused,
-    TokenUnavailable,
+    TokenRejectedError,
+    TokenUnavailableError,
 )
 
-from .authenticating import options, refused, topics
-from .sasl_broker import Sasl, unsigned_jwt
-from .scripted import ScriptedBroker
+from .sasl_broker import SaslScript, unsigned_jwt
+from .sasl_client import options, refused, topics
+from .scripted_broker import ScriptedBroker
 
 
 class TestTokens:
     def provided(self, provider, *good, sasl=None):
-        sasl = sasl or Sasl("OAUTHBEARER")
+        sasl = sasl or SaslScript("OAUTHBEARER")
         sasl.tokens |= set(good)
         given = options("OAUTHBEARER", sasl_oauth_token_provider=provider)
         return topics(given, sasl)[0], sasl
@@ -54,7 +54,7 @@ class TestTokens:
                 await asyncio.sleep(0.001)
 
         async def main():
-            sasl = Sasl("OAUTHBEARER")
+            sasl = SaslScript("OAUTHBEARER")
             sasl.tokens.add("good")
             given = options("OAUTHBEARER", sasl_oauth_token_provider=provider)
             ticking = asyncio.create_task(tick())
@@ -67,7 +67,7 @@ class TestTokens:
     def test_by_a_function_that_hangs_the_program_still_ends(self):
         script = (
             "import asyncio, time\n"
-            "from partage.client.security.aside import aside\n"
+            "from partage.client.security.daemon_thread import aside\n"
             "async def main():\n"
             "    await asyncio.wait_for(aside(lambda: time.sleep(3600)), 0.01)\n"
             "try: asyncio.run(main())\n"
@@ -94,23 +94,30 @@ class TestTokens:
 
     def test_that_a_broker_refuses(self):
         provider = {"sasl_oauth_token_provider": lambda: "bad.token"}
-        sasl = Sasl("OAUTHBEARER")
+        sasl = SaslScript("OAUTHBEARER")
         given = options("OAUTHBEARER", **provider)
-        said = refused(TokenRefused, given, sasl, "invalid_token; check the token's issuer")
+        said = refused(TokenRejectedError, given, sasl, "invalid_token; check the token's issuer")
         assert "bad.token" not in said
         assert sasl.said[1:] == [b"\x01"]
 
     def test_that_has_expired(self):
         token = unsigned_jwt(sub="alice", exp=time.time() - 100)
         given = options("OAUTHBEARER", sasl_oauth_token_provider=lambda: token)
-        refused(TokenRefused, given, Sasl("OAUTHBEARER"), r"the token expired 10\d s ago; let")
+        refused(
+            TokenRejectedError,
+            given,
+            SaslScript("OAUTHBEARER"),
+            r"the token expired 10\d s ago; let",
+        )
 
     def test_that_cannot_be_had(self):
         def provider():
             raise ValueError("secret of the provider")
 
         given = options("OAUTHBEARER", sasl_oauth_token_provider=provider)
-        said = refused(TokenUnavailable, given, Sasl("OAUTHBEARER"), "provider raised ValueError")
+        said = refused(
+            TokenUnavailableError, given, SaslScript("OAUTHBEARER"), "provider raised ValueError"
+        )
         assert "secret" not in said
 
     @pytest.mark.parametrize(
@@ -127,6 +134,6 @@ class TestTokens:
     )
     def test_that_is_none(self, token, why):
         given = options("OAUTHBEARER", sasl_oauth_token_provider=lambda: token)
-        sasl = Sasl("OAUTHBEARER")
-        refused(TokenUnavailable, given, sasl, why)
+        sasl = SaslScript("OAUTHBEARER")
+        refused(TokenUnavailableError, given, sasl, why)
         assert sasl.said == []

@@ -204,7 +204,7 @@ def test_a_path_that_holds_something_else(
     make(zookeeper.servers_at, *made)
     before = tree(zookeeper.servers_at, "/kafka")
     broker = ClusterBroker(1, tmp_path / "b", f"zookeeper://{zookeeper.servers_at}/kafka", {})
-    assert "/kafka in ZooKeeper holds something else than a cluster" in broker.refused()
+    assert "/kafka in ZooKeeper holds other data than a Partage cluster" in broker.refused()
     assert tree(zookeeper.servers_at, "/kafka") == before
     make(zookeeper.servers_at, *(Delete(each.path) for each in reversed(made)))
 
@@ -223,7 +223,7 @@ def test_who_is_refused_at_the_door(zookeeper: Ensemble, tmp_path: Path) -> None
 
         same_id = ClusterBroker(1, tmp_path / "new", state, {})
         story = same_id.refused()
-        assert f"a broker with id 1 is up at {door[1].address}" in story
+        assert f"broker id 1 is in use by the broker at {door[1].address}" in story
         assert "--broker-id" in story
 
         stranger = ClusterBroker(2, other[2].directory, state, {})
@@ -271,7 +271,7 @@ def test_a_copy_of_a_data_directory_does_not_end_the_broker_that_is_up(
         shutil.copytree(running[1].directory, tmp_path / "copy")
         state = f"zookeeper://{zookeeper.servers_at}/tests/copy"
         story = ClusterBroker(1, tmp_path / "copy", state, {}).refused()
-        assert f"a broker with id 1 is up at {running[1].address}" in story
+        assert f"broker id 1 is in use by the broker at {running[1].address}" in story
         assert running[1].is_running
         running[1].kill()
         copied = ClusterBroker(1, tmp_path / "copy", state, {})

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from partage import sync
 from partage.client.group.offsets import OffsetAndMetadata
-from partage.client.topics import TopicPartition as Place
+from partage.client.metadata import TopicPartition as Place
 from partage.console.common.client_options import client_options
 
 from .commands import Commands, records

@@ -43,11 +43,11 @@ def test_every_member_of_a_group_for_other_things_is_told(broker: BrokerProcess)
 
     fresh = fresh_name("group")
     with joined() as leader:
-        assert leader.standing(timeout_ms=30_000).state == 1
+        assert leader.assignment(timeout_ms=30_000).state == 1
         with joined() as other:
             for member in (leader, other):
                 with pytest.raises(AssignmentFailed, match="KeyError: 'oops'"):
-                    member.standing(after=1, timeout_ms=30_000)
+                    member.assignment(after=1, timeout_ms=30_000)
             is_mended.set()
             for member in (leader, other):
                 assert state_of(member, 2) == 2
@@ -58,7 +58,7 @@ def state_of(member: Membership, wanted: object) -> object:
     last = -1
     while True:
         try:
-            standing = member.standing(after=last, timeout_ms=30_000)
+            standing = member.assignment(after=last, timeout_ms=30_000)
         except AssignmentFailed:
             continue
         last = standing.generation

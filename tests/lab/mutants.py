@@ -302,20 +302,20 @@ MUTANTS = (
     Mutant(
         "an eager member joins with what it owns",
         f"{_M}.ownership",
-        "case Preparing() if self.rebalance_protocol is RebalanceProtocol.EAGER:",
-        "case Preparing() if self.rebalance_protocol is None:",
+        "case PreparingJoin() if self.rebalance_protocol is RebalanceProtocol.EAGER:",
+        "case PreparingJoin() if self.rebalance_protocol is None:",
     ),
     Mutant(
         "a zombie delivers",
         f"{_M}.ownership",
-        "if not membership.is_in_generation or membership.link.is_lapsed or self.is_lost:",
-        "if not membership.is_in_generation or self.is_lost:",
+        "if not membership.is_in_generation or membership.link.is_session_expired or self.has_lost_partitions:",
+        "if not membership.is_in_generation or self.has_lost_partitions:",
     ),
     Mutant(
         "what is lost stays owned",
         f"{_M}.ownership",
-        "                self.is_lost = bool(self.owned)",
-        "                self.is_lost = False",
+        "                self.has_lost_partitions = bool(self.owned)",
+        "                self.has_lost_partitions = False",
     ),
     Mutant(
         "what was revoked stays owned",
@@ -326,31 +326,34 @@ MUTANTS = (
     Mutant(
         "a member does not join again after it has revoked",
         f"{_M}.ownership",
-        "            self._pass_on(outcome, RejoinWanted(at_ms=at_ms, reason=reason))\n"
-        "        self._tell(outcome, Call.REVOKED, partitions)",
-        "        self._tell(outcome, Call.REVOKED, partitions)",
+        "            self._forward(outcome, RejoinRequested(at_ms=at_ms, reason=reason))\n"
+        "        self._call_listener(outcome, ListenerCallback.REVOKED, partitions)",
+        "        self._call_listener(outcome, ListenerCallback.REVOKED, partitions)",
     ),
     Mutant(
         "a rebalance is taken no note of",
         f"{_M}.reactions",
-        "    Request.HEARTBEAT: {\n        _E.NONE: _R.GO_ON,\n"
+        "    CoordinatorRequest.HEARTBEAT: {\n"
+        "        _E.NONE: _R.CONTINUE,\n"
         "        _E.REBALANCE_IN_PROGRESS: _R.REBALANCE,",
-        "    Request.HEARTBEAT: {\n        _E.NONE: _R.GO_ON,\n"
-        "        _E.REBALANCE_IN_PROGRESS: _R.GO_ON,",
+        "    CoordinatorRequest.HEARTBEAT: {\n"
+        "        _E.NONE: _R.CONTINUE,\n"
+        "        _E.REBALANCE_IN_PROGRESS: _R.CONTINUE,",
     ),
     Mutant(
         "an unknown member goes on under its id",
         f"{_M}.reactions",
         "        _E.UNKNOWN_MEMBER_ID: _R.LOSE_MEMBERSHIP,\n"
         "        _E.FENCED_INSTANCE_ID: _R.FAIL,  # KIP-345",
-        "        _E.UNKNOWN_MEMBER_ID: _R.JOIN_AGAIN,\n"
+        "        _E.UNKNOWN_MEMBER_ID: _R.REJOIN,\n"
         "        _E.FENCED_INSTANCE_ID: _R.FAIL,  # KIP-345",
     ),
     Mutant(
         "a lost coordinator is not looked for",
-        f"{_M}.staying",
-        "        member.link.lost()\n        member.go_on_without_coordinator(turn)",
-        "        member.link.lost()",
+        "partage.member.heartbeat",
+        "        member.link.clear_coordinator()\n"
+        "        member.continue_without_coordinator(turn)",
+        "        member.link.clear_coordinator()",
     ),
     # What the laboratory found in our own code, put back.
     Mutant(
@@ -362,7 +365,7 @@ MUTANTS = (
     ),
     Mutant(
         "a join is given up before the oldest version can answer it",
-        f"{_M}.joining",
+        "partage.member.rebalance",
         "max(settings.rebalance_timeout_ms, settings.session_timeout_ms)",
         "settings.rebalance_timeout_ms",
     ),

@@ -5,33 +5,39 @@ from __future__ import annotations
 import pytest
 
 from partage.member import events, invariants, outcome
-from partage.member.membership import Membership
-from partage.member.reactions import OTHERWISE, REACTIONS, Reaction, Request, reaction
+from partage.member.reactions import (
+    DEFAULT_REACTIONS,
+    REACTIONS,
+    CoordinatorRequest,
+    Reaction,
+    reaction_to,
+)
 from partage.member.settings import MemberSettings
+from partage.member.state_machine import MembershipStateMachine
 from partage.member.states import MemberState
-from partage.member.timers import Timer
+from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 from partage.runtime.timers import TimerQueue
 
-PROTOCOLS = (events.Protocol("election", b"me"),)
+PROTOCOLS = (events.SupportedProtocol("election", b"me"),)
 
 
 class Group:
     """One member in a group of its own kind, and all that it asked for last."""
 
     def __init__(self, **settings: int) -> None:
-        self.member = Membership(
+        self.member = MembershipStateMachine(
             MemberSettings(group_id="g", protocol_type="election", **settings)  # type: ignore[arg-type]
         )
-        self.timers: TimerQueue[Timer] = TimerQueue()
+        self.timers: TimerQueue[MemberTimer] = TimerQueue()
         self.actions: list[outcome.Action] = []
-        self.hear(events.Start(at_ms=0))
+        self.handle(events.StartRequested(at_ms=0))
 
-    def hear(self, event: events.Event) -> list[outcome.Action]:
+    def handle(self, event: events.Event) -> list[outcome.Action]:
         result = self.member.handle(event)
         for key, deadline_ms in result.timers:
             self.timers.set(key, deadline_ms)
-        invariants.check(self.member, self.timers.armed)
+        invariants.check_member(self.member, self.timers.armed)
         self.actions = result.actions
         return self.actions
 
@@ -41,14 +47,14 @@ class Group:
         return self.actions[-1].serial  # type: ignore[attr-defined, no-any-return]
 
     def find(self) -> None:
-        self.hear(events.CoordinatorFound(at_ms=0, serial=self.serial))
+        self.handle(events.CoordinatorFound(at_ms=0, serial=self.serial))
 
     def prepare(self) -> None:
-        self.hear(events.Prepared(at_ms=0, serial=self.serial, protocols=PROTOCOLS))
+        self.handle(events.JoinPrepared(at_ms=0, serial=self.serial, protocols=PROTOCOLS))
 
     def join(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        self.hear(
-            events.JoinAnswered(
+        self.handle(
+            events.JoinResponseReceived(
                 at_ms=0,
                 serial=self.serial,
                 error=error,
@@ -61,20 +67,22 @@ class Group:
         )
 
     def sync(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        self.hear(
-            events.SyncAnswered(at_ms=0, serial=self.serial, error=error, assignment=b"yours")
+        self.handle(
+            events.SyncResponseReceived(
+                at_ms=0, serial=self.serial, error=error, assignment=b"yours"
+            )
         )
 
     def adopt(self) -> None:
-        self.hear(events.Adopted(at_ms=0, serial=self.serial))
+        self.handle(events.AssignmentApplied(at_ms=0, serial=self.serial))
 
     def beat(self, error: ErrorCode) -> None:
-        self.hear(events.TimerFired(at_ms=3_000, key=Timer.HEARTBEAT))
+        self.handle(events.TimerFired(at_ms=3_000, key=MemberTimer.HEARTBEAT))
         serial = self.serial
-        self.hear(events.HeartbeatAnswered(at_ms=3_000, serial=serial, error=error))
+        self.handle(events.HeartbeatResponseReceived(at_ms=3_000, serial=serial, error=error))
 
     def commit(self, error: ErrorCode) -> None:
-        self.hear(events.CommitAnswered(at_ms=0, generation=1, member_id="a", error=error))
+        self.handle(events.CommitRejected(at_ms=0, generation=1, member_id="a", error=error))
 
 
 def stable() -> Group:
@@ -90,33 +98,35 @@ def stable() -> Group:
 def test_what_the_embedded_protocol_is_asked() -> None:
     group = Group()
     group.find()
-    assert group.actions == [outcome.Prepare(serial=group.serial, generation=-1)]
+    assert group.actions == [outcome.PrepareJoin(serial=group.serial, generation=-1)]
     group.prepare()
     group.join()
     group.sync()
     assert group.actions == [
-        outcome.Adopt(serial=group.serial, generation=1, protocol="election", assignment=b"yours")
+        outcome.ApplyAssignment(
+            serial=group.serial, generation=1, protocol="election", assignment=b"yours"
+        )
     ]
     group.adopt()
     assert group.member.state is MemberState.STABLE
     group.beat(ErrorCode.UNKNOWN_MEMBER_ID)
     assert group.actions == [
-        outcome.Abandon(reason="Heartbeat failed with UNKNOWN_MEMBER_ID"),
-        outcome.Prepare(serial=group.serial, generation=-1),
+        outcome.DiscardAssignment(reason="Heartbeat failed with UNKNOWN_MEMBER_ID"),
+        outcome.PrepareJoin(serial=group.serial, generation=-1),
     ]
 
 
 def test_leaving() -> None:
     group = stable()
-    group.hear(events.Leave(at_ms=0, reason="done"))
-    assert group.actions == [outcome.Release(serial=group.serial, as_lost=False)]
-    group.hear(events.Released(at_ms=0, serial=group.serial))
+    group.handle(events.LeaveRequested(at_ms=0, reason="done"))
+    assert group.actions == [outcome.ReleaseAssignment(serial=group.serial, is_lost=False)]
+    group.handle(events.AssignmentReleased(at_ms=0, serial=group.serial))
     (goodbye,) = group.actions
     assert isinstance(goodbye, outcome.SendLeave)
     assert (goodbye.member_id, goodbye.reason, goodbye.is_parked) == ("a", "done", False)
-    group.hear(events.LeaveAnswered(at_ms=0, serial=goodbye.serial))
-    assert group.actions == [outcome.Left()]
-    assert group.hear(events.Leave(at_ms=0, reason="again")) == [outcome.Left()]
+    group.handle(events.LeaveResponseReceived(at_ms=0, serial=goodbye.serial))
+    assert group.actions == [outcome.LeftGroup()]
+    assert group.handle(events.LeaveRequested(at_ms=0, reason="again")) == [outcome.LeftGroup()]
 
 
 def test_a_join_is_waited_for_as_long_as_the_oldest_version_may_take() -> None:
@@ -126,49 +136,51 @@ def test_a_join_is_waited_for_as_long_as_the_oldest_version_may_take() -> None:
     group = Group(session_timeout_ms=60_000, rebalance_timeout_ms=3_000)
     group.find()
     group.prepare()
-    assert group.timers.armed[Timer.REQUEST] == 60_000 + 5_000
+    assert group.timers.armed[MemberTimer.REQUEST] == 60_000 + 5_000
 
 
 def test_metadata_that_cannot_be_written_is_final() -> None:
     group = Group()
     group.find()
-    group.hear(events.PrepareFailed(at_ms=0, serial=group.serial, reason="no CPUs"))
-    assert group.member.state is MemberState.FAILED
-    assert group.actions[-1] == outcome.Fail(error=ErrorCode.UNKNOWN_SERVER_ERROR, reason="no CPUs")
+    group.handle(events.JoinPrepareFailed(at_ms=0, serial=group.serial, reason="no CPUs"))
+    assert group.member.state is MemberState.FATAL
+    assert group.actions[-1] == outcome.ReportFatalError(
+        error=ErrorCode.UNKNOWN_SERVER_ERROR, reason="no CPUs"
+    )
 
 
 def test_what_nobody_waits_for_changes_nothing() -> None:
     group = stable()
     stale: list[events.Event] = [
-        events.Prepared(at_ms=0, serial=1, protocols=PROTOCOLS),
-        events.PrepareFailed(at_ms=0, serial=1, reason=""),
-        events.JoinAnswered(at_ms=0, serial=1, error=ErrorCode.FENCED_INSTANCE_ID),
-        events.SyncAnswered(at_ms=0, serial=1, error=ErrorCode.FENCED_INSTANCE_ID),
-        events.HeartbeatAnswered(at_ms=0, serial=1, error=ErrorCode.FENCED_INSTANCE_ID),
-        events.LeaveAnswered(at_ms=0, serial=1),
-        events.Assigned(at_ms=0, serial=1, assignments={}),
-        events.AssignFailed(at_ms=0, serial=1, reason=""),
-        events.Adopted(at_ms=0, serial=1),
-        events.Released(at_ms=0, serial=1),
+        events.JoinPrepared(at_ms=0, serial=1, protocols=PROTOCOLS),
+        events.JoinPrepareFailed(at_ms=0, serial=1, reason=""),
+        events.JoinResponseReceived(at_ms=0, serial=1, error=ErrorCode.FENCED_INSTANCE_ID),
+        events.SyncResponseReceived(at_ms=0, serial=1, error=ErrorCode.FENCED_INSTANCE_ID),
+        events.HeartbeatResponseReceived(at_ms=0, serial=1, error=ErrorCode.FENCED_INSTANCE_ID),
+        events.LeaveResponseReceived(at_ms=0, serial=1),
+        events.AssignmentComputed(at_ms=0, serial=1, assignments={}),
+        events.AssignorFailed(at_ms=0, serial=1, reason=""),
+        events.AssignmentApplied(at_ms=0, serial=1),
+        events.AssignmentReleased(at_ms=0, serial=1),
         events.CoordinatorFound(at_ms=0, serial=99),
         events.CoordinatorNotFound(at_ms=0, serial=99, error=ErrorCode.INVALID_GROUP_ID),
         events.CoordinatorLost(at_ms=0, serial=99),
-        events.CommitAnswered(
+        events.CommitRejected(
             at_ms=0, generation=0, member_id="a", error=ErrorCode.FENCED_INSTANCE_ID
         ),
         events.MetadataChanged(at_ms=0, reason="we do not lead"),
-        events.Start(at_ms=0),
+        events.StartRequested(at_ms=0),
     ]
     for event in stale:
-        assert group.hear(event) == [], event
+        assert group.handle(event) == [], event
         assert group.member.state is MemberState.STABLE
 
 
 def test_the_session_of_a_heartbeat_begins_when_it_was_sent() -> None:
     group = stable()
-    group.hear(events.TimerFired(at_ms=3_000, key=Timer.HEARTBEAT))
-    group.hear(events.HeartbeatAnswered(at_ms=9_000, serial=group.serial))
-    assert group.timers.armed[Timer.SESSION] == 3_000 + 45_000
+    group.handle(events.TimerFired(at_ms=3_000, key=MemberTimer.HEARTBEAT))
+    group.handle(events.HeartbeatResponseReceived(at_ms=9_000, serial=group.serial))
+    assert group.timers.armed[MemberTimer.SESSION] == 3_000 + 45_000
 
 
 CASES = [
@@ -179,24 +191,24 @@ CASES = [
 ]
 
 
-def answered(request: Request, error: ErrorCode) -> Group:
-    if request is Request.FIND:
+def answered(request: CoordinatorRequest, error: ErrorCode) -> Group:
+    if request is CoordinatorRequest.FIND:
         group = Group()
         event = events.CoordinatorNotFound(at_ms=0, serial=group.serial, error=error)
-        group.hear(event)
+        group.handle(event)
         return group
-    if request in (Request.JOIN, Request.SYNC):
+    if request in (CoordinatorRequest.JOIN, CoordinatorRequest.SYNC):
         group = Group()
         group.find()
         group.prepare()
-        if request is Request.SYNC:
+        if request is CoordinatorRequest.SYNC:
             group.join()
             group.sync(error)
         else:
             group.join(error)
         return group
     group = stable()
-    if request is Request.HEARTBEAT:
+    if request is CoordinatorRequest.HEARTBEAT:
         group.beat(error)
     else:
         group.commit(error)
@@ -204,42 +216,46 @@ def answered(request: Request, error: ErrorCode) -> Group:
 
 
 @pytest.mark.parametrize(("request_", "error"), CASES, ids=lambda case: getattr(case, "name", case))
-def test_the_table_is_what_happens(request_: Request, error: ErrorCode) -> None:
+def test_the_table_is_what_happens(request_: CoordinatorRequest, error: ErrorCode) -> None:
     group = answered(request_, error)
     member = group.member
     kinds = [type(action) for action in group.actions]
-    was_in_generation = request_ in (Request.SYNC, Request.HEARTBEAT, Request.COMMIT)
-    match reaction(request_, error):
-        case Reaction.TAKE_ID:
+    was_in_generation = request_ in (
+        CoordinatorRequest.SYNC,
+        CoordinatorRequest.HEARTBEAT,
+        CoordinatorRequest.COMMIT,
+    )
+    match reaction_to(request_, error):
+        case Reaction.REJOIN_WITH_ID:
             assert member.member_id == "a"
-            assert kinds == [outcome.Prepare]
-        case Reaction.JOIN_AGAIN | Reaction.REBALANCE:
-            assert kinds == [outcome.Prepare]
+            assert kinds == [outcome.PrepareJoin]
+        case Reaction.REJOIN | Reaction.REBALANCE:
+            assert kinds == [outcome.PrepareJoin]
             assert member.is_in_generation == was_in_generation
-        case Reaction.JOIN_LATER:
-            assert member.state is MemberState.WAITING
-            assert Timer.RETRY in group.timers.armed
+        case Reaction.REJOIN_AFTER_BACKOFF:
+            assert member.state is MemberState.UNJOINED
+            assert MemberTimer.RETRY in group.timers.armed
             assert kinds == []
-        case Reaction.FIND_AGAIN:
-            assert member.link.coordinator is None
-            assert Timer.RETRY in group.timers.armed
-            assert kinds == ([] if request_ is Request.FIND else [outcome.Disconnect])
+        case Reaction.FIND_COORDINATOR:
+            assert member.link.coordinator_serial is None
+            assert MemberTimer.RETRY in group.timers.armed
+            assert kinds == ([] if request_ is CoordinatorRequest.FIND else [outcome.Disconnect])
             assert member.is_in_generation == was_in_generation
         case Reaction.LOSE_GENERATION:
-            assert kinds == [outcome.Abandon, outcome.Prepare]
+            assert kinds == [outcome.DiscardAssignment, outcome.PrepareJoin]
             assert (member.generation, member.member_id) == (-1, "a")
         case Reaction.LOSE_MEMBERSHIP:
-            assert kinds[-1] is outcome.Prepare
-            assert (outcome.Abandon in kinds) == was_in_generation
+            assert kinds[-1] is outcome.PrepareJoin
+            assert (outcome.DiscardAssignment in kinds) == was_in_generation
             assert (member.generation, member.member_id) == (-1, "")
-        case Reaction.TRY_LATER:
+        case Reaction.RETRY_AFTER_BACKOFF:
             assert kinds == []
-            assert group.timers.armed[Timer.HEARTBEAT] == 3_000 + 100
+            assert group.timers.armed[MemberTimer.HEARTBEAT] == 3_000 + 100
         case Reaction.FAIL:
-            assert member.state is MemberState.FAILED
-            assert kinds[-1] is outcome.Fail
+            assert member.state is MemberState.FATAL
+            assert kinds[-1] is outcome.ReportFatalError
             assert not group.timers.armed
-        case Reaction.NOTHING:
+        case Reaction.IGNORE:
             assert kinds == []
             assert member.state is MemberState.STABLE
         case other:
@@ -247,5 +263,5 @@ def test_the_table_is_what_happens(request_: Request, error: ErrorCode) -> None:
 
 
 def test_every_reaction_is_in_the_table() -> None:
-    said = {r for row in REACTIONS.values() for r in row.values()} | set(OTHERWISE.values())
+    said = {r for row in REACTIONS.values() for r in row.values()} | set(DEFAULT_REACTIONS.values())
     assert said == set(Reaction)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from partage.member import events, outcome
 from partage.member.events import Partition
-from partage.member.timers import Timer
+from partage.member.timers import MemberTimer
 
-from .story import Story
+from .scenario_runner import ScenarioRunner
 
 JOINED = ("subscribe t", "found", "join", "sync t0", "told")
 
 
-class Slow(Story):
+class ManualRunner(ScenarioRunner):
     """A member whose embedded protocol answers only when it is told to."""
 
     def __init__(self) -> None:
@@ -28,8 +28,8 @@ class Slow(Story):
         return [action for action in self.asked if isinstance(action, kind)]
 
 
-def joined() -> Slow:
-    story = Slow()
+def joined() -> ManualRunner:
+    story = ManualRunner()
     for command in ("member", *JOINED):
         story.play(command)
     story.asked.clear()
@@ -42,18 +42,18 @@ def test_the_subscription_is_asked_for_once() -> None:
     story.play("rejoin for fun")
     story.play("tick 3000")
     story.play("beat REBALANCE_IN_PROGRESS")
-    assert len(story.asked_for(outcome.Describe)) == 1
+    assert len(story.asked_for(outcome.EncodeSubscription)) == 1
 
 
 def test_a_subscription_that_is_still_being_written_does_not_count_if_it_changes() -> None:
     story = joined()
     story.play("rejoin for fun")
-    (asked,) = story.asked_for(outcome.Describe)
+    (asked,) = story.asked_for(outcome.EncodeSubscription)
     story.play("subscribe t u")
     story.is_slow = False
-    assert isinstance(asked, outcome.Describe)
+    assert isinstance(asked, outcome.EncodeSubscription)
     story.embedded(asked)
-    assert story.core.membership.is_rejoin_wanted
+    assert story.core.membership.is_rejoin_pending
 
 
 def test_what_was_asked_in_a_generation_that_is_lost_is_not_listened_to() -> None:
@@ -62,7 +62,7 @@ def test_what_was_asked_in_a_generation_that_is_lost_is_not_listened_to() -> Non
     story.play("tick 3000")
     story.play("beat UNKNOWN_MEMBER_ID")
     story.play("told")
-    old, new = story.asked_for(outcome.Describe)
+    old, new = story.asked_for(outcome.EncodeSubscription)
     story.is_slow = False
     story.embedded(old)
     assert story.core.membership.state == "Preparing"
@@ -77,7 +77,7 @@ def test_an_assignment_that_is_read_too_late_is_not_taken_over() -> None:
     story.play("join generation=2")
     story.is_slow = True
     story.play("sync t0 t1")
-    (asked,) = story.asked_for(outcome.Decode)
+    (asked,) = story.asked_for(outcome.DecodeAssignment)
     story.play("tick 3000")
     story.play("beat UNKNOWN_MEMBER_ID")
     story.is_slow = False
@@ -96,10 +96,10 @@ def test_an_answer_to_an_earlier_heartbeat_is_not_listened_to() -> None:
     story.play("tick 100")
     story.play("found")
     assert story.serials[outcome.SendHeartbeat] != earlier
-    late = events.HeartbeatAnswered(
+    late = events.HeartbeatResponseReceived(
         at_ms=story.now_ms, serial=earlier, error=events.ErrorCode.UNKNOWN_MEMBER_ID
     )
-    story.hear(late)
+    story.handle(late)
     assert story.core.deliverable == {("t", 0)}
 
 
@@ -127,17 +127,17 @@ def test_a_topic_that_a_pattern_matches_may_be_assigned_before_it_is_heard_of() 
 
 def test_a_listener_is_done_once() -> None:
     story = joined()
-    late = events.CallbackDone(at_ms=0, serial=story.serials[outcome.Tell])
-    story.hear(late)
+    late = events.CallbackCompleted(at_ms=0, serial=story.serials[outcome.CallListener])
+    story.handle(late)
     story.play("leave")
-    story.hear(late)
-    assert story.core.told is not None
+    story.handle(late)
+    assert story.core.open_callback is not None
 
 
 def test_timers_are_left_to_nobody() -> None:
     story = joined()
     story.play("leave")
     story.play("told")
-    assert set(story.timers.armed) == {Timer.REQUEST}
+    assert set(story.timers.armed) == {MemberTimer.REQUEST}
     story.play("goodbye")
     assert not story.timers.armed

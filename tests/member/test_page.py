@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from partage.member.page import page
-from partage.member.reactions import OTHERWISE, REACTIONS, Request
+from partage.member.reactions import DEFAULT_REACTIONS, REACTIONS, CoordinatorRequest
 from partage.member.states import (
-    ASKING,
-    BEATING,
-    COMMITTING,
-    INSIDE,
-    MEANINGS,
-    PARKED,
+    ACTIVE_STATES,
+    AWAITING_STATES,
+    COMMITTING_STATES,
+    HEARTBEATING_STATES,
+    PARKED_STATES,
     PREDECESSORS,
+    STATE_DESCRIPTIONS,
     MemberState,
 )
-from partage.member.timers import TIMERS, Timer
+from partage.member.timers import TIMERS, MemberTimer
 
 PAGE = Path(__file__).parents[2] / "docs" / "members.md"
 
@@ -37,13 +37,13 @@ def test_every_row_of_the_page_has_as_many_cells_as_its_table() -> None:
 
 
 def test_every_state_request_and_timer_is_explained() -> None:
-    assert MEANINGS.keys() == set(MemberState)
-    assert REACTIONS.keys() == OTHERWISE.keys() == set(Request)
-    assert {facts.key for facts in TIMERS} == set(Timer)
+    assert STATE_DESCRIPTIONS.keys() == set(MemberState)
+    assert REACTIONS.keys() == DEFAULT_REACTIONS.keys() == set(CoordinatorRequest)
+    assert {facts.key for facts in TIMERS} == set(MemberTimer)
 
 
 def test_the_states_fit_together() -> None:
-    assert PARKED < INSIDE & ASKING
-    assert not PARKED & (BEATING | COMMITTING)
-    assert COMMITTING < BEATING
+    assert PARKED_STATES < ACTIVE_STATES & AWAITING_STATES
+    assert not PARKED_STATES & (HEARTBEATING_STATES | COMMITTING_STATES)
+    assert COMMITTING_STATES < HEARTBEATING_STATES
     assert all(PREDECESSORS[state] for state in MemberState)

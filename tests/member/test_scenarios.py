@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from partage.member.states import CAUSES, INSIDE, MemberState
+from partage.member.states import ACTIVE_STATES, TRANSITION_CAUSES, MemberState
 
-from .story import Edge, Story
+from .scenario_runner import Edge, ScenarioRunner
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 RULE = "----"
 
 
-def played(text: str, story: Story) -> str:
+def played(text: str, story: ScenarioRunner) -> str:
     """The scenario's text with what happens in place of what it says."""
     blocks = []
     for block in text.strip().split("\n\n"):
@@ -32,7 +32,7 @@ def played(text: str, story: Story) -> str:
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
     text = path.read_text()
-    happened = played(text, Story())
+    happened = played(text, ScenarioRunner())
     if request.config.getoption("--rewrite-scenarios"):
         path.write_text(happened)
     else:
@@ -42,32 +42,32 @@ def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
 #: How to come into each of the states in which a member wants to be in the group.
 JOINED = "member eager polled healthy\nsubscribe t\npoll\nfound\njoin\nsync t0\ntold"
 WAYS_IN = {
-    MemberState.WAITING: "member polled healthy\nsubscribe t\npoll",
+    MemberState.UNJOINED: "member polled healthy\nsubscribe t\npoll",
     MemberState.PREPARING: f"{JOINED}\nrejoin for fun",
     MemberState.JOINING: f"{JOINED}\nrejoin for fun\ntold",
     MemberState.ASSIGNING: f"{JOINED}\nrejoin for fun\ntold\njoin leader=a",
     MemberState.SYNCING: f"{JOINED}\nrejoin for fun\ntold\njoin",
-    MemberState.ADOPTING: f"{JOINED}\nrejoin for fun\ntold\njoin\nsync t0",
+    MemberState.RECONCILING: f"{JOINED}\nrejoin for fun\ntold\njoin\nsync t0",
     MemberState.STABLE: JOINED,
 }
 #: What is final there.
 FINAL = {
-    MemberState.WAITING: "not-found GROUP_AUTHORIZATION_FAILED",
+    MemberState.UNJOINED: "not-found GROUP_AUTHORIZATION_FAILED",
     MemberState.JOINING: "join FENCED_INSTANCE_ID",
     MemberState.SYNCING: "sync FENCED_INSTANCE_ID",
 }
 
 
-def story_in(state: MemberState) -> Story:
-    story = Story()
+def story_in(state: MemberState) -> ScenarioRunner:
+    story = ScenarioRunner()
     for command in WAYS_IN[state].split("\n"):
         story.play(command)
     assert story.core.membership.state is state
     return story
 
 
-def end_of_callbacks(story: Story) -> None:
-    while story.core.told is not None:
+def end_of_callbacks(story: ScenarioRunner) -> None:
+    while story.core.open_callback is not None:
         story.play("told")
 
 
@@ -76,9 +76,9 @@ def test_nobody_polls(state: MemberState) -> None:
     story = story_in(state)
     story.play("polled")
     said = story.play("tick 60000")
-    assert story.core.membership.state is MemberState.DORMANT
+    assert story.core.membership.state is MemberState.STALE
     says_goodbye = any(line.startswith("LeaveGroup id=a") for line in said)
-    assert says_goodbye == (state is not MemberState.WAITING)
+    assert says_goodbye == (state is not MemberState.UNJOINED)
     end_of_callbacks(story)
     assert not story.core.owned
 
@@ -88,10 +88,10 @@ def test_leaving(state: MemberState) -> None:
     story = story_in(state)
     story.play("leave")
     end_of_callbacks(story)
-    if state is not MemberState.WAITING:
+    if state is not MemberState.UNJOINED:
         assert story.core.membership.state is MemberState.LEAVING
         story.play("goodbye")
-    assert story.core.membership.state is MemberState.OUT
+    assert story.core.membership.state is MemberState.UNSUBSCRIBED
     assert not story.core.owned
     assert not story.timers.armed
 
@@ -105,21 +105,21 @@ def test_an_error_that_is_final(state: MemberState) -> None:
         story.is_healthy = False
         story.play("tick 3000")
         story.play("beat FENCED_INSTANCE_ID")
-    assert story.core.membership.state is MemberState.FAILED
+    assert story.core.membership.state is MemberState.FATAL
     assert not story.core.deliverable
     end_of_callbacks(story)
     assert not story.core.owned
     assert not story.timers.armed
     story.play("subscribe t")
-    assert story.core.membership.state in INSIDE
+    assert story.core.membership.state in ACTIVE_STATES
 
 
 def test_every_transition_is_told_of() -> None:
     taken: set[Edge] = set()
     for path in SCENARIOS:
-        story = Story()
+        story = ScenarioRunner()
         played(path.read_text(), story)
         taken |= story.edges
-    ways_out = {MemberState.DORMANT, MemberState.RELEASING, MemberState.FAILED}
-    assert taken <= CAUSES.keys()
-    assert {edge for edge in CAUSES if edge[1] not in ways_out} <= taken
+    ways_out = {MemberState.STALE, MemberState.PREPARE_LEAVING, MemberState.FATAL}
+    assert taken <= TRANSITION_CAUSES.keys()
+    assert {edge for edge in TRANSITION_CAUSES if edge[1] not in ways_out} <= taken

@@ -7,12 +7,12 @@ import threading
 import time
 
 import pytest
+from client.administrator import remove_member
 
-from client.administrator import put_out
 from partage.client.group.driver import now_ms
 from partage.client.group.errors import MemberFailed
 from partage.client.loop_thread import LoopThread
-from partage.client.membership import Membership, NotAMember
+from partage.client.membership import Membership, NotAMemberError
 from partage.recipes import LeaderElection
 from partage.recipes.electing import elect
 from partage.recipes.election import PROTOCOL_TYPE
@@ -168,7 +168,7 @@ def test_one_alone_whose_member_id_is_stale_is_elected_again(servers):
     async def main():
         async with election(servers, "a", work) as one:
             first = await one.elected()
-            await put_out(servers, "scheduler", one.membership.member_id)
+            await remove_member(servers, "scheduler", one.membership.member_id)
             await first.ended()
             second = await one.elected()
             assert second.token > first.token
@@ -197,7 +197,7 @@ def test_who_stood_still_is_not_active_when_the_next_one_is(servers):
     async def main():
         one, term = await asyncio.wrap_future(thread.submit(first()))
         await asyncio.to_thread(frozen.wait)
-        surely_until_ms = one.membership.surely_until_ms
+        surely_until_ms = one.membership.exclusive_until_ms
         assert not term.has_ended
         async with election(servers, "b", **short) as two:
             second = await two.elected()
@@ -225,7 +225,7 @@ def test_without_a_word_from_the_coordinator_the_work_stops_in_time(partage_brok
         async with election(servers, "a", work, **short) as one:
             first = await one.elected()
             await asyncio.to_thread(partage_broker_process.kill)
-            sure_ms = one.membership.surely_until_ms
+            sure_ms = one.membership.exclusive_until_ms
             await until(lambda: work.at_work is None)
             assert now_ms() < sure_ms
             assert not first.is_on
@@ -266,7 +266,7 @@ def test_a_term_begins_once_it_is_sure(servers):
             servers, "scheduler", PROTOCOL_TYPE, {"stands": False}, assign=slowly, **QUICK
         )
         async with slow:
-            assert (await slow.standing()).is_leader
+            assert (await slow.assignment()).is_leader
             async with election(servers, "a", session_timeout_ms=400) as one:
                 term = await one.elected()
                 assert term.is_on
@@ -332,7 +332,7 @@ def test_an_error_that_is_final_is_raised(servers):
         async with election(servers, "a", session_timeout_ms=2**31 - 1) as one:
             with pytest.raises(MemberFailed, match="INVALID_SESSION_TIMEOUT"):
                 await one.elected()
-        with pytest.raises(NotAMember):
+        with pytest.raises(NotAMemberError):
             await one.elected()
 
     run(main())

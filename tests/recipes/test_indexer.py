@@ -8,11 +8,11 @@ import threading
 import time
 
 import pytest
-
 from client.peer import create_topic, delete_records, delete_topic, produce
-from partage.client import UnknownTopic
+
+from partage.client import UnknownTopicError
 from partage.client.consumer import UnknownOption
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.recipes import RedundantIndexer
 from partage.recipes.blocking import RedundantIndexer as BlockingIndexer
 from partage.recipes.replicas import read
@@ -355,6 +355,9 @@ def test_what_it_does_not_take(partage_broker, tmp_path, face):
     with BlockingIndexer(servers, "g", ["t"], tmp_path), pytest.raises(DirectoryInUse):
         face(servers, "g", ["t"], tmp_path)
     unknown = {"topics": ["tt"], "unknown_topic_wait_ms": 300}
-    with pytest.raises(UnknownTopic), BlockingIndexer(servers, "g", indexes=tmp_path, **unknown):
+    with (
+        pytest.raises(UnknownTopicError),
+        BlockingIndexer(servers, "g", indexes=tmp_path, **unknown),
+    ):
         pass
     BlockingIndexer(servers, "g", ["t"], tmp_path).close()

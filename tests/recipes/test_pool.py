@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from client.administrator import remove_member
 
-from client.administrator import put_out
 from partage.client.group.driver import now_ms
 from partage.client.group.errors import AssignmentFailed
 from partage.recipes import WorkerPool, keeping
@@ -110,7 +110,7 @@ def test_a_worker_that_is_put_out_stops_and_has_its_units_back(servers, log):
     async def main():
         async with worker(servers, log, "one") as one:
             await until(lambda: len(log.running) == 6)
-            await put_out(servers, "pool", one.membership.member_id)
+            await remove_member(servers, "pool", one.membership.member_id)
             await until(lambda: len(log.begun) == 12)
             assert len(log.stopped) == 6
 
@@ -195,6 +195,6 @@ def test_units_that_a_function_gives_are_checked_too(servers, log):
     async def main():
         async with worker(servers, log, "one", lambda: [1, 2]) as one:
             with pytest.raises(AssignmentFailed, match="units must be strings, not 1"):
-                await one.membership.standing()
+                await one.membership.assignment()
 
     run(main())

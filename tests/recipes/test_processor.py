@@ -6,15 +6,15 @@ import asyncio
 import threading
 
 import pytest
-
 from client.peer import create_topic, delete_topic, produce
-from partage.client import UnknownTopic
+
+from partage.client import UnknownTopicError
 from partage.client.cluster import Cluster
 from partage.client.consumer import AssignmentFailed
 from partage.client.group.coordinator import Coordinator
 from partage.client.group.offsets import committed
-from partage.client.topics import TopicPartition
-from partage.recipes import NotCoPartitioned, Processor, Task
+from partage.client.metadata import TopicPartition
+from partage.recipes import CoPartitioningError, Processor, Task
 from partage.recipes.blocking import Processor as BlockingProcessor
 
 from .elsewhere import empty_broker, fresh_topic
@@ -305,10 +305,10 @@ def test_who_is_stopped_before_it_runs_does_not_run(servers, face):
 def test_topics_with_different_numbers_of_partitions(worker_of, servers):
     fresh_topic(servers, "returns", NUMBERS + 1)
     error = worker_of("one", joined=["orders", "returns"]).ended()
-    assert isinstance(error, NotCoPartitioned)
+    assert isinstance(error, CoPartitioningError)
     assert "orders has 6, returns has 7" in str(error)
     error = worker_of("one", joined=["orders", "order"], unknown_topic_wait_ms=300).ended()
-    assert isinstance(error, UnknownTopic)
+    assert isinstance(error, UnknownTopicError)
     assert "orders" in str(error)
 
 
@@ -318,7 +318,7 @@ def test_a_topic_that_is_made_anew_with_other_partitions(worker_of, servers, jou
     delete_topic(servers, "orders")
     create_topic(servers, "orders", NUMBERS + 2)
     error = one.ended()
-    assert isinstance(error, NotCoPartitioned)
+    assert isinstance(error, CoPartitioningError)
     assert "clicks has 6, orders has 8" in str(error)
     assert journal.open == {}
 

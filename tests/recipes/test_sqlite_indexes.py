@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.recipes import sqlite_indexes
 from partage.recipes.indexes import Document, SearchIndexError
 from partage.recipes.searching import (
@@ -117,7 +117,7 @@ def test_a_process_that_was_killed_leaves_what_it_had_added(tmp_path):
 import sys, time
 from partage.recipes.sqlite_indexes import SqliteIndexes
 from partage.recipes.indexes import Document
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 indexes = SqliteIndexes({str(tmp_path / "a")!r})
 index = indexes.open(TopicPartition("flights", 0), "id")
 for n in range(50):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from assignors import groups
-from partage.assignors import Member, NotCoPartitioned, check_assignment
+from partage.assignors import CoPartitioningError, Member, check_assignment
 from partage.client.consumer import Record
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.recipes import Task, TaskId
 from partage.recipes.processing import committed, to_commit
 from partage.recipes.tasks import Joining, Tasks, check_counts, checked
@@ -118,7 +118,7 @@ def test_topics_that_cannot_be_meant(joined, topics, why):
 
 def test_topics_that_cannot_be_joined():
     check_counts({"a": 4, "b": 4})
-    with pytest.raises(NotCoPartitioned, match="a has 4, b has 6"):
+    with pytest.raises(CoPartitioningError, match="a has 4, b has 6"):
         check_counts({"a": 4, "b": 6})
 
 
@@ -150,5 +150,5 @@ class TestJoining:
 
     def test_members_that_join_other_topics(self):
         members = self.members("m1") + self.members("m2", joined=("a", "c"))
-        with pytest.raises(NotCoPartitioned, match="m2 joins a, c, other members join a, b"):
+        with pytest.raises(CoPartitioningError, match="m2 joins a, c, other members join a, b"):
             Joining(*JOINED).assign(members, self.topics)

@@ -132,7 +132,7 @@ class TestRefusals:
 
     def test_a_topic_that_is_not_there(self, read, mixed):
         story = self.story(read(subscribe=mixed + "x").count)
-        assert f"UnknownTopic: there is no topic '{mixed}x'; did you mean" in story
+        assert f"UnknownTopicError: there is no topic '{mixed}x'; did you mean" in story
 
     def test_brokers_that_are_not_there(self, spark):
         reader = spark.read.format("partage").option("kafka.bootstrap.servers", "127.0.0.1:1")

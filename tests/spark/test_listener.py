@@ -2,8 +2,8 @@
 
 import pytest
 
-from partage.client.errors import NoProgress
-from partage.client.topics import TopicPartition
+from partage.client.errors import NoProgressError
+from partage.client.metadata import TopicPartition
 from partage.spark.bounds import BadOption
 from partage.spark.stream.listener import CommitListener
 from partage.spark.stream.offset import INITIAL
@@ -14,7 +14,7 @@ from .watching import until
 @pytest.mark.parametrize(
     ("error", "levels"),
     [
-        (NoProgress(TopicPartition("t", 0), 1, 2, 7), []),
+        (NoProgressError(TopicPartition("t", 0), 1, 2, 7), []),
         (BadOption("kafka.x"), []),
         (RuntimeError("a bug"), ["ERROR"]),
     ],

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.client import Cluster, RecordsGone, TopicPartition, UnknownPartition, UnknownTopic
+from partage.client import (
+    Cluster,
+    RecordsUnavailableError,
+    TopicPartition,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
 from partage.spark.bounds import BadOption
 from partage.spark.options import parse_options
 from partage.spark.planning import OffsetRange, plan_batch, split
@@ -90,9 +96,9 @@ def test_an_end_before_the_beginning(kafka, topic):
 
 def test_offsets_that_are_gone_or_not_yet_there(kafka, topic):
     gone, beyond = each(topic, 1, 0), each(topic, 10, 7)
-    with pytest.raises(RecordsGone, match=f"offset 1 of {topic}-0 was deleted"):
+    with pytest.raises(RecordsUnavailableError, match=f"offset 1 of {topic}-0 was deleted"):
         plan(kafka, subscribe=topic, startingOffsets=gone)
-    with pytest.raises(RecordsGone, match=f"offset 7 of {topic}-1 is not there"):
+    with pytest.raises(RecordsUnavailableError, match=f"offset 7 of {topic}-1 is not there"):
         plan(kafka, subscribe=topic, endingOffsets=beyond)
     assert plan(
         kafka,
@@ -111,9 +117,9 @@ def test_offsets_for_other_partitions(kafka, topic):
 
 
 def test_what_is_not_there(kafka, topic):
-    with pytest.raises(UnknownTopic, match="no topic 'topicc'"):
+    with pytest.raises(UnknownTopicError, match="no topic 'topicc'"):
         plan(kafka, subscribe=f"{topic},topicc")
-    with pytest.raises(UnknownPartition, match="has 2, numbered from 0 to 1"):
+    with pytest.raises(UnknownPartitionError, match="has 2, numbered from 0 to 1"):
         plan(kafka, assign=f'{{"{topic}": [2]}}')
 
 

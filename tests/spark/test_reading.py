@@ -5,7 +5,7 @@ import logging
 import pyarrow as pa
 import pytest
 
-from partage.client import RecordsGone, TopicPartition
+from partage.client import RecordsUnavailableError, TopicPartition
 from partage.spark.connecting import connect
 from partage.spark.options import parse_options
 from partage.spark.planning import OffsetRange
@@ -67,7 +67,7 @@ def test_what_was_deleted_after_planning(kafka, caplog):
     topic = kafka.topic()
     kafka.produce(topic, [{"value": b""}] * 10)
     kafka.cut(topic, 6)
-    with pytest.raises(RecordsGone, match=f"offset 2 of {topic}-0 was deleted"):
+    with pytest.raises(RecordsUnavailableError, match=f"offset 2 of {topic}-0 was deleted"):
         read(kafka, topic, 2, 8)
     with caplog.at_level(logging.WARNING):
         (batch,) = read(kafka, topic, 2, 8, failOnDataLoss="false")

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from partage.client import ClientError, RecordsGone, UnknownTopic
-from partage.client.errors import BrokersUnreachable
+from partage.client import ClientError, RecordsUnavailableError, UnknownTopicError
+from partage.client.errors import BrokersUnreachableError
 from partage.client.group.errors import MemberFailed
 from partage.spark.bounds import BadOption
 from partage.spark.stream.offset import BadCheckpoint
@@ -90,12 +90,12 @@ class TestBadInput:
         assert is_told()
 
     def test_no_broker_and_no_topic(self, query):
-        with pytest.raises(BrokersUnreachable, match=r"127\.0\.0\.1:1: Connection refused"):
+        with pytest.raises(BrokersUnreachableError, match=r"127\.0\.0\.1:1: Connection refused"):
             query("127.0.0.1:1", subscribe="t", kafka__group__id="g").all()
 
     def test_no_topic(self, query, kafka):
         for options in ({}, {"kafka__group__id": "g"}):
-            with pytest.raises(UnknownTopic, match="there is no topic 'nowhere'"):
+            with pytest.raises(UnknownTopicError, match="there is no topic 'nowhere'"):
                 query(subscribe="nowhere", **options).all()
 
     @pytest.mark.parametrize("in_group", [True, False])
@@ -108,7 +108,7 @@ class TestBadInput:
         assert one.all() == truth
         produce(kafka, topic, 1, 10)
         kafka.cut(topic, 15)
-        with pytest.raises(RecordsGone, match=f"offset 10 of {topic}-0 was deleted"):
+        with pytest.raises(RecordsUnavailableError, match=f"offset 10 of {topic}-0 was deleted"):
             one.plan()
         one.stop()
         with caplog.at_level(logging.WARNING):
@@ -121,7 +121,7 @@ class TestBadInput:
         one = query(**grouped(topic))
         one.plan()
         kafka.cut(topic, 4)
-        with pytest.raises(RecordsGone, match="offset 0 of"):
+        with pytest.raises(RecordsUnavailableError, match="offset 0 of"):
             one.read()
         again = query(checkpoint=one.checkpoint, failOnDataLoss="false", **grouped(topic))
         assert again.read() == [(0, o) for o in range(4, 10)]

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.spark.bounds import BadOption
 from partage.spark.stream.holding import Holding
 from partage.sync import Consumer

@@ -147,7 +147,7 @@ def test_an_id_is_for_one_broker() -> None:
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         await BrokerStores(zoo, 1).register()
-        with pytest.raises(BrokerIdInUseError, match="a broker with id 1 is up at h:1"):
+        with pytest.raises(BrokerIdInUseError, match="broker id 1 is in use by the broker at h:1"):
             await BrokerStores(zoo, 1, "another directory").register()
 
     run(scenario())
@@ -162,7 +162,7 @@ def test_an_address_is_for_one_broker() -> None:
         here = BrokerDoc(host="H", port=2, incarnation="i", directory="d")
         one.roster.check_address_unused(here)  # before it has looked
         await one.refresh()
-        with pytest.raises(AddressInUseError, match="broker 2 is up at H:2"):
+        with pytest.raises(AddressInUseError, match="address H:2 is in use by broker 2"):
             one.roster.check_address_unused(here)
         await one.register()
         with pytest.raises(AddressInUseError):  # what an earlier run has left gives no right to it
@@ -172,7 +172,7 @@ def test_an_address_is_for_one_broker() -> None:
         await one.refresh()
         await two.refresh()
         one.roster.check_address_unused(here)
-        with pytest.raises(AddressInUseError, match="broker 1 is up at h:2"):
+        with pytest.raises(AddressInUseError, match="address h:2 is in use by broker 1"):
             two.roster.check_address_unused(two.roster.brokers[2])
 
     run(scenario())

@@ -223,7 +223,7 @@ def test_readers_pass_over_what_they_do_not_know() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[1]", b'{"version": "one"}', b"\xff\xfe"])
 def test_what_is_no_event_is_refused(value: bytes) -> None:
-    with pytest.raises(Malformed, match="not an event of a group"):
+    with pytest.raises(Malformed, match="not a group event"):
         decode_event(value)
 
 

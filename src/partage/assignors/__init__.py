@@ -1,8 +1,8 @@
-"""Floor 1: assignors, pure functions from members and topics to who gets what.
+"""Assignors: pure functions from members and topics to an assignment, without I/O.
 
-``base`` is the interface, and all that one of your own needs, with ``cooperation`` for cooperative
-ones and ``checking`` for what every assignment has to hold. Each assignor is a file; the sticky
-ones build on ``balancing``.
+``base`` defines the interface. To write an assignor you need it, ``cooperation`` if the assignor is
+cooperative, and ``validation``, which checks every assignment. Each assignor has its own module;
+the sticky ones build on ``balancer``.
 """
 
 from partage.assignors.base import (
@@ -14,36 +14,40 @@ from partage.assignors.base import (
     Topic,
 )
 from partage.assignors.canary import Canary
-from partage.assignors.checking import BadAssignment, check_assignment
 from partage.assignors.consistent import ConsistentHashing
 from partage.assignors.cooperation import hold_back
-from partage.assignors.copartitioned import CoPartitioned, NotCoPartitioned
-from partage.assignors.explaining import Reason, reasons
+from partage.assignors.copartitioned import CoPartitioned, CoPartitioningError
+from partage.assignors.explanation import PartitionReason, explain_assignment
 from partage.assignors.lag import LagBased
-from partage.assignors.offering import AssignorsDisagree, offered, rebalance_protocol
+from partage.assignors.protocols import (
+    IncompatibleAssignorsError,
+    protocols_by_name,
+    rebalance_protocol,
+)
 from partage.assignors.rackaware import RackAware
 from partage.assignors.ranges import Range
 from partage.assignors.redundant import Redundant
 from partage.assignors.roundrobin import RoundRobin
 from partage.assignors.sticky import CooperativeSticky, Sticky
+from partage.assignors.validation import InvalidAssignmentError, check_assignment
 from partage.assignors.weighted import Weighted
 
 __all__ = [
     "NO_GENERATION",
     "Assignment",
     "Assignor",
-    "AssignorsDisagree",
-    "BadAssignment",
     "Canary",
     "CoPartitioned",
+    "CoPartitioningError",
     "ConsistentHashing",
     "CooperativeSticky",
+    "IncompatibleAssignorsError",
+    "InvalidAssignmentError",
     "LagBased",
     "Member",
-    "NotCoPartitioned",
+    "PartitionReason",
     "RackAware",
     "Range",
-    "Reason",
     "RebalanceProtocol",
     "Redundant",
     "RoundRobin",
@@ -51,8 +55,8 @@ __all__ = [
     "Topic",
     "Weighted",
     "check_assignment",
+    "explain_assignment",
     "hold_back",
-    "offered",
-    "reasons",
+    "protocols_by_name",
     "rebalance_protocol",
 ]

@@ -1,8 +1,8 @@
-"""What an assignor is: a pure function from members and topics to who gets what.
+"""The interface of an assignor: a pure function from members and topics to an assignment.
 
-Only the leader of a generation assigns. It decodes what every member brought, hands it in as
-`Member` and `Topic`, and sends out what comes back; nothing here does I/O or keeps a clock, so the
-same input always gives the same output, on any machine.
+Only the leader of a generation assigns. It decodes the members' subscriptions, passes them as
+`Member` and `Topic`, and sends the result to the coordinator. An assignor has no I/O and no clock,
+so the same input gives the same output on every machine.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from typing import ClassVar, Final, Self, TypeAlias
 
 import msgspec
 
-from partage.assignors.explaining import Reason, reasons
+from partage.assignors.explanation import PartitionReason, explain_assignment
 
-#: By member id, by topic: partition numbers.
+#: Partition numbers by member id and topic.
 Assignment: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
 
-#: A member that does not say in which generation it got what it owns.
+#: The generation of a member that does not send one with its owned partitions.
 NO_GENERATION = -1
 
-#: As much as a version takes on the wire.
+#: The largest version that fits the wire format.
 VERSION_MAX: Final = 32_767
 
 
 class RebalanceProtocol(IntEnum):
-    """How members give up partitions: all of them before they join, or those that move (KIP-429).
+    """The way in which members give up partitions (KIP-429).
 
-    Of several the highest counts that all of a consumer's assignors support.
+    EAGER members give up all partitions before they join, COOPERATIVE ones only those that move. A
+    consumer uses the highest protocol that all of its assignors support.
     """
 
     EAGER = 0
@@ -40,9 +41,9 @@ class RebalanceProtocol(IntEnum):
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """A member of the group, as the leader sees it.
 
-    ``owned`` and ``generation`` are what its subscription says it owns, and since which generation
-    (-1: it does not say). ``user_data`` is what its own `Assignor.user_data` made, ``version`` the
-    version of the assignor that made it.
+    ``owned`` and ``generation`` come from its subscription: the partitions it owns, and the
+    generation in which it got them (-1 if it sends none). ``user_data`` is the result of its
+    `Assignor.user_data`, and ``version`` is the version of the assignor that wrote it.
     """
 
     member_id: str
@@ -55,10 +56,11 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
 
     @property
-    def order(self) -> tuple[bool, str]:
-        """Static members first, by instance id, then the others by member id, as in Kafka.
+    def sort_key(self) -> tuple[bool, str]:
+        """Key to sort members by: static members by instance id, then the others by member id (as
+        Kafka).
 
-        A static member keeps its place when it comes back under a new member id (KIP-345).
+        A static member keeps its position when it returns with another member id (KIP-345).
         """
         if self.instance_id is None:
             return True, self.member_id
@@ -66,10 +68,10 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic as the leader's metadata has it.
+    """A topic as in the leader's metadata.
 
-    ``racks`` holds for each partition the racks of its replicas, and ``lags`` the records that the
-    group has yet to read; both may be empty where nobody knows or needs them.
+    ``racks`` has the racks of the replicas of each partition, ``lags`` the number of records that
+    the group has not read yet. Both may be empty if they are unknown or not needed.
     """
 
     name: str
@@ -79,28 +81,28 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assignor(ABC):
-    """The base of all assignors: name it, and write ``assign``.
+    """The base class of all assignors. A subclass sets ``name`` and implements ``assign``.
 
-    ``name`` is how members find out that they agree: it is a protocol of JoinGroup. When an
-    assignor changes so that old and new cannot work together, give it one more of ``versions``,
-    newest first: each is a protocol of its own (``name-v1``), members offer them all, and the group
-    moves to the newest once everybody has it.
+    ``name`` is the name of a protocol in JoinGroup; the coordinator chooses one that all members
+    support. If an assignor changes so that old and new members cannot work together, add a version
+    to ``versions``, newest first. Each version is a separate protocol (``name-v1``). Members offer
+    all of them, and the group switches to the newest one once every member has it.
 
-    One that is ``probing`` (KIP-429) has one protocol for all its versions instead. New and old
-    members work side by side: the newest leads, and reads in `Member.version` who wrote what.
-    Where an older one has to lead, on a coordinator that knows nothing of versions, the newer ones
-    speak its version until it does not lead any more.
+    With ``has_version_probing`` (KIP-429) all versions share one protocol name. Members of
+    different versions work in one group: the newest member leads and finds the writer's version in
+    `Member.version`. A coordinator that does not know versions may let an older member lead. Then
+    the newer members use its version until a newer member leads.
     """
 
     name: ClassVar[str]
     versions: ClassVar[tuple[int, ...]] = (0,)
-    probing: ClassVar[bool] = False
+    has_version_probing: ClassVar[bool] = False
     rebalance_protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
-    #: Whether the leader has to look up `Topic.lags` first.
+    #: True if the leader has to look up `Topic.lags` first.
     needs_lags: ClassVar[bool] = False
-    #: How many members get each partition.
+    #: The number of members that get each partition.
     replicas: int = 1
-    #: The version that this object speaks; the newest, unless it came from `at`.
+    #: The version of this object: the newest one, unless `at_version` made it.
     version: int = 0
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -117,17 +119,21 @@ class Assignor(ABC):
 
     @property
     def protocol_name(self) -> str:
-        """The name of this version in JoinGroup: ``name`` for version 0, ``name-v1``, ...
+        """Name of this version in JoinGroup: ``name`` for version 0, else ``name-v1`` and so on.
 
-        ``name`` for all versions of one that is `probing`.
+        With ``has_version_probing`` it is ``name`` for all versions.
         """
-        return f"{self.name}-v{self.version}" if self.version and not self.probing else self.name
+        return (
+            f"{self.name}-v{self.version}"
+            if self.version and not self.has_version_probing
+            else self.name
+        )
 
-    def at(self, version: int) -> Self:
-        """A copy of this assignor that speaks one of its versions.
+    def at_version(self, version: int) -> Self:
+        """Return a copy of this assignor with one of its versions.
 
-        A consumer works with such copies, not with the object that it was given; they are shallow,
-        so what an attribute refers to is shared by all, and one that is set anew is not.
+        A consumer works with such copies, not with the object that the user passed. The copies are
+        shallow: objects that an attribute refers to are shared, but assigning an attribute is not.
         """
         if version not in self.versions:
             raise ValueError(f"{self.name} has no version {version}: {self.versions}")
@@ -137,34 +143,45 @@ class Assignor(ABC):
 
     @abstractmethod
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-        """Who gets what. ``topics`` has those that exist; a member may want others as well.
+        """Compute the assignment of a generation. A cooperative assignor ends with `hold_back`.
 
-        A cooperative assignor ends with `hold_back`.
+        Args:
+            members: All members of the group.
+            topics: The existing topics by name. Members may also subscribe to topics that do not
+                exist.
+
+        Returns:
+            The partition numbers by member id and topic.
         """
 
     def user_data(
         self, topics: Iterable[str], owned: Mapping[str, Sequence[int]], generation: int
     ) -> bytes | None:
-        """What this member tells the leader, beside what it subscribes to and owns."""
+        """Return data for the leader, to send with this member's subscription; None for none.
+
+        Args:
+            topics: The topics that this member subscribes to.
+            owned: The partitions that it owns.
+            generation: The generation in which it got them.
+        """
         return None
 
     def on_assignment(self, assignment: Mapping[str, Sequence[int]], generation: int) -> None:  # noqa: B027
-        """Told on every member what it got in which generation, before its listener hears of it."""
+        """Receive this member's assignment in a generation, before the listener is called."""
 
-    def understand(self, members: Sequence[Member]) -> Sequence[Member]:
-        """The members with what their user data says of ``owned`` and ``generation``.
+    def with_user_data(self, members: Sequence[Member]) -> Sequence[Member]:
+        """Return the members with ``owned`` and ``generation`` as their user data states them.
 
-        That is what an assignment is to be checked and explained against. By default they are as
-        their subscriptions have them.
+        The assignment is validated and explained against the result. By default it is ``members``.
         """
         return members
 
     def rack_of_broker(self, host: str, rack: str | None) -> str | None:
-        """The rack of a broker, for `Topic.racks`; by default what the metadata says."""
+        """Return the rack of a broker, for `Topic.racks`; by default that of the metadata."""
         return rack
 
     def explain(
         self, members: Sequence[Member], topics: Mapping[str, Topic], assignment: Assignment
-    ) -> list[Reason]:
-        """Why each partition went where it went; by default from what has changed."""
-        return reasons(self.understand(members), topics, assignment)
+    ) -> list[PartitionReason]:
+        """Return the reason for the placement of each partition, by default from what changed."""
+        return explain_assignment(self.with_user_data(members), topics, assignment)

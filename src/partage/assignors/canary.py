@@ -1,4 +1,4 @@
-"""Canary: a share of the partitions, and no more, to the members of a new version."""
+"""The canary assignor: members of a new version get a limited share of the partitions."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import floor
 from typing import ClassVar, NamedTuple
 
-from partage.assignors.balancing import balance
+from partage.assignors.balancer import balance
 from partage.assignors.base import Assignment, Assignor, Member, RebalanceProtocol, Topic
-from partage.assignors.claims import Holders
-from partage.assignors.cooperation import owners, withhold
-from partage.assignors.sticky import by_id
+from partage.assignors.claims import PartitionOwners
+from partage.assignors.cooperation import hold_back_owned, resolve_owners
+from partage.assignors.sticky import by_member_id
 
 _SHARE = struct.Struct(">d")
 
 
-class Announced(NamedTuple):
-    """What a member says of itself."""
+class CanaryUserData(NamedTuple):
+    """The version and the wanted share of a member, as its user data states them."""
 
     version: str
     share: float
 
 
 class Canary(Assignor):
-    """Members of the application's ``running`` version; a canary also says what ``share`` it wants.
+    """Gives members of a new application version a fixed share of the partitions.
 
-    All members with the same version and a share get that much of each topic between them, however
-    many they are, and at least one partition in all; the others divide the rest. Old members need
-    not know of the new version. Once nobody wants a share any more, or nobody is left who does
-    not, all divide everything.
+    Each member states its application version; a canary also states a ``share``. Members of the
+    same version with a share together get that share of each topic, whatever their number, and at
+    least one partition in total. The other members divide the rest. Old members need not know the
+    new version. If no member states a share, or every member does, all members divide all
+    partitions.
     """
 
     name: ClassVar[str] = "canary"
@@ -41,18 +42,18 @@ class Canary(Assignor):
     def __init__(self, running: str = "", *, share: float = 0.0) -> None:
         if not 0 <= share <= 1:
             raise ValueError(f"share must be between 0 and 1, not {share}")
-        self.running = running
+        self.app_version = running
         self.share = share
 
     def user_data(
         self, topics: Iterable[str], owned: Mapping[str, Sequence[int]], generation: int
     ) -> bytes | None:
-        return _SHARE.pack(self.share) + self.running.encode()
+        return _SHARE.pack(self.share) + self.app_version.encode()
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-        ordered = sorted(members, key=lambda member: member.order)
-        holders = owners(ordered)
-        announced = [announced_by(member) for member in ordered]
+        ordered = sorted(members, key=lambda member: member.sort_key)
+        holders = resolve_owners(ordered)
+        announced = [decode_canary(member) for member in ordered]
         left = {name: list(range(topic.partition_count)) for name, topic in topics.items()}
         shares: list[dict[str, list[int]]] = [{} for _ in ordered]
         others = set(range(len(ordered)))
@@ -64,33 +65,35 @@ class Canary(Assignor):
                     if its.version == version and its.share
                 }
                 share = max(announced[position].share for position in canaries)
-                taken = _take(share, canaries, others - canaries, ordered, topics, left, holders)
+                taken = _take_canary_partitions(
+                    share, canaries, others - canaries, ordered, topics, left, holders
+                )
                 _divide(canaries, taken, ordered, holders, shares)
                 others -= canaries
         _divide(others, left, ordered, holders, shares)
-        return withhold(ordered, by_id(ordered, shares), holders)
+        return hold_back_owned(ordered, by_member_id(ordered, shares), holders)
 
 
-def announced_by(member: Member) -> Announced:
-    """A member that says nothing sensible is of no version and wants no share."""
+def decode_canary(member: Member) -> CanaryUserData:
+    """Decode the user data of a member; invalid data means no version and no share."""
     data = member.user_data
     if len(data) < _SHARE.size:
-        return Announced("", 0.0)
+        return CanaryUserData("", 0.0)
     share: float = _SHARE.unpack_from(data)[0]
     version = data[_SHARE.size :].decode(errors="replace")
-    return Announced(version, share if 0 <= share <= 1 else 0.0)
+    return CanaryUserData(version, share if 0 <= share <= 1 else 0.0)
 
 
-def _take(
+def _take_canary_partitions(
     share: float,
     canaries: set[int],
     others: set[int],
     members: Sequence[Member],
     topics: Mapping[str, Topic],
     left: dict[str, list[int]],
-    holders: Holders,
+    holders: PartitionOwners,
 ) -> dict[str, list[int]]:
-    """Take from what is left the partitions of canaries: what they own first, then the last."""
+    """Take partitions for the canaries: first those they own, then the highest numbers."""
     wanted = {name for position in canaries for name in members[position].topics if name in left}
     counts = {name: floor(share * topics[name].partition_count + 0.5) for name in wanted}
     if not any(counts.values()):
@@ -111,10 +114,10 @@ def _divide(
     among: set[int],
     partitions: Mapping[str, Sequence[int]],
     members: Sequence[Member],
-    holders: Holders,
+    holders: PartitionOwners,
     shares: list[dict[str, list[int]]],
 ) -> None:
-    """Share out some partitions of each topic evenly among some members."""
+    """Divide some partitions of each topic evenly among some members."""
     renumbered = {
         name: {
             number: holder

@@ -1,7 +1,8 @@
-"""Who owns which partition, when two members may both say that they do.
+"""The owners of partitions that several members claim.
 
-A member that was cut off for a while comes back with partitions that others have got since. The
-claim of the highest generation holds (KIP-792); of several with the same, none.
+A member that was disconnected for a while may claim partitions that other members got since. The
+claim of the highest generation wins (KIP-792). If several claims have the same generation, none
+wins.
 """
 
 from __future__ import annotations
@@ -9,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-#: Stands for a member where several claim a partition and none is right.
+#: The owner of a partition that several members claim, where no claim wins.
 DISPUTED: Final = -1
 
-#: By topic, by partition: the position of its owner among the members, or `DISPUTED`.
-Holders: TypeAlias = Mapping[str, Mapping[int, int]]
+#: The position of the owner among the members, or `DISPUTED`, by topic and partition.
+PartitionOwners: TypeAlias = Mapping[str, Mapping[int, int]]
 
 
-class Claim(NamedTuple):
-    """What one member says it owns."""
+class OwnershipClaim(NamedTuple):
+    """The partitions that a member claims to own, and the generation of the claim."""
 
     generation: int
     owned: Mapping[str, Sequence[int]]
 
 
-def settle(claims: Sequence[Claim]) -> dict[str, dict[int, int]]:
-    """Decide for each claimed partition whose it is."""
+def resolve_ownership(claims: Sequence[OwnershipClaim]) -> dict[str, dict[int, int]]:
+    """Decide the owner of each claimed partition."""
     holders: dict[str, dict[int, int]] = {}
-    disputed: dict[tuple[str, int], int] = {}  # the generation of those who dispute it
+    disputed: dict[tuple[str, int], int] = {}  # The generation of the disputed claims
     for position, (generation, owned) in enumerate(claims):
         for topic, partitions in owned.items():
             of_topic = holders.get(topic)

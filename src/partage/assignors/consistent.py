@@ -1,4 +1,4 @@
-"""Consistent hashing: where a partition goes depends on names alone, not on what was before."""
+"""Consistent hashing: the assignment depends on names only, not on earlier assignments."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from partage.assignors.cooperation import hold_back
 
 
 class ConsistentHashing(Assignor):
-    """Members stand at ``points`` places of a ring each, and take the partitions before them.
+    """Assigns partitions by consistent hashing with bounded loads.
 
-    A member that comes or goes moves little but its own share, even if the group has forgotten all
-    that was; a static member always has the same places. Nobody gets more than ``headroom`` above
-    the average: what would be too much goes on to the next (Mirrokni, Thorup, Zadimoghaddam:
-    Consistent hashing with bounded loads, 2016). Less even than sticky; needs no memory.
+    Each member has ``points`` positions on a hash ring, and takes the partitions before them. If a
+    member joins or leaves, little moves besides its own partitions, even if the group lost its
+    state. A static member always has the same positions. A member gets at most ``headroom`` above
+    the average; further partitions go to the next member (Mirrokni, Thorup, Zadimoghaddam:
+    Consistent hashing with bounded loads, 2016). Less even than the sticky assignors, but needs no
+    state.
     """
 
     name: ClassVar[str] = "consistent-hashing"
@@ -34,7 +36,7 @@ class ConsistentHashing(Assignor):
         self.headroom = headroom
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-        ordered = sorted(members, key=lambda member: member.order)
+        ordered = sorted(members, key=lambda member: member.sort_key)
         wants = [frozenset(member.topics) for member in ordered]
         ring = sorted(
             (_place(f"{member.instance_id or member.member_id}#{point}"), position)
@@ -67,7 +69,7 @@ def _next(
     wants: Sequence[frozenset[str]],
     room: Sequence[int],
 ) -> int:
-    """The next member on the ring that has room; if none has, the next that wants the topic."""
+    """Return the next member on the ring with room; without any, the next that wants the topic."""
     first = -1
     for step in range(len(ring)):
         position = ring[(start + step) % len(ring)][1]

@@ -1,7 +1,7 @@
-"""The last step of a cooperative assignor: nothing moves from owner to owner at once (KIP-429).
+"""The last step of a cooperative assignor: no partition moves directly between owners (KIP-429).
 
-What is to move is first given to nobody. Its owner sees that it has lost it, revokes it and joins
-again; in the generation that follows nobody owns it, and it goes where it should.
+A partition that has to move is first assigned to no member. Its owner sees that it lost it, revokes
+it and rejoins. In the next generation the partition has no owner and goes to its new member.
 """
 
 from __future__ import annotations
@@ -9,28 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from partage.assignors.claims import Claim, Holders, settle
+from partage.assignors.claims import OwnershipClaim, PartitionOwners, resolve_ownership
 
 if TYPE_CHECKING:
     from partage.assignors.base import Assignment, Member
 
 
 def hold_back(members: Sequence[Member], assignment: Assignment) -> dict[str, dict[str, list[int]]]:
-    """Take out of an assignment whatever somebody else still owns."""
-    return withhold(members, assignment, owners(members))
+    """Remove from an assignment the partitions that another member still owns."""
+    return hold_back_owned(members, assignment, resolve_owners(members))
 
 
-def owners(members: Sequence[Member]) -> dict[str, dict[int, int]]:
-    """Whose each partition is, by what the members' subscriptions say."""
-    return settle([Claim(member.generation, member.owned) for member in members])
+def resolve_owners(members: Sequence[Member]) -> dict[str, dict[int, int]]:
+    """Return the owner of each partition, from the members' subscriptions."""
+    return resolve_ownership(
+        [OwnershipClaim(member.generation, member.owned) for member in members]
+    )
 
 
-def withhold(
+def hold_back_owned(
     members: Sequence[Member],
     assignment: Assignment,
-    holders: Holders,
+    holders: PartitionOwners,
 ) -> dict[str, dict[str, list[int]]]:
-    """As `hold_back`, with the owners known; also what several claim is given to none of them."""
+    """Like `hold_back`, for known owners. Disputed partitions are removed too."""
     nobody: Mapping[int, int] = {}
     held: dict[str, dict[str, list[int]]] = {}
     for position, member in enumerate(members):

@@ -1,4 +1,4 @@
-"""Co-partitioned: the same partition numbers of several topics to one member, as joins need it."""
+"""The co-partitioned assignor: equal partition numbers of several topics go to one member."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from partage.assignors.balancing import balance
+from partage.assignors.balancer import balance
 from partage.assignors.base import Assignment, Assignor, Member, RebalanceProtocol, Topic
-from partage.assignors.claims import DISPUTED, Holders
-from partage.assignors.cooperation import owners, withhold
-from partage.assignors.sticky import by_id
+from partage.assignors.claims import DISPUTED, PartitionOwners
+from partage.assignors.cooperation import hold_back_owned, resolve_owners
+from partage.assignors.sticky import by_member_id
 
 
-class NotCoPartitioned(Exception):
+class CoPartitioningError(Exception):
     """Topics that are to be read together cannot be."""
 
 
 class CoPartitioned(Assignor):
-    """Partition n of all ``topics`` goes to one member, which subscribes to all of them.
+    """Assigns partition n of all ``topics`` to one member, which subscribes to all of them.
 
-    Topics that are not named are shared out evenly by themselves. Without names, topics with the
-    same number of partitions and the same subscribers belong together.
+    Topics that are not named are divided evenly by themselves. Without names, topics with equal
+    partition counts and equal subscribers are co-partitioned. Joins of keyed topics need this.
     """
 
     name: ClassVar[str] = "co-partitioned"
@@ -37,14 +37,15 @@ class CoPartitioned(Assignor):
         """See `Assignor.assign`.
 
         Raises:
-            NotCoPartitioned: the named topics differ in their numbers of partitions, or nobody
-                subscribes to all of them.
+            CoPartitioningError: The named topics have different partition counts, or no member
+                subscribes
+                to all of them.
         """
-        ordered = sorted(members, key=lambda member: member.order)
-        holders = owners(ordered)
+        ordered = sorted(members, key=lambda member: member.sort_key)
+        holders = resolve_owners(ordered)
         shares: list[dict[str, list[int]]] = [{} for _ in ordered]
         for together in self._groups(ordered, topics):
-            # Who has least so far comes first, and so gets what does not divide evenly.
+            # The member with the lowest load comes first, so it gets the remainder of the division.
             loads = [sum(map(len, share.values())) for share in shares]
             ranked = sorted(range(len(ordered)), key=loads.__getitem__)
             rank_of = {member: rank for rank, member in enumerate(ranked)}
@@ -57,12 +58,12 @@ class CoPartitioned(Assignor):
             for member, unit in zip(ranked, units, strict=True):
                 for topic in together if unit else ():
                     shares[member][topic] = sorted(unit["*"])
-        return withhold(ordered, by_id(ordered, shares), holders)
+        return hold_back_owned(ordered, by_member_id(ordered, shares), holders)
 
     def _groups(
         self, members: Sequence[Member], topics: Mapping[str, Topic]
     ) -> list[tuple[str, ...]]:
-        """Topics to be divided alike, those that are named first."""
+        """Return the groups of topics to divide alike, the named topics first."""
         subscribers: dict[str, list[str]] = {}
         for member in members:
             for name in frozenset(member.topics).intersection(topics):
@@ -74,25 +75,25 @@ class CoPartitioned(Assignor):
             if name not in named:
                 key = name if self.topics else (count, tuple(subscribers[name]))
                 groups.setdefault(key, []).append(name)
-        _check_together(named, members, topics)
+        _check_co_partitioned(named, members, topics)
         return [*([named] if named else []), *map(tuple, groups.values())]
 
 
-def _check_together(
+def _check_co_partitioned(
     named: Sequence[str], members: Sequence[Member], topics: Mapping[str, Topic]
 ) -> None:
     counts = {name: topics[name].partition_count for name in named}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise NotCoPartitioned(f"co-partitioned topics must have equal partition counts: {told}")
+        raise CoPartitioningError(f"co-partitioned topics must have equal partition counts: {told}")
     if named and not any(set(named).issubset(member.topics) for member in members):
-        raise NotCoPartitioned(f"no member subscribes to all of {', '.join(named)}")
+        raise CoPartitioningError(f"no member subscribes to all of {', '.join(named)}")
 
 
 def _owners_of_all(
-    together: Iterable[str], holders: Holders, rank_of: Mapping[int, int]
+    together: Iterable[str], holders: PartitionOwners, rank_of: Mapping[int, int]
 ) -> dict[int, int]:
-    """Who owns most of what belongs together; it is to have all of it."""
+    """Return, by partition, the member that owns it in most of the topics."""
     found: dict[int, Counter[int]] = {}
     for topic in together:
         for partition, holder in holders.get(topic, {}).items():

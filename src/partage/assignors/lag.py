@@ -1,4 +1,4 @@
-"""Lag-based: who falls behind is helped. Records yet to be read are spread evenly."""
+"""The lag-based assignor: spreads the records that are not read yet evenly."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from partage.assignors.base import Assignment, Assignor, Member, Topic
 
 
 class LagBased(Assignor):
-    """The partitions with most to read first, each to the member with fewest partitions so far.
+    """Assigns the partitions with the largest lag first, each to the member with fewest partitions.
 
-    Of those with equally few, to the one with least to read. Numbers of partitions stay even, for
-    lags pass, and an assignment may outlast them. What a member had does not count, and so it is
-    eager: lags change all the time, and with them everything.
+    If several members have equally few, it takes the one with the smallest total lag. The numbers
+    of partitions stay even, because lags are temporary and the assignment may outlast them. The
+    assignor ignores current owners: lags change all the time, and with them the assignment. So it
+    is eager.
     """
 
     name: ClassVar[str] = "lag-based"
     needs_lags: ClassVar[bool] = True
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-        ordered = sorted(members, key=lambda member: member.order)
+        ordered = sorted(members, key=lambda member: member.sort_key)
         alike: dict[frozenset[str], list[tuple[int, int, int]]] = {}
         for position, member in enumerate(ordered):
             wants = frozenset(member.topics).intersection(topics)
@@ -30,7 +31,7 @@ class LagBased(Assignor):
             heapify(heap)
         takers = {name: [heap for wants, heap in alike.items() if name in wants] for name in topics}
         shares: dict[str, dict[str, list[int]]] = {m.member_id: {} for m in ordered}
-        # Topics with few takers first among equals: others can make up for what they get.
+        # Topics with few subscribers first among equal lags: later ones can even out the result.
         for lag, _, name, partition in sorted(
             (-lag, len(takers[name]), name, partition)
             for name, topic in topics.items()
@@ -48,6 +49,6 @@ class LagBased(Assignor):
 
 
 def _lags(topic: Topic) -> list[int]:
-    """A lag a partition; nothing to read where it is not known."""
+    """Return the lag of each partition, 0 where it is unknown."""
     known = topic.lags[: topic.partition_count]
     return [*known, *[0] * (topic.partition_count - len(known))]

@@ -1,4 +1,4 @@
-"""Rack-aware: cooperative-sticky for clusters whose brokers do not say in which rack they are."""
+"""The rack-aware assignor: cooperative-sticky for clusters whose brokers have no rack setting."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from partage.assignors.sticky import CooperativeSticky
 
 
 class RackAware(CooperativeSticky):
-    """Reads from replicas nearby, where the rack of a broker may follow from its host's name.
+    """Places partitions near their replicas, where a broker's host name tells its rack.
 
-    ``rack_of_host`` is asked for brokers without a rack in the metadata; None is no rack. All
-    members should be given the same. What is assigned is as level as `CooperativeSticky`, which
-    matches racks, too, where the brokers have them.
+    ``rack_of_host`` is called for brokers without a rack in the metadata; it returns None for no
+    rack. All members should have the same function. The loads are as even as with
+    `CooperativeSticky`, which also matches racks if the brokers have them.
     """
 
     name: ClassVar[str] = "rack-aware"

@@ -1,7 +1,7 @@
-"""Members and partitions in racks (KIP-881): reading from a replica nearby.
+"""Rack matching (KIP-881): members read from a replica in their own rack.
 
-Loads come first: partitions only change places, so that everybody has as many as before. Which is
-why it works on any assignment, and last.
+Even loads come first: members only exchange partitions, so each has as many as before. Therefore it
+works on any assignment, as the last pass.
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from partage.assignors.base import Member, Topic
-    from partage.assignors.claims import Holders
-    from partage.assignors.returning import Share
+    from partage.assignors.claims import PartitionOwners
+    from partage.assignors.sticky_pass import PartitionsByTopic
 
-#: A topic and a partition that passes from one to another.
+#: A topic and a partition that one member passes to another.
 Passed: TypeAlias = tuple[str, int]
-#: Who takes it, and what it gives in return, if anything.
-Found: TypeAlias = tuple[int, Passed | None]
+#: The member that takes a partition, and the one it gives in return, if any.
+_Taker: TypeAlias = tuple[int, Passed | None]
 
 _NO_RACK: Final = ""
-#: The search for chains stops after so many times as many steps as there are partitions and
-#: subscriptions.
-_EFFORT: Final = 8
+#: The search for chains stops after this many times the number of partitions and subscriptions.
+_SEARCH_STEPS_FACTOR: Final = 8
 
 
-def are_worth_matching(
+def is_rack_matching_useful(
     member_racks: Collection[str], partition_racks: Sequence[frozenset[str]]
 ) -> bool:
-    """Whether it makes a difference who gets what: not where every partition is in all racks."""
+    """Return False if racks make no difference, for example if every partition is in all racks."""
     everywhere = frozenset[str]().union(*partition_racks)
     if everywhere.isdisjoint(member_racks):
         return False
@@ -37,28 +36,29 @@ def are_worth_matching(
 
 
 def match_racks(
-    shares: Sequence[Share],
-    holders: Holders,
+    shares: Sequence[PartitionsByTopic],
+    holders: PartitionOwners,
     members: Sequence[Member],
     topics: Mapping[str, Topic],
 ) -> None:
-    """Let members exchange partitions, in place, until no exchange of two matches more racks.
+    """Exchange partitions between members, in place, until no exchange of two matches more racks.
 
-    What a member does not own yet goes first: it moves for nothing, and a cooperative group, where
-    an owned partition takes two generations to move, would otherwise never come to rest.
+    Partitions that a member does not own yet go first, because moving them is free. In a
+    cooperative group an owned partition takes two generations to move, and the group would never
+    become stable.
     """
     racks = [partition for name in sorted(topics) for partition in topics[name].racks]
-    if are_worth_matching({member.rack for member in members if member.rack}, racks):
+    if is_rack_matching_useful({member.rack for member in members if member.rack}, racks):
         _Matching(shares, holders, members, topics).run()
 
 
 class _Matching:
-    """Who has what that is not in its rack, and who could have it instead."""
+    """The misplaced partitions, and the members that could have them."""
 
     def __init__(
         self,
-        shares: Sequence[Share],
-        holders: Holders,
+        shares: Sequence[PartitionsByTopic],
+        holders: PartitionOwners,
         members: Sequence[Member],
         topics: Mapping[str, Topic],
     ) -> None:
@@ -68,16 +68,16 @@ class _Matching:
         self.wants = [frozenset(member.topics) for member in members]
         self.racks = {name: topic.racks for name, topic in topics.items()}
         self.loads = [sum(map(len, share.values())) for share in shares]
-        #: By rack: who is there; and of them who has what from elsewhere.
+        #: By rack: its members, and for each of them the partitions from other racks.
         self.present: dict[str, list[int]] = {}
         self.misplaced: dict[str, dict[int, dict[tuple[str, int], None]]] = {}
-        #: By a member's rack, by another: what is in both, and its holder as it was at first.
+        #: By the rack of a member and another rack: partitions in both, with their holder at first.
         self.in_both: dict[str, dict[str, deque[tuple[int, str, int]]]] = {}
         self.takers: dict[str, list[int]] = {}
         for member, wanted in enumerate(self.wants):
             for name in sorted(wanted):
                 self.takers.setdefault(name, []).append(member)
-        self.effort = _EFFORT * (sum(self.loads) + sum(map(len, self.takers.values())))
+        self.effort = _SEARCH_STEPS_FACTOR * (sum(self.loads) + sum(map(len, self.takers.values())))
         for holder, share in enumerate(shares):
             rack = self.rack_of[holder]
             self.present.setdefault(rack, []).append(holder)
@@ -116,7 +116,9 @@ class _Matching:
         return of_topic is not None and of_topic.get(passed[1]) == member
 
     def _place(self, holder: int, rack: str, passed: Passed) -> None:
-        """Find a member in one of the partition's racks, and what it gives in return if need be."""
+        """Find a member in one of the partition's racks, and a partition to give in return if
+        needed.
+        """
         near = [other for other in sorted(self._racks(*passed)) if other in self.present]
         for find in self._unowned, self._swapping_loads, self._owned, self._in_both:
             for other in near:
@@ -135,9 +137,10 @@ class _Matching:
         self._place_by_chain(holder, passed, near)
 
     def _place_by_chain(self, holder: int, passed: Passed, near: Sequence[str]) -> None:
-        """What a member in the rack gives in return reaches the holder through others.
+        """Find a chain: a member in the rack gives a partition that reaches the holder through
+        others.
 
-        Each passes on something that is not in its rack, or anything if it has none.
+        Each member passes on a partition that is not in its rack, or any if the member has no rack.
         """
         sources = [m for other in near for m in self.present[other] if passed[0] in self.wants[m]]
         self.effort -= len(sources)
@@ -173,24 +176,26 @@ class _Matching:
             return list(self.misplaced[rack].get(giver, ()))
         return [(name, p) for name, partitions in self.shares[giver].items() for p in partitions]
 
-    def _swapping_loads(self, name: str, other: str, holder: int, rack: str) -> Found | None:
-        """A taker that has one less than the holder: they may as well change places."""
+    def _swapping_loads(self, name: str, other: str, holder: int, rack: str) -> _Taker | None:
+        """Find a member with one partition less than the holder: the two loads may be swapped."""
         wanted = self.loads[holder] - 1
         for taker in self.present[other]:
             if self.loads[taker] == wanted and name in self.wants[taker]:
                 return taker, None
         return None
 
-    def _unowned(self, name: str, other: str, holder: int, rack: str) -> Found | None:
+    def _unowned(self, name: str, other: str, holder: int, rack: str) -> _Taker | None:
         return self._from_elsewhere(name, other, holder, rack, is_owned=False)
 
-    def _owned(self, name: str, other: str, holder: int, rack: str) -> Found | None:
+    def _owned(self, name: str, other: str, holder: int, rack: str) -> _Taker | None:
         return self._from_elsewhere(name, other, holder, rack, is_owned=True)
 
     def _from_elsewhere(
         self, name: str, other: str, holder: int, rack: str, *, is_owned: bool
-    ) -> Found | None:
-        """Something that is not in the taker's rack either; rather something in the holder's."""
+    ) -> _Taker | None:
+        """Find a partition that is not in the taker's rack either, preferably one in the holder's
+        rack.
+        """
         for taker, has in self.misplaced[other].items():
             if name not in self.wants[taker]:
                 continue
@@ -203,13 +208,13 @@ class _Matching:
                 return taker, next((its for its in may if rack in self._racks(*its)), may[0])
         return None
 
-    def _in_both(self, name: str, other: str, holder: int, rack: str) -> Found | None:
-        """Something in the taker's rack and in the holder's, too."""
+    def _in_both(self, name: str, other: str, holder: int, rack: str) -> _Taker | None:
+        """Find a partition that is in the taker's rack and in the holder's rack."""
         found = self.in_both.get(other, {}).get(rack, deque())
         for _ in range(len(found)):
             taker, its_name, its = found[0]
             if its not in self.shares[taker].get(its_name, ()):
-                found.popleft()  # it has gone elsewhere since
+                found.popleft()  # It has moved since
             elif name in self.wants[taker] and its_name in self.wants[holder]:
                 return taker, (its_name, its)
             else:

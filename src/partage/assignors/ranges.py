@@ -1,10 +1,9 @@
-"""Range: topic by topic, each member a stretch of neighbouring partitions.
+"""The range assignor: for each topic, each member gets a range of adjacent partitions.
 
-Topics with the same number of partitions and the same subscribers are divided alike, so that one
-member gets the same partition numbers of all of them. Where members name their racks and replicas
-are not in all of these, members get partitions of their own rack first, as far as even stretches
-and equal division of like topics allow (KIP-881). The results are those of Kafka's own
-RangeAssignor.
+Topics with equal partition counts and equal subscribers are divided alike, so that a member gets
+the same partition numbers of each. If members have racks and not every partition has a replica in
+each of them, members get partitions of their own rack first, as far as even ranges and the equal
+division of like topics allow (KIP-881). The results equal those of Kafka's RangeAssignor.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from partage.assignors.base import Assignment, Assignor, Member, Topic
-from partage.assignors.racks import are_worth_matching
+from partage.assignors.racks import is_rack_matching_useful
 
 
 class Range(Assignor):
-    """Kafka's ``range``."""
+    """Kafka's ``range`` assignor."""
 
     name: ClassVar[str] = "range"
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
         shares: dict[str, dict[str, list[int]]] = {m.member_id: {} for m in members}
         subscribers: dict[str, list[Member]] = {name: [] for name in sorted(topics)}
-        for member in sorted(members, key=lambda member: member.order):
+        for member in sorted(members, key=lambda member: member.sort_key):
             for name in dict.fromkeys(member.topics):
                 if name in subscribers:
                     subscribers[name].append(member)
@@ -55,26 +54,28 @@ class _Division:
         self.unassigned = list(range(topic.partition_count))
         self.given: dict[str, list[int]] = {m.member_id: [] for m in subscribers}
         self.quota, self.extras = divmod(topic.partition_count, len(subscribers))
-        self.is_matching = are_worth_matching(
+        self.is_matching = is_rack_matching_useful(
             {rack for rack in self.member_racks.values() if rack}, topic.racks
         )
 
     def room(self, member_id: str) -> int:
-        """How many more it may get: the quota, and one of the extras while there are any."""
+        """Return how many more partitions a member may get: the quota, and an extra while there are
+        any.
+        """
         return max(0, self.quota + (self.extras > 0) - len(self.given[member_id]))
 
     def suits(self, member_id: str, partition: int) -> bool:
-        """Whether a replica is in the member's rack; any suits a member without one."""
+        """True if a replica is in the member's rack, or the member has no rack."""
         rack = self.member_racks[member_id]
         return rack is None or (partition < len(self.racks) and rack in self.racks[partition])
 
     def give(self, member_id: str, partitions: Sequence[int]) -> None:
-        """Note that it gets them; they are no longer to be among ``unassigned``."""
+        """Assign partitions to a member; the caller removes them from ``unassigned``."""
         self.given[member_id] += partitions
         self.extras -= len(self.given[member_id]) > self.quota
 
     def fill(self) -> None:
-        """Give each member in turn a stretch of what is left."""
+        """Give each member a range of the unassigned partitions."""
         begin = 0
         for member_id in self.given:
             if room := self.room(member_id):
@@ -82,7 +83,7 @@ class _Division:
                 begin += room
 
     def fill_in_racks(self) -> None:
-        """The same, but only of what suits the member."""
+        """Give each member a range of the unassigned partitions that match its rack."""
         for member_id in self.given:
             suiting = [p for p in self.unassigned if self.suits(member_id, p)]
             if stretch := suiting[: self.room(member_id)]:
@@ -92,7 +93,7 @@ class _Division:
 
 
 def _alike(divisions: Sequence[_Division]) -> list[list[_Division]]:
-    """Topics that are divided alike, together."""
+    """Group topics that must be divided alike."""
     groups: dict[object, list[_Division]] = {}
     for division in divisions:
         key = division.partition_count, tuple(division.member_racks.items())
@@ -106,7 +107,7 @@ def _match_racks(alike: Sequence[_Division]) -> None:
             alike[0].fill_in_racks()
         return
     if not any(alike[0].member_racks.values()):
-        return  # nobody has a rack: plain ranges are alike by themselves
+        return  # No member has a rack: plain ranges are alike already
     remaining = dict.fromkeys(alike[0].given)
     for partition in range(alike[0].partition_count):
         for member_id in remaining:

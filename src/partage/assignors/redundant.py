@@ -1,4 +1,5 @@
-"""Redundant: each partition to several members, each of which keeps a copy of what it reads."""
+"""The redundant assignor: several members get each partition, and each keeps a copy of its records.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +12,17 @@ import msgspec
 
 from partage.assignors.base import Assignment, Assignor, Member, RebalanceProtocol, Topic
 
-#: So many of those who have equally little are looked at.
-_FEW = 16
+#: The number of members with the lowest load that are compared.
+_CANDIDATES_MAX = 16
 
 
 class Redundant(Assignor):
-    """``replicas`` members for each partition, or all subscribers if they are fewer.
+    """Assigns each partition to ``replicas`` members, or to all subscribers if there are fewer.
 
-    Nothing is held back: that a new replica begins while an old one still reads is as it should be.
-    ``copies`` gives what this member has copies of, by topic, whether it owns the partitions or
-    not: after a restart, or after some were moved away, it gets those first, in the order given. It
-    is called from the client's thread, each time the member joins.
+    No partition is held back: a new replica may start while an old one still reads. ``copies``
+    returns the partitions that this member has copies of, by topic, whether it owns them or not.
+    After a restart, or after some were moved away, the member gets those first, in the given order.
+    The function is called in the client's thread, each time the member joins.
     """
 
     name: ClassVar[str] = "redundant"
@@ -47,7 +48,7 @@ class Redundant(Assignor):
         return msgspec.json.encode(wanted)
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-        ordered = sorted(members, key=lambda member: member.order)
+        ordered = sorted(members, key=lambda member: member.sort_key)
         placement = _Placement(ordered, topics, self.replicas)
         placement.keep()
         placement.give_back()
@@ -57,7 +58,7 @@ class Redundant(Assignor):
 
 
 def copies_of(member: Member) -> dict[str, list[int]]:
-    """What a member says it has copies of; nothing if it says nothing sensible."""
+    """Decode the copies of a member; invalid user data means none."""
     try:
         return msgspec.json.decode(member.user_data, type=dict[str, list[int]])
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -65,7 +66,7 @@ def copies_of(member: Member) -> dict[str, list[int]]:
 
 
 class _Placement:
-    """Who has a replica of what, while it is being decided; members are positions."""
+    """The replicas of each partition while they are being decided. Members are positions."""
 
     def __init__(
         self, members: Sequence[Member], topics: Mapping[str, Topic], replicas: int
@@ -83,7 +84,9 @@ class _Placement:
         self.owned: set[tuple[str, int, int]] = set()
 
     def keep(self) -> None:
-        """Leave replicas where they are; if there are too many, with those who have least."""
+        """Keep replicas with their members; remove surplus ones from the members with the highest
+        load.
+        """
         for position, member in enumerate(self.members):
             for name in frozenset(member.topics).intersection(self.holders):
                 of_topic = self.holders[name]
@@ -99,9 +102,11 @@ class _Placement:
                 self.loads[most] -= 1
 
     def give_back(self) -> None:
-        """Let members have what they have copies of already, where that does not burden them.
+        """Give members the partitions that they have copies of, if this does not increase the
+        imbalance.
 
-        Where a replica is lacking, or one of its holders has more than the member would have.
+        It applies if a replica is missing, or if a current holder has more partitions than the
+        member would.
         """
         for position, member in enumerate(self.members):
             for name, partitions in copies_of(member).items():
@@ -123,26 +128,26 @@ class _Placement:
         self.loads[position] += 1
 
     def fill(self) -> None:
-        """Give each partition the replicas that it lacks, to those who have least.
+        """Give each partition its missing replicas, from the members with the lowest load.
 
-        Of these to one that shares least with those who have it already: when a member is lost,
-        all others are to take over some of what it had, and not always the same few.
+        Among these it picks one that shares the fewest partitions with the present holders. So if a
+        member is lost, all other members take over some of its partitions, not always the same few.
         """
         shared: Counter[tuple[int, int]] = Counter()
         for name in self.takers:
-            idlest = _Idlest(self.takers[name], self.loads)
+            idlest = _LeastLoaded(self.takers[name], self.loads)
             for its in self.holders[name]:
                 while len(its) < self.wanted[name]:
-                    position = idlest.besides(its, shared)
+                    position = idlest.pick_except(its, shared)
                     for other in its:
                         shared[position, other] += 1
                         shared[other, position] += 1
                     its.append(position)
                     self.loads[position] += 1
-                    idlest.changed(position)
+                    idlest.on_load_changed(position)
 
     def level(self) -> None:
-        """Move replicas while a move makes loads more even: new ones first, then owned ones."""
+        """Move replicas while that makes loads more even: first new ones, then owned ones."""
         for may_move_owned in False, True:
             while self._level_once(may_move_owned):
                 pass
@@ -151,10 +156,10 @@ class _Placement:
         has_moved = False
         for name in self.takers:
             if len(self.takers[name]) <= self.wanted[name]:
-                continue  # all have all of it
-            idlest = _Idlest(self.takers[name], self.loads)
+                continue  # All members have all partitions
+            idlest = _LeastLoaded(self.takers[name], self.loads)
             for partition, its in enumerate(self.holders[name]):
-                target = idlest.besides(its)
+                target = idlest.pick_except(its)
                 for source in sorted(its, key=self.loads.__getitem__, reverse=True):
                     if self.loads[source] <= self.loads[target] + 1:
                         break
@@ -162,8 +167,8 @@ class _Placement:
                         its[its.index(source)] = target
                         self.loads[source] -= 1
                         self.loads[target] += 1
-                        idlest.changed(source)
-                        idlest.changed(target)
+                        idlest.on_load_changed(source)
+                        idlest.on_load_changed(target)
                         has_moved = True
                         break
         return has_moved
@@ -182,27 +187,28 @@ class _Placement:
                 yield name, partition, its
 
 
-class _Idlest:
-    """Of those who may take a topic, who has least; a heap that notices outdated entries."""
+class _LeastLoaded:
+    """The least loaded member that may take a topic. It is a heap that skips outdated entries."""
 
     def __init__(self, takers: Sequence[int], loads: Sequence[int]) -> None:
         self.loads = loads
         self.heap = [(loads[position], position) for position in takers]
         heapify(self.heap)
 
-    def changed(self, position: int) -> None:
+    def on_load_changed(self, position: int) -> None:
         heappush(self.heap, (self.loads[position], position))
 
-    def besides(
+    def pick_except(
         self, excluded: Sequence[int], shared: Mapping[tuple[int, int], int] | None = None
     ) -> int:
-        """Who has least, of those who are not ``excluded``; there is somebody.
+        """Return the least loaded member outside ``excluded``; there must be one.
 
-        If several have, the first, or of the first few who has least ``shared`` with the excluded.
+        With ``shared``, compare the first few with equal load and return the one that shares least
+        with the excluded members.
         """
         set_aside: list[tuple[int, int]] = []
         found: list[int] = []
-        few = 1 if shared is None else _FEW
+        few = 1 if shared is None else _CANDIDATES_MAX
         while self.heap and len(found) < few:
             entry = load, position = heappop(self.heap)
             if load != self.loads[position] or position in found:

@@ -1,8 +1,8 @@
-"""Round-robin: all partitions of all topics in a row, dealt to the members like cards.
+"""The round-robin assignor: deals all partitions of all topics to the members in turn.
 
-Even where all subscribe to the same topics; where they don't, a member that is the only one for
-many partitions also gets its turn at the others. The results are those of Kafka's own
-RoundRobinAssignor.
+It is even if all members subscribe to the same topics. Otherwise a member that is the only
+subscriber of many partitions also gets its turn at the other topics. The results equal those of
+Kafka's RoundRobinAssignor.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from partage.assignors.base import Assignment, Assignor, Member, Topic
 
 
 class RoundRobin(Assignor):
-    """Kafka's ``roundrobin``."""
+    """Kafka's ``roundrobin`` assignor."""
 
     name: ClassVar[str] = "roundrobin"
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
         shares: dict[str, dict[str, list[int]]] = {m.member_id: {} for m in members}
-        ordered = sorted(members, key=lambda member: member.order)
+        ordered = sorted(members, key=lambda member: member.sort_key)
         wanted = [frozenset(member.topics) for member in ordered]
         subscribed = frozenset[str]().union(*wanted)
         turn = 0

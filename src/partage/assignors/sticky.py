@@ -1,9 +1,9 @@
-"""Sticky and cooperative-sticky: even, and whatever can stays where it is.
+"""The sticky and cooperative-sticky assignors: balanced, with as few moves as possible.
 
-In one group with Java and librdkafka members, whoever leads: names, user data and the order of
-precedence (level first, then sticky) are Kafka's. Results need not be the same to the partition,
-only as level and at least as sticky. Where subscriptions differ Kafka looks for single moves that
-help and stops when there is none; here whole chains of moves are found, so loads may be more level.
+They work in one group with Java and librdkafka members, whichever member leads. Names, user data
+and the priorities (balance first, then stickiness) are Kafka's. The results need not be identical,
+only as balanced and at least as sticky. If subscriptions differ, Kafka looks for single moves that
+help. This implementation finds whole chains of moves, so its loads may be more balanced.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
-from partage.assignors.balancing import balance
+from partage.assignors.balancer import balance
 from partage.assignors.base import (
     NO_GENERATION,
     Assignment,
@@ -22,10 +22,10 @@ from partage.assignors.base import (
     RebalanceProtocol,
     Topic,
 )
-from partage.assignors.claims import Claim, Holders, settle
-from partage.assignors.cooperation import withhold
+from partage.assignors.claims import OwnershipClaim, PartitionOwners, resolve_ownership
+from partage.assignors.cooperation import hold_back_owned
 from partage.assignors.racks import match_racks
-from partage.assignors.returning import Share
+from partage.assignors.sticky_pass import PartitionsByTopic
 from partage.assignors.user_data import (
     decode_generation,
     decode_sticky,
@@ -35,34 +35,40 @@ from partage.assignors.user_data import (
 
 
 class Sticky(Assignor):
-    """Kafka's ``sticky``: eager, so each member remembers what it had and tells the leader."""
+    """Kafka's ``sticky`` assignor. It is eager, so each member sends its last assignment to the
+    leader.
+    """
 
     name: ClassVar[str] = "sticky"
 
     def __init__(self) -> None:
-        self._had: dict[str, list[int]] | None = None
+        self._last_owned: dict[str, list[int]] | None = None
         self._generation = NO_GENERATION
 
     def on_assignment(self, assignment: Mapping[str, Sequence[int]], generation: int) -> None:
-        self._had = {topic: list(partitions) for topic, partitions in assignment.items()}
+        self._last_owned = {topic: list(partitions) for topic, partitions in assignment.items()}
         self._generation = generation
 
     def user_data(
         self, topics: Iterable[str], owned: Mapping[str, Sequence[int]], generation: int
     ) -> bytes | None:
-        return None if self._had is None else encode_sticky(self._had, self._generation)
+        return (
+            None if self._last_owned is None else encode_sticky(self._last_owned, self._generation)
+        )
 
-    def understand(self, members: Sequence[Member]) -> Sequence[Member]:
-        return [_claiming(member, claim_of(member)) for member in members]
+    def with_user_data(self, members: Sequence[Member]) -> Sequence[Member]:
+        return [_with_claim(member, sticky_claim(member)) for member in members]
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-        ordered = sorted(members, key=lambda member: member.order)
-        holders = settle([claim_of(member) for member in ordered])
-        return by_id(ordered, place(ordered, holders, topics))
+        ordered = sorted(members, key=lambda member: member.sort_key)
+        holders = resolve_ownership([sticky_claim(member) for member in ordered])
+        return by_member_id(ordered, balance_and_match_racks(ordered, holders, topics))
 
 
 class CooperativeSticky(Assignor):
-    """Kafka's ``cooperative-sticky``: members keep what they have while they join (KIP-429)."""
+    """Kafka's ``cooperative-sticky`` assignor: members keep their partitions while they join
+    (KIP-429).
+    """
 
     name: ClassVar[str] = "cooperative-sticky"
     rebalance_protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (
@@ -81,42 +87,48 @@ class CooperativeSticky(Assignor):
     ) -> bytes | None:
         return encode_generation(self._generation)
 
-    def understand(self, members: Sequence[Member]) -> Sequence[Member]:
-        return [_claiming(member, cooperative_claim(member)) for member in members]
+    def with_user_data(self, members: Sequence[Member]) -> Sequence[Member]:
+        return [_with_claim(member, cooperative_claim(member)) for member in members]
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-        ordered = sorted(members, key=lambda member: member.order)
-        holders = settle([cooperative_claim(member) for member in ordered])
-        shares = place(ordered, holders, topics)
-        return withhold(ordered, by_id(ordered, shares), holders)
+        ordered = sorted(members, key=lambda member: member.sort_key)
+        holders = resolve_ownership([cooperative_claim(member) for member in ordered])
+        shares = balance_and_match_racks(ordered, holders, topics)
+        return hold_back_owned(ordered, by_member_id(ordered, shares), holders)
 
 
-def claim_of(member: Member) -> Claim:
-    """What a member of ``sticky`` had."""
+def sticky_claim(member: Member) -> OwnershipClaim:
+    """Return the last assignment of a ``sticky`` member."""
     return decode_sticky(member.user_data)
 
 
-def cooperative_claim(member: Member) -> Claim:
-    """What a member owns; before version 2 of the subscription the generation is in user data."""
+def cooperative_claim(member: Member) -> OwnershipClaim:
+    """Return the owned partitions. Before subscription version 2 the generation is in the user
+    data.
+    """
     if member.generation != NO_GENERATION:
-        return Claim(member.generation, member.owned)
-    return Claim(decode_generation(member.user_data), member.owned)
+        return OwnershipClaim(member.generation, member.owned)
+    return OwnershipClaim(decode_generation(member.user_data), member.owned)
 
 
-def _claiming(member: Member, claim: Claim) -> Member:
+def _with_claim(member: Member, claim: OwnershipClaim) -> Member:
     return msgspec.structs.replace(member, owned=claim.owned, generation=claim.generation)
 
 
-def place(members: Sequence[Member], holders: Holders, topics: Mapping[str, Topic]) -> list[Share]:
-    """Share out all topics: level first, then in the right racks (KIP-881), then sticky."""
+def balance_and_match_racks(
+    members: Sequence[Member], holders: PartitionOwners, topics: Mapping[str, Topic]
+) -> list[PartitionsByTopic]:
+    """Divide all topics: balance first, then match racks (KIP-881), then stickiness."""
     sizes = {name: topic.partition_count for name, topic in topics.items()}
     shares = balance([member.topics for member in members], holders, sizes)
     match_racks(shares, holders, members, topics)
     return shares
 
 
-def by_id(members: Sequence[Member], shares: Sequence[Share]) -> dict[str, Share]:
-    """Shares under the names of their members, partitions in order."""
+def by_member_id(
+    members: Sequence[Member], shares: Sequence[PartitionsByTopic]
+) -> dict[str, PartitionsByTopic]:
+    """Return the shares by member id, with sorted partitions."""
     for share in shares:
         for partitions in share.values():
             partitions.sort()

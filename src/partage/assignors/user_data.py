@@ -1,8 +1,9 @@
-"""What assignors write into their members' user data, byte for byte as Kafka's do.
+"""The user data of Kafka's sticky assignors, byte for byte.
 
-``sticky`` writes what it owned and since when: its members have given everything up by the time
-they join, so that their subscriptions say nothing of it (KIP-54; the generation came with KIP-341).
-``cooperative-sticky`` writes only the generation; what a member owns is in its subscription.
+``sticky`` writes the partitions it owned and their generation. Its members have given up all
+partitions when they join, so their subscriptions do not have them (KIP-54; KIP-341 added the
+generation). ``cooperative-sticky`` writes only the generation: owned partitions are in the
+subscription.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from partage.assignors.base import NO_GENERATION
-from partage.assignors.claims import Claim
+from partage.assignors.claims import OwnershipClaim
 from partage.wire import codec
 from partage.wire.consumer_protocol import TopicPartitions
 from partage.wire.primitives import Malformed
@@ -22,14 +23,14 @@ _KAFKA_PYTHON_HEADER = b"\0\1"
 
 
 class StickyUserData(Message):
-    """Kafka's StickyAssignorUserData; it does not say which version it is."""
+    """Kafka's StickyAssignorUserData. It has no version field."""
 
     previous_assignment: Array[TopicPartitions]
     generation: Annotated[Int32, Since(1)] = NO_GENERATION
 
 
 def encode_sticky(owned: Mapping[str, Sequence[int]], generation: int) -> bytes:
-    """Version 1, which has the generation."""
+    """Encode version 1, which has the generation."""
     previous = [
         TopicPartitions(topic=topic, partitions=list(partitions))
         for topic, partitions in owned.items()
@@ -39,19 +40,19 @@ def encode_sticky(owned: Mapping[str, Sequence[int]], generation: int) -> bytes:
     return b"".join(codec.encoder(StickyUserData, 1, False)(message))
 
 
-def decode_sticky(data: bytes) -> Claim:
-    """Version 1, or 0 if it is too short for that; nothing if it is neither, as Kafka has it.
+def decode_sticky(data: bytes) -> OwnershipClaim:
+    """Decode version 1, or version 0 if the data is too short for that.
 
-    kafka-python puts the version before it, which Kafka then takes for a number of topics that
-    cannot be; here it is read as it was meant.
+    Invalid data gives an empty claim, as in Kafka. kafka-python prepends the version. Kafka reads
+    that as an impossible number of topics; here it is recognised and skipped.
     """
     claim = _decode_sticky(data, (1, 0))
     if claim is None and data[:2] == _KAFKA_PYTHON_HEADER:
         claim = _decode_sticky(data[2:], (1,))
-    return claim or Claim(NO_GENERATION, {})
+    return claim or OwnershipClaim(NO_GENERATION, {})
 
 
-def _decode_sticky(data: bytes, versions: Sequence[int]) -> Claim | None:
+def _decode_sticky(data: bytes, versions: Sequence[int]) -> OwnershipClaim | None:
     for version in versions:
         try:
             message, _ = codec.decoder(StickyUserData, version, False)(data, 0)
@@ -60,16 +61,16 @@ def _decode_sticky(data: bytes, versions: Sequence[int]) -> Claim | None:
         owned: dict[str, list[int]] = {}
         for of_topic in message.previous_assignment:
             owned.setdefault(of_topic.topic, []).extend(of_topic.partitions)
-        return Claim(message.generation, owned)
+        return OwnershipClaim(message.generation, owned)
     return None
 
 
 def encode_generation(generation: int) -> bytes:
-    """The user data of ``cooperative-sticky``."""
+    """Encode the user data of ``cooperative-sticky``."""
     return struct.pack(">i", generation)
 
 
 def decode_generation(data: bytes) -> int:
-    """-1 where there is none."""
+    """Decode the user data of ``cooperative-sticky``; -1 if it has no generation."""
     generation: int = struct.unpack_from(">i", data)[0] if len(data) >= 4 else NO_GENERATION
     return generation

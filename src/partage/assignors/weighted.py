@@ -1,4 +1,4 @@
-"""Weighted: members say how much they can take, and get in proportion."""
+"""The weighted assignor: members get partitions in proportion to their weights."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from partage.assignors.balancing import balance
+from partage.assignors.balancer import balance
 from partage.assignors.base import Assignment, Assignor, Member, RebalanceProtocol, Topic
-from partage.assignors.cooperation import owners, withhold
-from partage.assignors.sticky import by_id
+from partage.assignors.cooperation import hold_back_owned, resolve_owners
+from partage.assignors.sticky import by_member_id
 
 _WEIGHT = struct.Struct(">d")
 
 
 class Weighted(Assignor):
-    """Partitions in proportion to ``weight``: a number of CPUs, or whatever all members mean by it.
+    """Assigns partitions in proportion to ``weight``, for example the number of CPUs of each
+    member.
 
-    As sticky as can be; where weights are equal it is `CooperativeSticky` under another name.
+    It is as sticky as possible. With equal weights it is `CooperativeSticky` under another name.
     """
 
     name: ClassVar[str] = "weighted"
@@ -38,16 +39,16 @@ class Weighted(Assignor):
         return _WEIGHT.pack(self.weight)
 
     def assign(self, members: Sequence[Member], topics: Mapping[str, Topic]) -> Assignment:
-        ordered = sorted(members, key=lambda member: member.order)
-        holders = owners(ordered)
+        ordered = sorted(members, key=lambda member: member.sort_key)
+        holders = resolve_owners(ordered)
         sizes = {name: topic.partition_count for name, topic in topics.items()}
         weights = [weight_of(member) for member in ordered]
         shares = balance([member.topics for member in ordered], holders, sizes, weights)
-        return withhold(ordered, by_id(ordered, shares), holders)
+        return hold_back_owned(ordered, by_member_id(ordered, shares), holders)
 
 
 def weight_of(member: Member) -> float:
-    """What a member says it can take; 1 if it says nothing sensible."""
+    """Decode the weight of a member; invalid user data means 1."""
     if len(member.user_data) != _WEIGHT.size:
         return 1.0
     weight: float = _WEIGHT.unpack(member.user_data)[0]

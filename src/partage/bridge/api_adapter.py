@@ -133,7 +133,9 @@ class ApiCall(Generic[Req]):
 
     def encode_response(self) -> list[Buffer]:
         """Return the bytes of the response, in the client's version; all replies must be present."""
-        assert not self.missing_replies, f"{self.adapter.api} is answered before its events are"
+        assert not self.missing_replies, (
+            f"{self.adapter.api} has no reply yet for some of its events"
+        )
         return self.adapter.encode_response(self)
 
 
@@ -146,7 +148,7 @@ def deliver(ticket: Ticket, reply: Reply) -> ApiCall[Any] | None:
     owed: Any = ticket
     call, position = (owed.call, owed.position) if type(owed) is SubTicket else (owed, 0)
     replies = call.replies
-    assert replies[position] is None, f"{call.adapter.api} is answered twice"
+    assert replies[position] is None, f"{call.adapter.api} got a second reply for one event"
     replies[position] = reply
     call.missing_replies -= 1
     return None if call.missing_replies else call

@@ -16,17 +16,17 @@ import msgspec
 from partage.assignors import Assignment as Shares
 from partage.assignors import (
     Assignor,
-    BadAssignment,
+    InvalidAssignmentError,
     RebalanceProtocol,
     Topic,
     check_assignment,
     hold_back,
-    offered,
+    protocols_by_name,
     rebalance_protocol,
 )
 from partage.assignors import Member as Subscriber
 from partage.bridge import version_probing
-from partage.member.events import GroupMember, Protocol
+from partage.member.events import GroupMemberMetadata, SupportedProtocol
 from partage.wire.consumer_protocol import (
     Assignment,
     Subscription,
@@ -73,17 +73,17 @@ class ConsumerProtocol:
     """Encodes, decodes and assigns for the assignors of one consumer.
 
     Raises:
-        AssignorsDisagree: The assignors cannot be offered together.
+        IncompatibleAssignorsError: The assignors cannot be offered together.
     """
 
     def __init__(self, assignors: Sequence[Assignor], rack: str | None = None) -> None:
-        self._assignors = offered(assignors)
+        self._assignors = protocols_by_name(assignors)
         self._rack = rack
         self.rebalance_protocol: RebalanceProtocol = rebalance_protocol(assignors)
 
     def build_protocols(
         self, topics: Iterable[str], owned: Iterable[tuple[str, int]], generation: int
-    ) -> tuple[Protocol, ...]:
+    ) -> tuple[SupportedProtocol, ...]:
         """Return the subscription for each assignor, the preferred assignor first.
 
         Args:
@@ -93,7 +93,7 @@ class ConsumerProtocol:
         """
         names, held = sorted(topics), _by_topic(owned)
         return tuple(
-            Protocol(
+            SupportedProtocol(
                 name,
                 encode_subscription(
                     Subscription(
@@ -108,12 +108,14 @@ class ConsumerProtocol:
                 ),
                 # The newest version that it can read, whatever it writes: the coordinator selects
                 # the leader by it.
-                assignor.versions[0] if assignor.probing else -1,
+                assignor.versions[0] if assignor.has_version_probing else -1,
             )
             for name, assignor in self._assignors.items()
         )
 
-    def decode_members(self, protocol: str, members: Iterable[GroupMember]) -> AssignmentInput:
+    def decode_members(
+        self, protocol: str, members: Iterable[GroupMemberMetadata]
+    ) -> AssignmentInput:
         """Decode the members' metadata for the selected assignor.
 
         Raises:
@@ -121,8 +123,8 @@ class ConsumerProtocol:
         """
         assignor = self._assignors[protocol]
         subscribers = tuple(map(_subscriber, members))
-        if assignor.probing:
-            return _probe_versions(assignor.at(assignor.versions[0]), subscribers)
+        if assignor.has_version_probing:
+            return _probe_versions(assignor.at_version(assignor.versions[0]), subscribers)
         return AssignmentInput(
             assignor,
             tuple(msgspec.structs.replace(s, version=assignor.version) for s in subscribers),
@@ -135,7 +137,7 @@ class ConsumerProtocol:
             The encoded assignments by member id.
 
         Raises:
-            BadAssignment: The assignor's result is invalid.
+            InvalidAssignmentError: The assignor's result is invalid.
             Exception: Any exception of the assignor.
         """
         assignor, members = assigning.assignor, assigning.members
@@ -162,10 +164,12 @@ class ConsumerProtocol:
         self, assigning: AssignmentInput, topics: Mapping[str, Topic], shares: Shares
     ) -> None:
         if not isinstance(shares, Mapping):
-            raise BadAssignment(f"{assigning.assignor.name} gave {type(shares).__name__}, no dict")
+            raise InvalidAssignmentError(
+                f"{assigning.assignor.name} returned {type(shares).__name__}, expected a dict"
+            )
         assignor = assigning.assignor
         check_assignment(
-            assignor.understand(assigning.members),
+            assignor.with_user_data(assigning.members),
             topics,
             shares,
             replicas=assignor.replicas,
@@ -174,7 +178,9 @@ class ConsumerProtocol:
             cooperative=RebalanceProtocol.COOPERATIVE in assignor.rebalance_protocols,
         )
 
-    def encode_failure(self, members: Iterable[GroupMember], reason: str) -> dict[str, bytes]:
+    def encode_failure(
+        self, members: Iterable[GroupMemberMetadata], reason: str
+    ) -> dict[str, bytes]:
         """Encode a failure for a coordinator that does not understand assignment errors.
 
         Partage members find the reason in it (`apply_assignment`). Other clients see an assignment
@@ -196,7 +202,7 @@ class ConsumerProtocol:
             Malformed: The bytes are no assignment.
         """
         assignor = self._assignors[protocol]
-        if not assignor.probing or not assignment:
+        if not assignor.has_version_probing or not assignment:
             return None
         leader = version_probing.decode_user_data(
             bytes(decode_assignment(assignment).user_data or b"")
@@ -206,8 +212,8 @@ class ConsumerProtocol:
         version = version_probing.choose_version(assignor.versions, leader)
         if version == assignor.version:
             return None
-        self._assignors[protocol] = assignor.at(version)
-        return f"the leader reads {protocol} of version {leader.version} and older"
+        self._assignors[protocol] = assignor.at_version(version)
+        return f"the leader reads versions of {protocol} up to {leader.version}"
 
     def apply_assignment(
         self, protocol: str, assignment: bytes, generation: int
@@ -234,7 +240,7 @@ class ConsumerProtocol:
 
 def _with_version(assignor: Assignor, user_data: bytes | None) -> bytes | None:
     """Return the user data to send; assignors with version probing prefix it with the version."""
-    if not assignor.probing:
+    if not assignor.has_version_probing:
         return user_data
     return version_probing.encode_user_data(assignor.versions, assignor.version, user_data or b"")
 
@@ -257,13 +263,13 @@ def _probe_versions(assignor: Assignor, subscribers: Iterable[Subscriber]) -> As
     return AssignmentInput(assignor, tuple(members), tuple(left_out), ahead)
 
 
-def _subscriber(member: GroupMember) -> Subscriber:
+def _subscriber(member: GroupMemberMetadata) -> Subscriber:
     try:
         said = decode_subscription(member.metadata)
     except Malformed as error:
         raise Malformed(
-            f"what {member.member_id!r} says of itself is no consumer's subscription ({error}); "
-            "end that member, or give it another group"
+            f"metadata of member {member.member_id!r} is no consumer subscription ({error}); "
+            "stop that member, or move it to another group"
         ) from None
     return Subscriber(
         member_id=member.member_id,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from partage.member.events import (
-    Answer,
-    GroupMember,
-    HeartbeatAnswered,
-    JoinAnswered,
-    LeaveAnswered,
-    SyncAnswered,
+    CoordinatorResponse,
+    GroupMemberMetadata,
+    HeartbeatResponseReceived,
+    JoinResponseReceived,
+    LeaveResponseReceived,
+    SyncResponseReceived,
 )
 from partage.member.outcome import SendHeartbeat, SendJoin, SendLeave, SendSync
 from partage.model.errors import ErrorCode
@@ -101,13 +101,13 @@ def _leave(action: SendLeave, group_id: str) -> LeaveGroupRequest:
     return LeaveGroupRequest(group_id=group_id, member_id=action.member_id, members=[leaving])
 
 
-def to_event(action: MemberRequest, response: Any, at_ms: int) -> Answer:
+def to_event(action: MemberRequest, response: Any, at_ms: int) -> CoordinatorResponse:
     """Return the event for the coordinator's response to an action."""
     match response:
         case JoinGroupResponse():
             return _joined(action.serial, response, at_ms)
         case SyncGroupResponse():
-            return SyncAnswered(
+            return SyncResponseReceived(
                 at_ms=at_ms,
                 serial=action.serial,
                 error=to_error_code(response.error_code),
@@ -117,16 +117,16 @@ def to_event(action: MemberRequest, response: Any, at_ms: int) -> Answer:
                 assignment_error=response.assignment_error,
             )
         case HeartbeatResponse():
-            return HeartbeatAnswered(
+            return HeartbeatResponseReceived(
                 at_ms=at_ms, serial=action.serial, error=to_error_code(response.error_code)
             )
         case LeaveGroupResponse():
-            return LeaveAnswered(at_ms=at_ms, serial=action.serial, error=_left(response))
-    raise AssertionError(f"{action} was answered with {response}")
+            return LeaveResponseReceived(at_ms=at_ms, serial=action.serial, error=_left(response))
+    raise AssertionError(f"unexpected response {response} to {action}")
 
 
-def _joined(serial: int, response: JoinGroupResponse, at_ms: int) -> JoinAnswered:
-    return JoinAnswered(
+def _joined(serial: int, response: JoinGroupResponse, at_ms: int) -> JoinResponseReceived:
+    return JoinResponseReceived(
         at_ms=at_ms,
         serial=serial,
         error=to_error_code(response.error_code),
@@ -137,7 +137,7 @@ def _joined(serial: int, response: JoinGroupResponse, at_ms: int) -> JoinAnswere
         leader=response.leader,
         skip_assignment=response.skip_assignment,
         members=tuple(
-            GroupMember(
+            GroupMemberMetadata(
                 member_id=member.member_id,
                 instance_id=member.group_instance_id,
                 metadata=bytes(member.metadata),

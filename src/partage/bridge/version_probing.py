@@ -54,7 +54,7 @@ def choose_version(versions: Sequence[int], leader: VersionedUserData) -> int:
     if not fitting:
         ours = ", ".join(map(str, versions))
         raise NoCommonVersionError(
-            f"the leader reads versions {leader.oldest} to {leader.version}, this member speaks "
-            f"{ours}; have it speak one of the leader's too until all members are upgraded"
+            f"the leader reads versions {leader.oldest} to {leader.version}, but this member "
+            f"supports {ours}; support one of the leader's versions until all members are upgraded"
         )
     return max(fitting)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class BadAddress(ValueError):
+class InvalidAddressError(ValueError):
     """Text that is no HOST:PORT."""
 
 
@@ -19,16 +19,18 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_servers(text: str) -> list[Address]:
+def parse_bootstrap_servers(text: str) -> list[Address]:
     """The brokers in ``bootstrap.servers``: HOST:PORT, several separated by commas.
 
     Raises:
-        BadAddress: a part is not of that form, or there is none.
+        InvalidAddressError: a part is not of that form, or there is none.
     """
     parts = [part.strip() for part in text.split(",")]
     found = [_parse(part) for part in parts if part]
     if not found:
-        raise BadAddress("bootstrap.servers is empty; write HOST:PORT, several separated by commas")
+        raise InvalidAddressError(
+            "bootstrap.servers is empty; write HOST:PORT, several separated by commas"
+        )
     return list(dict.fromkeys(found))
 
 
@@ -39,5 +41,7 @@ def _parse(text: str) -> Address:
     is_number = port.isascii() and port.isdigit() and 0 < int(port) <= 65535
     is_ipv6 = host.startswith("[") and host.endswith("]")
     if not colon or not host or not is_number or (":" in host and not is_ipv6):
-        raise BadAddress(f"{text!r} is not a broker address; write HOST:PORT, such as kafka1:9092")
+        raise InvalidAddressError(
+            f"{text!r} is not a broker address; write HOST:PORT, such as kafka1:9092"
+        )
     return Address(host[1:-1] if is_ipv6 else host, int(port))

@@ -18,7 +18,7 @@ from partage.wire.records.columns import Binary, Bytes, Columns, Headers
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 #: All columns there are, in the connector's order; ``headers`` is null for a record without any.
-KAFKA_TYPES: Final = {
+KAFKA_COLUMN_TYPES: Final = {
     "key": pa.binary(),
     "value": pa.binary(),
     "topic": pa.string(),
@@ -32,10 +32,10 @@ KAFKA_TYPES: Final = {
 
 def kafka_schema(names: Iterable[str]) -> pa.Schema:
     """The named columns of `KAFKA_TYPES`, in that order. Raises KeyError for another name."""
-    return pa.schema([(name, KAFKA_TYPES[name]) for name in names])
+    return pa.schema([(name, KAFKA_COLUMN_TYPES[name]) for name in names])
 
 
-class ArrowRows:
+class ArrowBatchBuilder:
     """Makes the records of one partition into record batches of a schema.
 
     ``schema`` has some of the columns of `kafka_schema`, in any order, with these types.
@@ -45,13 +45,13 @@ class ArrowRows:
     def __init__(self, topic: str, partition: int, schema: pa.Schema) -> None:
         self._schema = schema
         self._row = pa.struct(list(schema))
-        self._no_key = _Repeated(partial(pa.nulls, type=KAFKA_TYPES["key"]))
+        self._no_key = _Repeated(partial(pa.nulls, type=KAFKA_COLUMN_TYPES["key"]))
         self._no_headers = _Repeated(_no_headers)
         self._topic = _Repeated(partial(pa.repeat, pa.scalar(topic, pa.string())))
         self._partition = _Repeated(partial(pa.repeat, pa.scalar(partition, pa.int32())))
         make = self._makers()
         self._make = [make[name] for name in schema.names]
-        self.with_headers = "headers" in schema.names
+        self.needs_headers = "headers" in schema.names
 
     def batch(self, columns: Columns) -> pa.RecordBatch:
         """One row a record, without a copy of keys and values."""
@@ -73,7 +73,7 @@ class ArrowRows:
             "topic": lambda c: self._topic.times(c.count),
             "partition": lambda c: self._partition.times(c.count),
             "offset": lambda c: _fixed(c.offset, c.count, pa.int64()),
-            "timestamp": lambda c: _fixed(c.timestamp_us, c.count, KAFKA_TYPES["timestamp"]),
+            "timestamp": lambda c: _fixed(c.timestamp_us, c.count, KAFKA_COLUMN_TYPES["timestamp"]),
             "timestampType": lambda c: _fixed(c.timestamp_type, c.count, pa.int32()),
             "headers": lambda c: (
                 self._no_headers.times(c.count)
@@ -115,7 +115,9 @@ def _no_headers(count: int) -> pa.Array:
     # sends them whole.
     buffers = [pa.py_buffer(bytes((count + 7) // 8)), pa.py_buffer(bytes(4 * (count + 1)))]
     empty = pa.array([], _HEADER)
-    return pa.Array.from_buffers(KAFKA_TYPES["headers"], count, buffers, count, children=[empty])
+    return pa.Array.from_buffers(
+        KAFKA_COLUMN_TYPES["headers"], count, buffers, count, children=[empty]
+    )
 
 
 def _headers(column: Headers | None, count: int) -> pa.Array:
@@ -126,7 +128,7 @@ def _headers(column: Headers | None, count: int) -> pa.Array:
     ]
     pairs = pa.Array.from_buffers(_HEADER, column.count, [None], children=fields)
     offsets = pa.py_buffer(column.offsets)
-    kind = KAFKA_TYPES["headers"]
+    kind = KAFKA_COLUMN_TYPES["headers"]
     lists = pa.Array.from_buffers(kind, count, [None, offsets], children=[pairs])
     # The connector gives null, not an empty list; the comparison's bits are a validity bitmap.
     present = pc.greater(pc.list_value_length(lists), 0).buffers()[1]

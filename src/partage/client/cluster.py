@@ -9,21 +9,21 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from partage.client.addresses import Address, parse_servers
+from partage.client.addresses import Address, parse_bootstrap_servers
 from partage.client.connection import Connection
 from partage.client.errors import (
-    BrokersUnreachable,
-    CannotConnect,
+    BrokerResponseError,
+    BrokersUnreachableError,
     ClientError,
-    NoLeader,
-    RequestRefused,
-    UnknownPartition,
-    UnknownTopic,
+    ConnectError,
+    NoLeaderError,
+    UnknownPartitionError,
+    UnknownTopicError,
 )
+from partage.client.metadata import BrokerMetadata, LeaderAndEpoch, TopicMetadata, TopicPartition
 from partage.client.options import ClientOptions, RetryPolicy
-from partage.client.retrying import Retries
+from partage.client.retries import Retries
 from partage.client.security.credentials import Credentials
-from partage.client.topics import Broker, Leadership, Topic, TopicPartition
 from partage.model.errors import ErrorCode
 from partage.wire.apis.metadata import (
     METADATA,
@@ -48,27 +48,29 @@ class Cluster:
     Belongs to the event loop that it is first used on. A context manager.
 
     Raises:
-        BadAddress: on construction, for servers that are no addresses.
-        BadSecurityOption: on construction, for files of TLS that cannot be used.
+        InvalidAddressError: on construction, for servers that are no addresses.
+        InvalidSecurityOptionError: on construction, for files of TLS that cannot be used.
     """
 
     def __init__(
         self, bootstrap_servers: str | Sequence[Address], options: ClientOptions | None = None
     ) -> None:
         servers = bootstrap_servers
-        self._bootstrap = parse_servers(servers) if isinstance(servers, str) else list(servers)
+        self._bootstrap = (
+            parse_bootstrap_servers(servers) if isinstance(servers, str) else list(servers)
+        )
         self.options = options or ClientOptions()
         self._credentials = Credentials(self.options.security)
         self._connections: dict[Address, Connection] = {}
         self._locks: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Address] = {}
         #: The brokers as the metadata had them last, by id.
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, BrokerMetadata] = {}
         #: The cluster's id, once a broker has told it; the oldest have none (KIP-78).
         self.cluster_id: str | None = None
-        self._topics: dict[str, tuple[Topic, float]] = {}
-        self._has_answered = self.options.is_patient
-        self._complained: set[Address] = set()
+        self._topics: dict[str, tuple[TopicMetadata, float]] = {}
+        self._has_answered = self.options.may_retry_initial_connect
+        self._logged_unreachable: set[Address] = set()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -91,53 +93,55 @@ class Cluster:
 
     # What there is.
 
-    async def topics(self, names: Iterable[str], *, fresh: bool = False) -> dict[str, Topic]:
+    async def topics(
+        self, names: Iterable[str], *, fresh: bool = False
+    ) -> dict[str, TopicMetadata]:
         """The named topics, asked for anew if ``fresh``; no topic is created by asking for it.
 
         Raises:
-            UnknownTopic: one does not exist.
-            RequestRefused: one may not be read, or its name cannot be one.
-            BrokersUnreachable: nobody answers.
+            UnknownTopicError: one does not exist.
+            BrokerResponseError: one may not be read, or its name cannot be one.
+            BrokersUnreachableError: nobody answers.
         """
         wanted = list(dict.fromkeys(names))
         if fresh:
             for name in wanted:
-                self.forget(name)
-        return await self.retried(lambda: self._known(wanted))
+                self.invalidate_topic(name)
+        return await self.with_retries(lambda: self._cached_or_refreshed(wanted))
 
-    async def all_topics(self) -> dict[str, Topic]:
+    async def all_topics(self) -> dict[str, TopicMetadata]:
         """Every topic there is, internal ones among them; raises as `topics`."""
-        answer = await self.retried(lambda: self._metadata(None))
+        answer = await self.with_retries(lambda: self._metadata(None))
         return {t.name: t for t in map(_topic, answer.topics) if t is not None}
 
-    def forget(self, topic: str) -> None:
+    def invalidate_topic(self, topic: str) -> None:
         """Ask for this topic anew when it is next needed: a broker said that it is different."""
         self._topics.pop(topic, None)
 
     # Whom to ask.
 
-    async def leader(self, partition: TopicPartition) -> tuple[Connection, Leadership]:
+    async def leader(self, partition: TopicPartition) -> tuple[Connection, LeaderAndEpoch]:
         """A connection to a partition's leader. One attempt: the whole request is to be retried.
 
         Raises:
-            NoLeader: there is none for now.
-            UnknownTopic, UnknownPartition: it does not exist.
-            CannotConnect: the leader cannot be reached where it says it is.
+            NoLeaderError: there is none for now.
+            UnknownTopicError, UnknownPartitionError: it does not exist.
+            ConnectError: the leader cannot be reached where it says it is.
             ClientError: as `topics`.
         """
         leadership = await self._leadership(partition)
         address = self._brokers.get(leadership.leader_id)
         if address is None:
-            self.forget(partition.topic)
-            raise NoLeader(partition)
+            self.invalidate_topic(partition.topic)
+            raise NoLeaderError(partition)
         try:
-            return await self.broker_at(address), leadership
-        except CannotConnect as error:
-            self.forget(partition.topic)
-            why = f"{error.why}; broker {leadership.leader_id} advertises this address"
-            failure = CannotConnect(address, why)
-            if address not in self._complained:  # it may be tried again for a minute
-                self._complained.add(address)
+            return await self.connect_to(address), leadership
+        except ConnectError as error:
+            self.invalidate_topic(partition.topic)
+            why = f"{error.reason}; broker {leadership.leader_id} advertises this address"
+            failure = ConnectError(address, why)
+            if address not in self._logged_unreachable:  # it may be tried again for a minute
+                self._logged_unreachable.add(address)
                 log.warning("could not connect to broker %s", failure)
             raise failure from error
 
@@ -145,7 +149,7 @@ class Cluster:
         """A connection to whichever broker answers.
 
         Raises:
-            BrokersUnreachable: none does.
+            BrokersUnreachableError: none does.
         """
         for connection in self._connections.values():
             if connection.is_open:
@@ -153,16 +157,16 @@ class Cluster:
         failures = []
         for address in dict.fromkeys([*self._brokers.values(), *self._bootstrap]):
             try:
-                return await self.broker_at(address)
-            except CannotConnect as error:
+                return await self.connect_to(address)
+            except ConnectError as error:
                 failures.append(error)
-        raise BrokersUnreachable(failures, is_retriable=self._has_answered)
+        raise BrokersUnreachableError(failures, is_retriable=self._has_answered)
 
-    async def broker_at(self, address: Address) -> Connection:
+    async def connect_to(self, address: Address) -> Connection:
         """The connection to the broker at an address that brokers told, or that we were given.
 
         Raises:
-            CannotConnect: it cannot be reached there.
+            ConnectError: it cannot be reached there.
         """
         known = self._connections.get(address)
         if known is not None and known.is_open:
@@ -172,16 +176,16 @@ class Cluster:
             if known is not None and known.is_open:
                 return known
             if self._is_closed:
-                raise CannotConnect(address, "this client is closed")
+                raise ConnectError(address, "this client is closed")
             made = await Connection.open(address, self.options, self._credentials)
-            if known is not None and known.was_cut_unanswered:
-                await made.check_no_sasl()
+            if known is not None and known.was_closed_unanswered:
+                await made.check_sasl_not_required()
             self._connections[address] = made
-            self._complained.discard(address)
+            self._logged_unreachable.discard(address)
             self._has_answered = True
             return made
 
-    async def retried(
+    async def with_retries(
         self, attempt: Callable[[], Awaitable[T]], policy: RetryPolicy | None = None
     ) -> T:
         """``attempt`` until it goes well, within the policy (the options' own if None)."""
@@ -190,21 +194,21 @@ class Cluster:
             try:
                 return await attempt()
             except ClientError as error:
-                await retries.after(error)
+                await retries.wait_or_raise(error)
 
     # Inside.
 
-    async def _leadership(self, partition: TopicPartition) -> Leadership:
+    async def _leadership(self, partition: TopicPartition) -> LeaderAndEpoch:
         name, was_known = partition.topic, self._is_fresh(partition.topic)
-        topic = (await self._known([name]))[name]
+        topic = (await self._cached_or_refreshed([name]))[name]
         if partition.partition not in topic.partitions and was_known:
-            self.forget(name)  # it may have got more partitions since it was asked for
-            topic = (await self._known([name]))[name]
+            self.invalidate_topic(name)  # it may have got more partitions since it was asked for
+            topic = (await self._cached_or_refreshed([name]))[name]
         if partition.partition not in topic.partitions:
-            raise UnknownPartition(partition, len(topic.partitions))
+            raise UnknownPartitionError(partition, len(topic.partitions))
         return topic.partitions[partition.partition]
 
-    async def _known(self, names: list[str]) -> dict[str, Topic]:
+    async def _cached_or_refreshed(self, names: list[str]) -> dict[str, TopicMetadata]:
         missing = [name for name in names if not self._is_fresh(name)]
         if missing:
             await self._refresh(missing)
@@ -220,16 +224,16 @@ class Cluster:
         for described in answer.topics:
             name = described.name or ""
             if described.error_code in _UNKNOWN:
-                self.forget(name)
-                raise UnknownTopic(name, await self._nearest(name))
+                self.invalidate_topic(name)
+                raise UnknownTopicError(name, await self._nearest(name))
             if described.error_code:
-                raise RequestRefused(described.error_code, f"topic {name!r}")
+                raise BrokerResponseError(described.error_code, f"topic {name!r}")
             topic = _topic(described)
             if topic is not None:
                 self._topics[name] = topic, until
         for name in names:
             if name not in self._topics:
-                raise UnknownTopic(name)
+                raise UnknownTopicError(name)
 
     async def _nearest(self, name: str) -> str | None:
         """A topic with a name like this one's."""
@@ -244,23 +248,24 @@ class Cluster:
             METADATA, MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         )
         if answer.error_code:
-            raise RequestRefused(answer.error_code, "Metadata")
+            raise BrokerResponseError(answer.error_code, "Metadata")
         self._has_answered = True
         self.cluster_id = answer.cluster_id or self.cluster_id
         self._brokers = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
-        self.brokers = {b.node_id: Broker(b.host, b.rack) for b in answer.brokers}
+        self.brokers = {b.node_id: BrokerMetadata(b.host, b.rack) for b in answer.brokers}
         return answer
 
 
-def _topic(described: MetadataTopic) -> Topic | None:
+def _topic(described: MetadataTopic) -> TopicMetadata | None:
     if described.name is None:
         return None
-    return Topic(
+    return TopicMetadata(
         name=described.name,
         topic_id=described.topic_id,
         is_internal=described.is_internal,
         partitions={
-            p.partition_index: Leadership(p.leader_id, p.leader_epoch) for p in described.partitions
+            p.partition_index: LeaderAndEpoch(p.leader_id, p.leader_epoch)
+            for p in described.partitions
         },
         replicas={p.partition_index: tuple(p.replica_nodes) for p in described.partitions},
     )

@@ -15,29 +15,29 @@ import msgspec
 from partage import __version__
 from partage.client.addresses import Address
 from partage.client.errors import (
-    BadResponse,
-    CannotConnect,
+    BrokerResponseError,
     ClientError,
-    ConnectionLost,
-    RequestRefused,
-    RequestTimedOut,
-    UnsupportedApi,
+    ConnectError,
+    ConnectionLostError,
+    InvalidResponseError,
+    RequestTimeoutError,
+    UnsupportedApiError,
 )
-from partage.client.frame_reader import FrameReader, FrameTooLarge
+from partage.client.frame_reader import FrameReader, InvalidFrameSizeError
 from partage.client.options import ClientOptions
-from partage.client.readiness import Readiness
+from partage.client.receive_low_watermark import ReceiveLowWatermark
 from partage.client.security.credentials import Credentials
-from partage.client.security.errors import AuthenticationRequired, SecurityError
-from partage.client.security.handshake import authenticate, mechanisms_asked_for
-from partage.client.security.options import BadSecurityOption, SecurityOptions
-from partage.client.security.probing import PATIENCE_MS, speaks_tls
+from partage.client.security.errors import AuthenticationRequiredError, SecurityError
+from partage.client.security.handshake import authenticate, required_mechanisms
+from partage.client.security.options import InvalidSecurityOptionError, SecurityOptions
 from partage.client.security.tls import (
-    is_alert,
-    is_telling,
-    no_tls_there,
-    tls_expected,
-    tls_failure,
+    has_tls_reason,
+    is_tls_alert,
+    plaintext_port_error,
+    tls_error,
+    tls_port_error,
 )
+from partage.client.security.tls_probe import PROBE_TIMEOUT_MS, speaks_tls
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi, Api, Req, Res
 from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse
@@ -45,7 +45,7 @@ from partage.wire.frames import LENGTH, request_frame, response_body
 from partage.wire.primitives import Malformed
 from partage.wire.types import Buffer
 
-Versions = Mapping[int, tuple[int, int]]
+ApiVersionRanges = Mapping[int, tuple[int, int]]
 
 #: The share of a session's life after which it is renewed (KIP-368), so far apart that the
 #: connections of many clients do not do so at once.
@@ -70,13 +70,13 @@ class Connection(asyncio.BufferedProtocol):
         self._credentials = credentials
         self._frames = FrameReader(options.response_bytes_max)
         self._transport: asyncio.Transport | None = None
-        self._waiting: dict[int, asyncio.Future[Buffer]] = {}
+        self._in_flight: dict[int, asyncio.Future[Buffer]] = {}
         self._last_id = 0
-        self._versions: Versions = {}
+        self._versions: ApiVersionRanges = {}
         self._renew_at = math.inf
         self._renewal: asyncio.Task[None] | None = None
         #: The broker ended it without an answer to anything but the greeting.
-        self.was_cut_unanswered = False
+        self.was_closed_unanswered = False
         self._has_answered = False
 
     @classmethod
@@ -86,14 +86,14 @@ class Connection(asyncio.BufferedProtocol):
         """Connect, agree on versions, authenticate; ``credentials`` None are the options' own.
 
         Raises:
-            CannotConnect: nobody listens there, or it is no broker.
+            ConnectError: nobody listens there, or it is no broker.
             SecurityError: one side does not trust the other, or they do not agree on how to.
         """
         credentials = credentials or Credentials(options.security)
         connection = await cls._connected(address, options, credentials)
         timeout_ms = options.connect_timeout_ms
         try:
-            await connection._agree(timeout_ms)
+            await connection._negotiate_versions(timeout_ms)
             async with asyncio.timeout(timeout_ms / 1000):
                 await connection._authenticate()
         except SecurityError:
@@ -101,15 +101,15 @@ class Connection(asyncio.BufferedProtocol):
             raise
         except ClientError as error:
             connection.close()
-            is_closed = isinstance(error, ConnectionLost) and not connection._versions
+            is_closed = isinstance(error, ConnectionLostError) and not connection._versions
             if is_closed and await _is_tls_expected(address, credentials):
-                raise tls_expected(address) from None
-            raise CannotConnect(
+                raise tls_port_error(address) from None
+            raise ConnectError(
                 address, f"it is not a Kafka broker, or failed to answer ({error})"
             ) from None
         except TimeoutError:
             connection.close()
-            raise CannotConnect(
+            raise ConnectError(
                 address, f"authentication did not complete within {timeout_ms} ms"
             ) from None
         except BaseException:
@@ -131,17 +131,17 @@ class Connection(asyncio.BufferedProtocol):
                 )
         except TimeoutError:
             hint = "; does this port speak TLS?" if credentials.options.uses_tls else ""
-            raise CannotConnect(address, f"no connection within {timeout_ms} ms{hint}") from None
-        except BadSecurityOption as error:  # a file was sound when the client was made
-            raise CannotConnect(address, str(error)) from None
+            raise ConnectError(address, f"no connection within {timeout_ms} ms{hint}") from None
+        except InvalidSecurityOptionError as error:  # a file was sound when the client was made
+            raise ConnectError(address, str(error)) from None
         except OSError as error:
-            if is_telling(error):
+            if has_tls_reason(error):
                 has_one = credentials.has_certificate
-                raise tls_failure(address, error, has_certificate=has_one) from error
+                raise tls_error(address, error, has_certificate=has_one) from error
             is_reached = isinstance(error, ConnectionResetError | ssl.SSLEOFError)
-            if is_reached and await _is_tls_unknown(address, options, credentials):
-                raise no_tls_there(address) from error
-            raise CannotConnect(address, _reason(error)) from error
+            if is_reached and await _is_plaintext_expected(address, options, credentials):
+                raise plaintext_port_error(address) from error
+            raise ConnectError(address, _reason(error)) from error
         return connection
 
     @property
@@ -151,24 +151,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close the connection; requests that still wait are told so."""
-        self._end(ConnectionLost(self.address, "closed by this client"))
+        self._end(ConnectionLostError(self.address, "closed by this client"))
 
     def version_of(self, api: AnyApi, version_max: int | None = None) -> int:
         """The highest version that both sides speak, at most ``version_max``.
 
         Raises:
-            UnsupportedApi: there is none.
+            UnsupportedApiError: there is none.
         """
         ours = api.version_max if version_max is None else min(version_max, api.version_max)
         theirs = self._versions.get(api.key)
         if theirs is None:
-            raise UnsupportedApi(
+            raise UnsupportedApiError(
                 self.address, api.name, _range(api.version_min, ours), "in no version"
             )
         lowest, highest = theirs
         version = min(ours, highest)
         if version < max(api.version_min, lowest):
-            raise UnsupportedApi(
+            raise UnsupportedApiError(
                 self.address, api.name, _range(api.version_min, ours), _range(lowest, highest)
             )
         return version
@@ -186,33 +186,33 @@ class Connection(asyncio.BufferedProtocol):
         Error codes inside the answer are the caller's to look at.
 
         Raises:
-            UnsupportedApi: see `version_of`.
-            ConnectionLost, RequestTimedOut, BadResponse: the connection is at its end.
+            UnsupportedApiError: see `version_of`.
+            ConnectionLostError, RequestTimeoutError, InvalidResponseError: the connection is at its end.
         """
         version = self.version_of(api, version_max)
         if self._renewal is not None or self._now() >= self._renew_at:
-            await self._renewed()
+            await self._wait_for_renewal()
         frame = await self._exchange(
             api, version, message, timeout_ms or self._options.request_timeout_ms
         )
         self._has_answered = True
         return self._decoded(api, version, frame)
 
-    async def check_no_sasl(self) -> None:
+    async def check_sasl_not_required(self) -> None:
         """Ask a broker that ends our connections unanswered whether it wants us to authenticate.
 
         Raises:
-            AuthenticationRequired: it does.
+            AuthenticationRequiredError: it does.
             ClientError: as `send`.
         """
         if not self._options.security.uses_sasl:
-            wanted = await mechanisms_asked_for(self._ask)
+            wanted = await required_mechanisms(self._request)
             if wanted is not None:
                 self.close()
                 uses_tls = self._options.security.uses_tls
-                raise AuthenticationRequired(self.address, wanted, uses_tls=uses_tls)
+                raise AuthenticationRequiredError(self.address, wanted, uses_tls=uses_tls)
 
-    async def _ask(self, api: Api[Req, Res], message: Req) -> Res:
+    async def _request(self, api: Api[Req, Res], message: Req) -> Res:
         version = self.version_of(api)
         frame = await self._exchange(api, version, message, self._options.request_timeout_ms)
         return self._decoded(api, version, frame)
@@ -222,11 +222,11 @@ class Connection(asyncio.BufferedProtocol):
         if mechanism is None:
             return
         begun = self._now()
-        lifetime_ms = await authenticate(self._ask, mechanism)
+        lifetime_ms = await authenticate(self._request, mechanism)
         share = random.uniform(*_RENEW_AT)
         self._renew_at = begun + lifetime_ms / 1000 * share if lifetime_ms else math.inf
 
-    async def _renewed(self) -> None:
+    async def _wait_for_renewal(self) -> None:
         """Wait until the session has been renewed, by one for all who want to send."""
         if self._renewal is None:
             self._renewal = asyncio.create_task(self._renew())
@@ -236,13 +236,13 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _renew(self) -> None:
         try:
-            if self._waiting:
-                await asyncio.wait(list(self._waiting.values()))
+            if self._in_flight:
+                await asyncio.wait(list(self._in_flight.values()))
             async with asyncio.timeout(self._options.request_timeout_ms / 1000):
                 await self._authenticate()
         except TimeoutError:
             timeout_ms = self._options.request_timeout_ms
-            failure = RequestTimedOut(self.address, "SaslAuthenticate", timeout_ms)
+            failure = RequestTimeoutError(self.address, "SaslAuthenticate", timeout_ms)
             self._end(failure)
             raise failure from None
         except ClientError as error:
@@ -254,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def _agree(self, timeout_ms: int) -> None:
+    async def _negotiate_versions(self, timeout_ms: int) -> None:
         """Learn the broker's versions; one that does not know ours says which it does (KIP-511)."""
         asked = ApiVersionsRequest(
             client_software_name="partage-python", client_software_version=__version__
@@ -267,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
             version = min(spoken[0], 2) if spoken else 0
             answer = await self._api_versions(version, asked, timeout_ms)
         if answer.error_code:
-            raise RequestRefused(answer.error_code, "ApiVersions")
+            raise BrokerResponseError(answer.error_code, "ApiVersions")
         self._versions = {r.api_key: (r.min_version, r.max_version) for r in answer.api_keys}
 
     async def _api_versions(
@@ -283,13 +283,13 @@ class Connection(asyncio.BufferedProtocol):
         self, api: Api[Req, Res], version: int, message: Req, timeout_ms: int
     ) -> Buffer:
         if self._transport is None:
-            raise ConnectionLost(self.address, "it is already closed")
+            raise ConnectionLostError(self.address, "it is already closed")
         self._last_id = correlation_id = self._last_id + 1 & 0x7FFFFFFF
         body = api.encode_request(version, message)
         frame = request_frame(api, version, correlation_id, self._options.client_id, body)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Buffer] = loop.create_future()
-        self._waiting[correlation_id] = answer
+        self._in_flight[correlation_id] = answer
         self._transport.write(b"".join(frame))
         alarm = loop.call_later(timeout_ms / 1000, self._time_out, answer, api.name, timeout_ms)
         try:
@@ -299,16 +299,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _time_out(self, answer: asyncio.Future[Buffer], name: str, timeout_ms: int) -> None:
         if not answer.done():
-            failure = RequestTimedOut(self.address, name, timeout_ms)
+            failure = RequestTimeoutError(self.address, name, timeout_ms)
             answer.set_exception(failure)
-            self._end(ConnectionLost(self.address, str(failure)))
+            self._end(ConnectionLostError(self.address, str(failure)))
 
     def _decoded(self, api: Api[Req, Res], version: int, frame: Buffer) -> Res:
         try:
             _, pos = response_body(api, version, frame)
             return api.decode_response(version, memoryview(frame), pos)
         except Malformed as error:
-            failure = BadResponse(self.address, f"{api.name} v{version}: {error}")
+            failure = InvalidResponseError(self.address, f"{api.name} v{version}: {error}")
             self._end(failure)
             raise failure from error
 
@@ -317,43 +317,45 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by behaviour only
-        self._readiness = Readiness(transport)
+        self._readiness = ReceiveLowWatermark(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
-        return self._frames.room()
+        return self._frames.free_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived."""
         try:
-            frames = self._frames.received(nbytes)
-        except FrameTooLarge as error:
+            frames = self._frames.receive(nbytes)
+        except InvalidFrameSizeError as error:
             uses_tls = self._options.security.uses_tls
-            is_tls = not uses_tls and not self._versions and is_alert(error.start)
-            nonsense = BadResponse(self.address, str(error))
-            self._end(tls_expected(self.address) if is_tls else nonsense)
+            is_tls = not uses_tls and not self._versions and is_tls_alert(error.start)
+            nonsense = InvalidResponseError(self.address, str(error))
+            self._end(tls_port_error(self.address) if is_tls else nonsense)
             return
-        self._readiness.expect(self._frames.missing)
+        self._readiness.set_missing_bytes(self._frames.missing_bytes)
         for frame in frames:
-            self._deliver(frame)
+            self._complete_request(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
-        if not self._versions and is_telling(exc):
+        if not self._versions and has_tls_reason(exc):
             # In TLS 1.3 the broker looks at our certificate when the connection stands already.
             has_one = self._credentials.has_certificate
-            self._end(tls_failure(self.address, exc, has_certificate=has_one))
+            self._end(tls_error(self.address, exc, has_certificate=has_one))
             return
         if self._transport is not None:
-            self.was_cut_unanswered = bool(self._versions) and not self._has_answered
+            self.was_closed_unanswered = bool(self._versions) and not self._has_answered
         why = "the broker closed it" if exc is None else _reason(exc)
-        self._end(ConnectionLost(self.address, why))
+        self._end(ConnectionLostError(self.address, why))
 
-    def _deliver(self, frame: Buffer) -> None:
+    def _complete_request(self, frame: Buffer) -> None:
         correlation_id = LENGTH.unpack_from(frame)[0] if len(frame) >= LENGTH.size else -1
-        answer = self._waiting.pop(correlation_id, None)
+        answer = self._in_flight.pop(correlation_id, None)
         if answer is None:
-            self._end(BadResponse(self.address, "a response with an unknown correlation id"))
+            self._end(
+                InvalidResponseError(self.address, "a response with an unknown correlation id")
+            )
         elif not answer.done():  # or whoever asked has given up
             answer.set_result(frame)
 
@@ -361,7 +363,7 @@ class Connection(asyncio.BufferedProtocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._in_flight = self._in_flight, {}
         for answer in waiting.values():
             if not answer.done():
                 answer.set_exception(failure)
@@ -370,20 +372,20 @@ class Connection(asyncio.BufferedProtocol):
 async def _is_tls_expected(address: Address, credentials: Credentials) -> bool:
     """Whether a port that closed on us without TLS is one with it."""
     is_plain = not credentials.options.uses_tls
-    return is_plain and credentials.is_first_doubt(address) and await speaks_tls(address)
+    return is_plain and credentials.is_first_probe(address) and await speaks_tls(address)
 
 
-async def _is_tls_unknown(
+async def _is_plaintext_expected(
     address: Address, options: ClientOptions, credentials: Credentials
 ) -> bool:
     """Whether a port that broke off a TLS handshake is a broker's without TLS."""
-    if not credentials.options.uses_tls or not credentials.is_first_doubt(address):
+    if not credentials.options.uses_tls or not credentials.is_first_probe(address):
         return False
     plain = msgspec.structs.replace(
-        options, security=SecurityOptions(), connect_timeout_ms=PATIENCE_MS
+        options, security=SecurityOptions(), connect_timeout_ms=PROBE_TIMEOUT_MS
     )
     without = Credentials(plain.security)
-    without.is_first_doubt(address)
+    without.is_first_probe(address)
     try:
         (await Connection.open(address, plain, without)).close()
     except ClientError:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from partage.client.addresses import Address
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.model.errors import ErrorCode
 
 #: Answers after which the metadata is asked for again and the request is sent anew.
@@ -53,7 +53,7 @@ class ClientError(Exception):
     is_retriable: bool = False
 
 
-class CannotConnect(ClientError):
+class ConnectError(ClientError):
     """A broker could not be reached, or does not speak Kafka's protocol."""
 
     is_retriable = True
@@ -61,16 +61,16 @@ class CannotConnect(ClientError):
     def __init__(self, address: Address, why: str) -> None:
         super().__init__(f"{address}: {why}")
         self.address = address
-        self.why = why
+        self.reason = why
 
 
-class BrokersUnreachable(ClientError):
+class BrokersUnreachableError(ClientError):
     """No broker answers; the message has every address that was tried, and why it failed.
 
     Tried again only if one has answered before: otherwise the addresses may well be wrong.
     """
 
-    def __init__(self, attempts: Sequence[CannotConnect], *, is_retriable: bool = False) -> None:
+    def __init__(self, attempts: Sequence[ConnectError], *, is_retriable: bool = False) -> None:
         tried = "; ".join(str(attempt) for attempt in attempts)
         super().__init__(
             f"no broker can be reached ({tried}). Is one running there? "
@@ -80,7 +80,7 @@ class BrokersUnreachable(ClientError):
         self.is_retriable = is_retriable
 
 
-class ConnectionLost(ClientError):
+class ConnectionLostError(ClientError):
     """A connection ended before the answer came."""
 
     is_retriable = True
@@ -90,7 +90,7 @@ class ConnectionLost(ClientError):
         self.address = address
 
 
-class RequestTimedOut(ClientError):
+class RequestTimeoutError(ClientError):
     """A broker did not answer in time; its connection is closed."""
 
     is_retriable = True
@@ -100,7 +100,7 @@ class RequestTimedOut(ClientError):
         self.address = address
 
 
-class BadResponse(ClientError):
+class InvalidResponseError(ClientError):
     """A broker sent bytes that are not what was asked for; its connection is closed."""
 
     def __init__(self, address: Address, why: str) -> None:
@@ -108,7 +108,7 @@ class BadResponse(ClientError):
         self.address = address
 
 
-class UnsupportedApi(ClientError):
+class UnsupportedApiError(ClientError):
     """Broker and client have no version of an API in common."""
 
     def __init__(self, address: Address, api: str, ours: str, theirs: str) -> None:
@@ -116,7 +116,7 @@ class UnsupportedApi(ClientError):
         self.address = address
 
 
-class RequestRefused(ClientError):
+class BrokerResponseError(ClientError):
     """A broker answered with an error code; ``code`` is the number."""
 
     def __init__(self, code: int, what: str) -> None:
@@ -125,17 +125,17 @@ class RequestRefused(ClientError):
         self.is_retriable = code in _RETRIABLE
 
 
-class UnknownTopic(ClientError):
+class UnknownTopicError(ClientError):
     """A topic that does not exist; ``nearest`` is one of a like name, if there is."""
 
     def __init__(self, topic: str, nearest: str | None = None) -> None:
         hint = f"; did you mean {nearest!r}?" if nearest else ""
         super().__init__(f"there is no topic {topic!r}{hint}")
         self.topic = topic
-        self.nearest = nearest
+        self.suggestion = nearest
 
 
-class UnknownPartition(ClientError):
+class UnknownPartitionError(ClientError):
     """A partition that its topic does not have."""
 
     def __init__(self, partition: TopicPartition, count: int) -> None:
@@ -146,7 +146,7 @@ class UnknownPartition(ClientError):
         self.partition = partition
 
 
-class NoLeader(ClientError):
+class NoLeaderError(ClientError):
     """A partition that nobody leads for now."""
 
     is_retriable = True
@@ -156,7 +156,7 @@ class NoLeader(ClientError):
         self.partition = partition
 
 
-class RecordsGone(ClientError):
+class RecordsUnavailableError(ClientError):
     """An offset outside what the partition holds, from ``earliest`` to before ``latest``."""
 
     def __init__(self, partition: TopicPartition, offset: int, earliest: int, latest: int) -> None:
@@ -175,7 +175,7 @@ class RecordsGone(ClientError):
         self.latest = latest
 
 
-class NoProgress(ClientError):
+class NoProgressError(ClientError):
     """Records that should be there did not come, and no broker said why."""
 
     is_retriable = True
@@ -189,7 +189,7 @@ class NoProgress(ClientError):
         self.offset = offset
 
 
-class BatchTooLarge(ClientError):
+class BatchTooLargeError(ClientError):
     """A record batch that does not fit into the largest answer that is taken."""
 
     def __init__(self, partition: TopicPartition, offset: int, size: int, size_max: int) -> None:
@@ -199,7 +199,7 @@ class BatchTooLarge(ClientError):
         )
 
 
-class CorruptRecords(ClientError):
+class CorruptRecordsError(ClientError):
     """Records whose bytes are not sound: a wrong checksum, lengths that do not fit."""
 
     def __init__(self, partition: TopicPartition, offset: int, why: str) -> None:

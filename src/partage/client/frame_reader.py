@@ -12,7 +12,7 @@ _SCRATCH: Final = 64 * 1024
 _FIRST_ROOM: Final = 16 * 1024 * 1024  # a fetch of the usual size is received without growing
 
 
-class FrameTooLarge(ValueError):
+class InvalidFrameSizeError(ValueError):
     """A frame that claims more bytes than are taken, or none; ``start`` is how it begins."""
 
     def __init__(self, size: int, size_max: int) -> None:
@@ -36,21 +36,21 @@ class FrameReader:
         self._frame: memoryview | None = None
         self._filled = self._size = 0
 
-    def room(self) -> memoryview:
+    def free_buffer(self) -> memoryview:
         """Where the next bytes go."""
         if self._frame is None:
             return self._scratch
         return self._frame[self._filled :]
 
     @property
-    def missing(self) -> int:
+    def missing_bytes(self) -> int:
         """How many bytes the frame under way lacks; 0 between two frames."""
         return 0 if self._frame is None else self._size - self._filled
 
-    def received(self, count: int) -> list[Buffer]:
+    def receive(self, count: int) -> list[Buffer]:
         """The frames that are whole now that ``count`` bytes more are in `room`.
 
-        Each is the caller's to keep. Raises `FrameTooLarge`.
+        Each is the caller's to keep. Raises `InvalidFrameSizeError`.
         """
         if self._frame is None:
             return self._split(self._scratch[:count])
@@ -73,7 +73,7 @@ class FrameReader:
         while end - pos >= LENGTH.size:
             (size,) = LENGTH.unpack_from(held, pos)
             if not 0 < size <= self._frame_bytes_max:
-                raise FrameTooLarge(size, self._frame_bytes_max)
+                raise InvalidFrameSizeError(size, self._frame_bytes_max)
             pos += LENGTH.size
             if size > end - pos:
                 self._begin(size, held[pos:])

@@ -21,7 +21,7 @@ _STOPPING_S: Final = 10.0
 log = logging.getLogger(__name__)
 
 
-class CalledFromLoop(RuntimeError):
+class CalledFromLoopError(RuntimeError):
     """Who waits in a loop's own thread for that loop would wait for ever."""
 
     def __init__(self) -> None:
@@ -60,12 +60,12 @@ class LoopThread:
         """Run ``work`` on the loop and wait for what it returns or raises.
 
         Raises:
-            CalledFromLoop: in the loop's own thread, as in a callback.
+            CalledFromLoopError: in the loop's own thread, as in a callback.
             RuntimeError: the thread was stopped.
         """
         try:
             self.check_caller()
-        except CalledFromLoop:
+        except CalledFromLoopError:
             work.close()
             raise
         future = self.submit(work)
@@ -76,11 +76,11 @@ class LoopThread:
             raise
 
     def check_caller(self) -> None:
-        """Raises CalledFromLoop in the loop's own thread."""
+        """Raises CalledFromLoopError in the loop's own thread."""
         if threading.current_thread() is self._thread:
-            raise CalledFromLoop
+            raise CalledFromLoopError
 
-    def pulled(self, source: AsyncIterator[T]) -> Generator[T]:
+    def iterate(self, source: AsyncIterator[T]) -> Generator[T]:
         """The items of ``source``, the next one being fetched while the last one is used."""
         turn = asyncio.Lock()
         ahead = self.submit(_next(source, turn))

@@ -29,24 +29,24 @@ from partage.client.group.meeting import (
     everyone,
 )
 from partage.client.options import ClientOptions
-from partage.member.events import Leave, RejoinWanted, Start
-from partage.member.membership import Membership as Core
+from partage.member.events import LeaveRequested, RejoinRequested, StartRequested
 from partage.member.settings import MemberSettings
+from partage.member.state_machine import MembershipStateMachine as Core
 
 __all__ = [
     "Membership",
     "MembershipListener",
-    "NotAMember",
+    "NotAMemberError",
     "Peer",
     "Round",
     "Standing",
     "everyone",
 ]
 
-_OF_MEMBERS: Final = ("session_timeout_ms", "heartbeat_interval_ms", "group_instance_id")
+_MEMBER_OPTIONS: Final = ("session_timeout_ms", "heartbeat_interval_ms", "group_instance_id")
 
 
-class NotAMember(GroupError):
+class NotAMemberError(GroupError):
     """The membership is closed, or was not begun."""
 
     def __init__(self, group_id: str) -> None:
@@ -74,7 +74,7 @@ class Membership:
     session timeout loses its place.
 
     Raises:
-        BadAddress, BadOption, BadSecurityOption: on construction.
+        InvalidAddressError, BadOption, InvalidSecurityOptionError: on construction.
         TypeError: an option that there is not; bytes without an ``assign``.
     """
 
@@ -138,7 +138,7 @@ class Membership:
             self._meeting.troubled,
         )
         self._meeting.begin(self._driver)
-        self._driver.handle(Start(at_ms=now_ms()))
+        self._driver.handle(StartRequested(at_ms=now_ms()))
 
     async def close(self, timeout_ms: float = 30_000) -> None:
         """Leave, once the listener is through; again does nothing.
@@ -158,7 +158,9 @@ class Membership:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 if not self._meeting.is_out:
-                    driver.handle(Leave(at_ms=now_ms(), reason="the membership was closed"))
+                    driver.handle(
+                        LeaveRequested(at_ms=now_ms(), reason="the membership was closed")
+                    )
                     await self._meeting.out()
                 await self._meeting.told()
         except TimeoutError:
@@ -183,7 +185,7 @@ class Membership:
     # What is so.
 
     @property
-    def current(self) -> Standing | None:
+    def current_assignment(self) -> Standing | None:
         """The present standing; None while there is none, in a rebalance it is the last one."""
         return self._meeting.standing
 
@@ -193,7 +195,7 @@ class Membership:
         return self._core.member_id
 
     @property
-    def surely_until_ms(self) -> int | None:
+    def exclusive_until_ms(self) -> int | None:
         """Until when nobody else can have been given this member's place; None: it has none.
 
         On the clock of `partage.client.group.driver.now_ms`. Not for a static member: whoever
@@ -206,7 +208,7 @@ class Membership:
         """What the leader learns of this member when it next joins."""
         return self._meeting.metadata
 
-    async def standing(self, after: int = -1) -> Standing:
+    async def assignment(self, after: int = -1) -> Standing:
         """Wait for a standing in a generation later than ``after``.
 
         Raises:
@@ -214,7 +216,7 @@ class Membership:
             AssignmentFailed: the leader could not assign; raised once, it is tried again.
             ClientError: no broker answers, or none lets us in; raised again as long as that is so,
                 and it is tried again.
-            NotAMember: the membership is closed.
+            NotAMemberError: the membership is closed.
         """
         while True:
             self._check()
@@ -224,11 +226,11 @@ class Membership:
                 return found
             await self._meeting.change()
 
-    async def standings(self) -> AsyncIterator[Standing]:
+    async def assignments(self) -> AsyncIterator[Standing]:
         """Each new standing, for ever; some may be skipped if several come at once."""
         last = -1
         while True:
-            standing = await self.standing(after=last)
+            standing = await self.assignment(after=last)
             last = standing.generation
             yield standing
 
@@ -244,16 +246,16 @@ class Membership:
         """Ask for a rebalance, for a reason that the coordinator logs."""
         self._check()
         assert self._driver is not None
-        self._driver.handle(RejoinWanted(at_ms=now_ms(), reason=reason))
+        self._driver.handle(RejoinRequested(at_ms=now_ms(), reason=reason))
 
     def _check(self) -> None:
         if self._driver is None or self._is_closed:
-            raise NotAMember(self.settings.group_id)
+            raise NotAMemberError(self.settings.group_id)
 
 
 def _options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOptions]:
     """A member's options and the client's; nothing of a consumer's."""
-    of_consumers = set(ConsumerOptions.__struct_fields__) - set(_OF_MEMBERS)
+    of_consumers = set(ConsumerOptions.__struct_fields__) - set(_MEMBER_OPTIONS)
     known = [name for name in option_names() if name not in of_consumers]
     for name in given:
         if name not in known:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
-from partage.client.errors import ClientError, RequestRefused
+from partage.client.errors import BrokerResponseError, ClientError
+from partage.client.metadata import LeaderAndEpoch, TopicPartition
 from partage.client.options import RetryPolicy
-from partage.client.retrying import Retries
-from partage.client.topics import Leadership, TopicPartition
+from partage.client.retries import Retries
 from partage.model.errors import ErrorCode
 from partage.wire.apis.list_offsets import (
     EARLIEST,
@@ -25,10 +25,10 @@ from partage.wire.apis.list_offsets import (
 
 _LEFT_OUT = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # what a partition without an answer is taken for
 
-__all__ = ["EARLIEST", "LATEST", "OffsetFound", "list_offsets"]
+__all__ = ["EARLIEST", "LATEST", "OffsetAndTimestamp", "list_offsets"]
 
 
-class OffsetFound(NamedTuple):
+class OffsetAndTimestamp(NamedTuple):
     """An offset and its record's time; ``timestamp_ms`` is -1 for the ends of a partition."""
 
     offset: int
@@ -41,7 +41,7 @@ async def list_offsets(
     *,
     read_committed: bool = False,
     policy: RetryPolicy | None = None,
-) -> dict[TopicPartition, OffsetFound | None]:
+) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """For each partition the first offset at or after a time in ms, or one of its ends.
 
     The time may be `EARLIEST` or `LATEST`: the offset after the last record, or with
@@ -52,13 +52,13 @@ async def list_offsets(
     Raises:
         ClientError: what the last attempt failed with.
     """
-    found: dict[TopicPartition, OffsetFound | None] = {}
+    found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
     retries = Retries(policy or cluster.options.retries)
     while len(found) < len(wanted):
         left = [partition for partition in wanted if partition not in found]
         failure = await _attempt(cluster, left, wanted, read_committed, found)
         if failure is not None:
-            await retries.after(failure)
+            await retries.wait_or_raise(failure)
     return {partition: found[partition] for partition in wanted}
 
 
@@ -67,13 +67,13 @@ async def _attempt(
     left: Iterable[TopicPartition],
     wanted: Mapping[TopicPartition, int],
     read_committed: bool,
-    found: dict[TopicPartition, OffsetFound | None],
+    found: dict[TopicPartition, OffsetAndTimestamp | None],
 ) -> ClientError | None:
     """Ask all leaders for what is left; what failed, if anything did.
 
     An error that will not pass by itself is raised.
     """
-    asked: dict[Connection, list[tuple[TopicPartition, Leadership]]] = {}
+    asked: dict[Connection, list[tuple[TopicPartition, LeaderAndEpoch]]] = {}
     failures: list[ClientError] = []
     for partition in left:
         try:
@@ -98,19 +98,19 @@ async def _attempt(
                 result = answer.get(partition)
                 code = _LEFT_OUT if result is None else result.error_code
                 if result is None or code:
-                    failures.append(RequestRefused(code, f"the offsets of {partition}"))
+                    failures.append(BrokerResponseError(code, f"the offsets of {partition}"))
                 else:
                     found[partition] = _found(result)
         for partition, _ in group:
             if partition not in found:
-                cluster.forget(partition.topic)
+                cluster.invalidate_topic(partition.topic)
     failures.sort(key=lambda failure: failure.is_retriable)  # what cannot be mended comes first
     return failures[0] if failures else None
 
 
 async def _ask(
     connection: Connection,
-    group: list[tuple[TopicPartition, Leadership]],
+    group: list[tuple[TopicPartition, LeaderAndEpoch]],
     wanted: Mapping[TopicPartition, int],
     read_committed: bool,
 ) -> dict[TopicPartition, ListOffsetsPartitionResult]:
@@ -135,5 +135,5 @@ async def _ask(
     }
 
 
-def _found(result: ListOffsetsPartitionResult) -> OffsetFound | None:
-    return None if result.offset < 0 else OffsetFound(result.offset, result.timestamp_ms)
+def _found(result: ListOffsetsPartitionResult) -> OffsetAndTimestamp | None:
+    return None if result.offset < 0 else OffsetAndTimestamp(result.offset, result.timestamp_ms)

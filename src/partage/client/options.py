@@ -34,5 +34,5 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     response_bytes_max: int = 100 * 1024 * 1024
     metadata_max_age_ms: int = 300_000  # metadata.max.age.ms
     retries: RetryPolicy = RetryPolicy()
-    is_patient: bool = False
+    may_retry_initial_connect: bool = False
     security: SecurityOptions = SecurityOptions()

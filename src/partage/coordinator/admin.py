@@ -118,9 +118,9 @@ def expire_offsets(
             OffsetTombstone(group_id=group.id, topic=offset.topic, partition=offset.partition)
         )
     if gone:
-        turn.emit(group, GroupEventType.OFFSETS_EXPIRED, reason=f"{len(gone)} of them")
+        turn.emit(group, GroupEventType.OFFSETS_EXPIRED, reason=f"{len(gone)} offsets")
     if group.state is GroupState.EMPTY and not group.pending_members and not committed:
-        _remove(turn, group, "empty, and no offsets are left")
+        _remove(turn, group, "empty and without offsets")
 
 
 def _is_expired(

@@ -132,7 +132,7 @@ class Group:
             self.state = GroupState.STABLE
 
     def _restored(self, kept: MemberRecord) -> Member:
-        assert self.record.protocol is not None, f"group {self.id} has members and no protocol"
+        assert self.record.protocol is not None, f"group {self.id} has members but no protocol"
         return Member(
             group_id=self.id,
             member_id=kept.member_id,
@@ -149,14 +149,14 @@ class Group:
     def transition_to(self, state: GroupState) -> None:
         """Change the state. No other code changes it."""
         allowed = PREDECESSORS[state]
-        assert self.state in allowed, f"group {self.id} cannot go from {self.state} to {state}"
+        assert self.state in allowed, f"group {self.id} cannot change from {self.state} to {state}"
         self.state = state
 
     # Members.
 
     def add(self, member: Member) -> None:
         """Add a member; the first one becomes the leader."""
-        assert member.id not in self.members, f"{member.id} is in group {self.id} already"
+        assert member.id not in self.members, f"{member.id} is already in group {self.id}"
         if self.leader is None:
             self.leader = member.id
         if member.instance_id is not None:
@@ -167,7 +167,7 @@ class Group:
 
     def remove(self, member: Member) -> None:
         """Remove a member that has no parked request."""
-        assert not member.is_parked, f"{member.id} leaves group {self.id} with a reply owed"
+        assert not member.is_parked, f"{member.id} is removed from group {self.id} while parked"
         del self.members[member.id]
         self.pending_sync_members.pop(member.id, None)
         if member.instance_id is not None:
@@ -179,7 +179,7 @@ class Group:
     def replace_static_member(self, member: Member, member_id: str) -> Member:
         """Replace a static member's id, and keep it as the leader if it was (KIP-345)."""
         assert member.instance_id is not None
-        assert not member.is_parked, f"{member.id} is replaced with a reply owed"
+        assert not member.is_parked, f"{member.id} is replaced while parked"
         renamed = Member(
             group_id=self.id,
             member_id=member_id,

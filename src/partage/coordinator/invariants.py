@@ -91,14 +91,16 @@ def counts_are_right(group: Group) -> None:
         f"{group.id} counts {group.record_bytes} bytes"
     )
     assert not group.pending_members.keys() & group.members.keys(), (
-        f"{group.id}: pending and a member"
+        f"{group.id}: an id is pending and a member"
     )
 
 
 def leader_is_a_member(group: Group) -> None:
     """Invariant 2."""
     if group.members:
-        assert group.leader in group.members, f"{group.id} is led by stranger {group.leader}"
+        assert group.leader in group.members, (
+            f"{group.id} is led by {group.leader}, which is no member"
+        )
     else:
         assert group.leader is None, f"{group.id} is empty and led by {group.leader}"
 
@@ -118,7 +120,7 @@ def parked_where_expected(group: Group) -> None:
 
 def state_fits_members(group: Group) -> None:
     """Invariant 4."""
-    assert group.state is not GroupState.DEAD, f"{group.id} is Dead and still in the shard"
+    assert group.state is not GroupState.DEAD, f"{group.id} is Dead but still in the shard"
     if group.state is GroupState.EMPTY:
         assert not group.members, f"{group.id} is Empty with members {list(group.members)}"
     if group.state in _IN_GENERATION:
@@ -142,7 +144,7 @@ def phases_are_timed(group: Group, armed: ArmedTimers) -> None:
     preparing = group.state is GroupState.PREPARING_REBALANCE
     assert (JoinTimer(group.id) in armed) == preparing, f"join timer of {group.id}, {group.state}"
     assert (SyncTimer(group.id) in armed) == bool(group.pending_sync_members), (
-        f"sync timer of {group.id} with {len(group.pending_sync_members)} members to ask"
+        f"sync timer of {group.id} with {len(group.pending_sync_members)} members without SyncGroup"
     )
     assert not group.pending_sync_members or group.state in _IN_GENERATION
 
@@ -153,11 +155,11 @@ def no_stray_timers(shard: Shard, armed: ArmedTimers) -> None:
         match key:
             case SessionTimer(group_id=group_id, member_id=member_id):
                 group = shard.groups.get(group_id)
-                assert group is not None, f"{key} for a group that is not there"
+                assert group is not None, f"{key} for a group that does not exist"
                 known = member_id in group.members or member_id in group.pending_members
-                assert known, f"{key} for a member that is not there"
+                assert known, f"{key} for a member that does not exist"
             case JoinTimer(group_id=group_id) | SyncTimer(group_id=group_id):
-                assert group_id in shard.groups, f"{key} for a group that is not there"
+                assert group_id in shard.groups, f"{key} for a group that does not exist"
 
 
 def generation_is_stored(group: Group) -> None:
@@ -178,7 +180,7 @@ def _in_order(group: Group, saved: GroupRecord) -> Iterator[str]:
     stored = {m.member_id: m for m in saved.members}
     for member_id, member in group.members.items():
         kept = stored.get(member_id)
-        assert kept is not None, f"{member_id} is a member of {group.id} and not stored"
+        assert kept is not None, f"{member_id} is a member of {group.id} but not stored"
         assert kept == member.to_record(group.protocol, group.assignments.get(member_id, b""))
         yield member_id
 
@@ -201,12 +203,12 @@ def size_is_bounded(group: Group, members_max: int) -> None:
 def phases_leave_nothing_behind(group: Group) -> None:
     """Invariant 13."""
     if group.state is not GroupState.PREPARING_REBALANCE:
-        assert group.initial_delay is None, f"{group.id} is {group.state}, and delayed"
+        assert group.initial_delay is None, f"{group.id} is {group.state} but has an initial delay"
     if group.state is not GroupState.COMPLETING_REBALANCE:
-        assert not group.is_sync_resumed, f"{group.id} is {group.state}, and its sync resumed"
+        assert not group.is_sync_resumed, f"{group.id} is {group.state} but has a resumed sync"
 
 
 def offsets_have_groups(shard: Shard) -> None:
     """Invariant 14."""
     ownerless = [group_id for group_id in shard.offsets if group_id not in shard.groups]
-    assert not ownerless, f"offsets are kept for groups that are not there: {ownerless}"
+    assert not ownerless, f"offsets exist for groups that do not: {ownerless}"

@@ -96,7 +96,7 @@ def _reject_full_group(
     turn.reply(event.reply_to, JoinReply(error=error, member_id=""))
     if holder is not None:
         rebalance.remove_member(turn, group, holder, error)
-        reason = "no place in the group"
+        reason = "the group is full"
         turn.emit(group, GroupEventType.LEFT, holder.id, reason, member=holder)
     elif event.member_id in group.pending_members:
         rebalance.remove_pending_member(turn, group, event.member_id)
@@ -190,7 +190,7 @@ def _rejoin(turn: EventContext, group: Group, event: Join) -> None:
         case Response.PARK | Response.REBALANCE | Response.REPEAT:
             _update(group, member, event)
             rebalance.park_join(turn, group, member, event.reply_to)
-            reason = _with_reason(f"member {member.id} joined again", event)
+            reason = _with_reason(f"member {member.id} rejoined", event)
             rebalance.start_rebalance(
                 turn, group, RebalanceCause.MEMBER_REJOINED, reason, member.id
             )
@@ -227,7 +227,7 @@ def _replace_static(turn: EventContext, group: Group, event: Join, old: Member) 
     turn.emit(group, GroupEventType.FENCED, old.id, f"replaced by {member.id}", member=member)
     if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
         rebalance.park_join(turn, group, member, event.reply_to)
-        reason = _with_reason(f"static member {member.id} came back", event)
+        reason = _with_reason(f"static member {member.id} returned", event)
         rebalance.start_rebalance(
             turn, group, RebalanceCause.STATIC_MEMBER_RETURNED, reason, member.id
         )

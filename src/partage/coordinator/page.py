@@ -100,8 +100,7 @@ DIFFERENCES: tuple[tuple[str, str], ...] = (
         "They stay in the group. In Kafka the group can exceed its maximum size by them.",
     ),
     (
-        "A member whose metadata does not fit into the group's record gets "
-        "GROUP_MAX_SIZE_REACHED.",
+        "A member whose metadata does not fit into the group's record gets GROUP_MAX_SIZE_REACHED.",
         "In Kafka no member of the group gets an assignment: UNKNOWN_SERVER_ERROR.",
     ),
     (
@@ -229,7 +228,9 @@ def _states() -> Iterator[str]:
 
 
 def _answers() -> str:
-    heads = (str(column) if column is not None else "group does not exist" for column in STATE_COLUMNS)
+    heads = (
+        str(column) if column is not None else "group does not exist" for column in STATE_COLUMNS
+    )
     return _table(
         ("request", *heads),
         (

@@ -254,7 +254,7 @@ def on_sync_timeout(turn: EventContext, group: Group) -> None:
         member = group.members[member_id]
         remove_member(turn, group, member, ErrorCode.UNKNOWN_MEMBER_ID)
         turn.emit(group, GroupEventType.EXPIRED, member_id, cause, cause=cause, member=member)
-    reason = f"members that never asked for their assignment: {len(silent)}"
+    reason = f"members without SyncGroup: {len(silent)}"
     start_rebalance(turn, group, cause, reason, next(iter(silent), None))
 
 
@@ -284,6 +284,4 @@ def on_session_timeout(turn: EventContext, group: Group, member_id: str) -> None
     cause = RebalanceCause.SESSION_EXPIRED
     reason = "no heartbeat within its session timeout"
     turn.emit(group, GroupEventType.EXPIRED, member_id, reason, cause=cause, member=member)
-    on_member_departed(
-        turn, group, cause, f"member {member_id} was not heard of in time", member_id
-    )
+    on_member_departed(turn, group, cause, f"session of member {member_id} expired", member_id)

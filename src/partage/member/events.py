@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from partage.member.timers import Timer
+from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
 #: A topic and a partition number. Groups with another purpose may use any pair of that form.
@@ -24,13 +24,13 @@ class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class TimerFired(Event, frozen=True, gc=False, kw_only=True):
     """A timer reached its deadline."""
 
-    key: Timer
+    key: MemberTimer
 
 
 # Requests of the user
 
 
-class Start(Event, frozen=True, gc=False, kw_only=True):
+class StartRequested(Event, frozen=True, gc=False, kw_only=True):
     """Join the group and stay in it."""
 
 
@@ -41,15 +41,15 @@ class Polled(Event, frozen=True, gc=False, kw_only=True):
     records: after a stall of the process, the member may have lost its partitions.
     """
 
-    is_waiting: bool
+    is_in_poll: bool
 
 
-class RejoinWanted(Event, frozen=True, gc=False, kw_only=True):
+class RejoinRequested(Event, frozen=True, gc=False, kw_only=True):
     """Rejoin, because the member's metadata changed or a rebalance is requested (KIP-568)."""
 
     reason: str
     # True if an operation failed, so that the member waits before it rejoins
-    backs_off: bool = False
+    has_backoff: bool = False
 
 
 class MetadataChanged(Event, frozen=True, gc=False, kw_only=True):
@@ -60,10 +60,10 @@ class MetadataChanged(Event, frozen=True, gc=False, kw_only=True):
     """
 
     reason: str
-    is_own: bool = False
+    is_own_subscription: bool = False
 
 
-class Leave(Event, frozen=True, gc=False, kw_only=True):
+class LeaveRequested(Event, frozen=True, gc=False, kw_only=True):
     """Leave the group: ``unsubscribe`` and ``close``.
 
     A static member does not send LeaveGroup, so that it keeps its assignment if it returns in time
@@ -71,7 +71,7 @@ class Leave(Event, frozen=True, gc=False, kw_only=True):
     """
 
     reason: str  # KIP-800
-    tells: bool | None = None
+    sends_leave_group: bool | None = None
 
 
 # Responses of the coordinator
@@ -96,14 +96,14 @@ class CoordinatorLost(Event, frozen=True, gc=False, kw_only=True):
     serial: int
 
 
-class Answer(Event, frozen=True, gc=False, kw_only=True):
+class CoordinatorResponse(Event, frozen=True, gc=False, kw_only=True):
     """A response of the coordinator."""
 
     serial: int
     error: ErrorCode = ErrorCode.NONE
 
 
-class GroupMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class GroupMemberMetadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A group member as JoinGroup describes it to the leader."""
 
     member_id: str
@@ -111,7 +111,7 @@ class GroupMember(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     metadata: bytes = b""
 
 
-class JoinAnswered(Answer, frozen=True, gc=False, kw_only=True):
+class JoinResponseReceived(CoordinatorResponse, frozen=True, gc=False, kw_only=True):
     """The JoinGroup response; only the leader gets ``members``."""
 
     member_id: str = ""
@@ -120,10 +120,10 @@ class JoinAnswered(Answer, frozen=True, gc=False, kw_only=True):
     protocol: str | None = None
     leader: str = ""
     skip_assignment: bool = False  # KIP-814
-    members: tuple[GroupMember, ...] = ()
+    members: tuple[GroupMemberMetadata, ...] = ()
 
 
-class SyncAnswered(Answer, frozen=True, gc=False, kw_only=True):
+class SyncResponseReceived(CoordinatorResponse, frozen=True, gc=False, kw_only=True):
     """The SyncGroup response."""
 
     protocol_type: str | None = None
@@ -132,15 +132,15 @@ class SyncAnswered(Answer, frozen=True, gc=False, kw_only=True):
     assignment_error: str | None = None  # The reason, if the leader could not assign
 
 
-class HeartbeatAnswered(Answer, frozen=True, gc=False, kw_only=True):
+class HeartbeatResponseReceived(CoordinatorResponse, frozen=True, gc=False, kw_only=True):
     """The Heartbeat response."""
 
 
-class LeaveAnswered(Answer, frozen=True, gc=False, kw_only=True):
+class LeaveResponseReceived(CoordinatorResponse, frozen=True, gc=False, kw_only=True):
     """The LeaveGroup response."""
 
 
-class CommitAnswered(Event, frozen=True, gc=False, kw_only=True):
+class CommitRejected(Event, frozen=True, gc=False, kw_only=True):
     """OffsetCommit of this member and generation failed as a whole."""
 
     generation: int
@@ -151,7 +151,7 @@ class CommitAnswered(Event, frozen=True, gc=False, kw_only=True):
 # Results of the embedded protocol
 
 
-class Protocol(msgspec.Struct, frozen=True, gc=False):
+class SupportedProtocol(msgspec.Struct, frozen=True, gc=False):
     """A protocol that the member supports, with its metadata for it.
 
     ``version`` is the protocol version that the member uses, -1 without versions. A coordinator
@@ -163,28 +163,28 @@ class Protocol(msgspec.Struct, frozen=True, gc=False):
     version: int = -1
 
 
-class Prepared(Event, frozen=True, gc=False, kw_only=True):
+class JoinPrepared(Event, frozen=True, gc=False, kw_only=True):
     """`PrepareJoin` is done: the protocols, the most preferred (newest) first."""
 
     serial: int
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[SupportedProtocol, ...]
 
 
-class PrepareFailed(Event, frozen=True, gc=False, kw_only=True):
+class JoinPrepareFailed(Event, frozen=True, gc=False, kw_only=True):
     """The metadata could not be encoded, because the user's assignor raised."""
 
     serial: int
     reason: str
 
 
-class Assigned(Event, frozen=True, gc=False, kw_only=True):
+class AssignmentComputed(Event, frozen=True, gc=False, kw_only=True):
     """`ComputeAssignment` is done: the assignment of each member, by member id."""
 
     serial: int
     assignments: dict[str, bytes]
 
 
-class AssignFailed(Event, frozen=True, gc=False, kw_only=True):
+class AssignorFailed(Event, frozen=True, gc=False, kw_only=True):
     """The assignor raised, or its result is not a valid assignment.
 
     ``assignments`` carries the error to the members in the embedded protocol, for coordinators that
@@ -196,13 +196,13 @@ class AssignFailed(Event, frozen=True, gc=False, kw_only=True):
     assignments: dict[str, bytes] = {}
 
 
-class Adopted(Event, frozen=True, gc=False, kw_only=True):
+class AssignmentApplied(Event, frozen=True, gc=False, kw_only=True):
     """`ApplyAssignment` is done."""
 
     serial: int
 
 
-class Released(Event, frozen=True, gc=False, kw_only=True):
+class AssignmentReleased(Event, frozen=True, gc=False, kw_only=True):
     """`ReleaseAssignment` is done."""
 
     serial: int
@@ -211,14 +211,14 @@ class Released(Event, frozen=True, gc=False, kw_only=True):
 # Events for members that own partitions (`ownership`)
 
 
-class Subscribed(Event, frozen=True, gc=False, kw_only=True):
+class SubscriptionChanged(Event, frozen=True, gc=False, kw_only=True):
     """The topics to consume from now on; ``is_by_pattern`` if a pattern matches other topics."""
 
     topics: frozenset[str]
-    by_pattern: bool = False
+    is_by_pattern: bool = False
 
 
-class Drain(Event, frozen=True, gc=False, kw_only=True):
+class DrainRequested(Event, frozen=True, gc=False, kw_only=True):
     """Leave as soon as other members can take the partitions, and keep working until then.
 
     With `LeaveRequested` the partitions wait for the other members' next heartbeats. This event
@@ -231,7 +231,7 @@ class Drain(Event, frozen=True, gc=False, kw_only=True):
     reason: str
 
 
-class Decoded(Event, frozen=True, gc=False, kw_only=True):
+class AssignmentDecoded(Event, frozen=True, gc=False, kw_only=True):
     """`DecodeAssignment` is done. ``is_subscribed`` is False if it has a topic that is not
     subscribed.
 
@@ -241,18 +241,18 @@ class Decoded(Event, frozen=True, gc=False, kw_only=True):
 
     serial: int
     partitions: tuple[Partition, ...]
-    fits: bool = True
-    again: str | None = None
+    is_subscribed: bool = True
+    rejoin_reason: str | None = None
 
 
-class DecodeFailed(Event, frozen=True, gc=False, kw_only=True):
+class AssignmentDecodeFailed(Event, frozen=True, gc=False, kw_only=True):
     """The assignment reports that the leader could not assign, or it cannot be decoded."""
 
     serial: int
     reason: str
 
 
-class CallbackDone(Event, frozen=True, gc=False, kw_only=True):
+class CallbackCompleted(Event, frozen=True, gc=False, kw_only=True):
     """The listener callback returned. An exception in it does not undo the rebalance step."""
 
     serial: int

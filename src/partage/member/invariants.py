@@ -23,103 +23,125 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from partage.member.member import Member
-from partage.member.outcome import Call
-from partage.member.ownership import Adopting, Ownership, Preparing, RebalanceProtocol, Releasing
-from partage.member.states import ASKING, BEATING, INSIDE, PARKED, MemberState
-from partage.member.timers import Timer
+from partage.member.outcome import ListenerCallback
+from partage.member.ownership import (
+    ApplyingAssignment,
+    Ownership,
+    PreparingJoin,
+    RebalanceProtocol,
+    ReleasingAssignment,
+)
+from partage.member.states import (
+    ACTIVE_STATES,
+    AWAITING_STATES,
+    HEARTBEATING_STATES,
+    PARKED_STATES,
+    MemberState,
+)
+from partage.member.timers import MemberTimer
 
-Armed = Mapping[Timer, int]
+ArmedTimers = Mapping[MemberTimer, int]
 
 _IN_GENERATION = frozenset(
-    {MemberState.ASSIGNING, MemberState.SYNCING, MemberState.ADOPTING, MemberState.STABLE}
+    {MemberState.ASSIGNING, MemberState.SYNCING, MemberState.RECONCILING, MemberState.STABLE}
 )
 _NEVER_IN_GENERATION = frozenset(
-    {MemberState.OUT, MemberState.DORMANT, MemberState.LEAVING, MemberState.FAILED}
+    {MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.LEAVING, MemberState.FATAL}
 )
 
 
-def check(member: Member, armed: Armed) -> None:
+def check_member(member: Member, armed: ArmedTimers) -> None:
     """Check the invariants of the membership. Raise `AssertionError` if one is violated."""
-    session_is_timed(member, armed)
-    polls_are_timed(member, armed)
-    patience_is_timed(member, armed)
-    gathering_is_timed(member, armed)
-    answers_are_awaited(member)
-    coordinator_is_sought(member)
-    nobody_waits_for_nothing(member)
-    generation_fits_state(member)
+    session_timers_match_state(member, armed)
+    poll_timer_matches_state(member, armed)
+    retry_and_request_timers_match_state(member, armed)
+    metadata_timer_matches_changes(member, armed)
+    awaited_serial_matches_state(member)
+    coordinator_is_known_or_looked_up(member)
+    waiting_member_is_blocked(member)
+    generation_matches_state(member)
 
 
-def check_ownership(ownership: Ownership, armed: Armed) -> None:
+def check_ownership(ownership: Ownership, armed: ArmedTimers) -> None:
     """Check the invariants of a member that owns partitions, including those of its membership."""
-    check(ownership.membership, armed)
-    owners_are_members(ownership)
-    deliveries_are_owned(ownership)
+    check_member(ownership.membership, armed)
+    owned_partitions_have_generation(ownership)
+    deliverable_partitions_are_owned(ownership)
     eager_members_own_nothing_while_joining(ownership)
-    calls_are_about_owned(ownership)
-    calls_about_nothing_hold_nobody_up(ownership)
+    callbacks_are_about_owned_partitions(ownership)
+    empty_callbacks_block_nothing(ownership)
 
 
-def session_is_timed(member: Member, armed: Armed) -> None:
+def session_timers_match_state(member: Member, armed: ArmedTimers) -> None:
     """Invariant 1."""
-    expected = member.is_in_generation and member.state in BEATING
-    for key in (Timer.HEARTBEAT, Timer.SESSION):
+    expected = member.is_in_generation and member.state in HEARTBEATING_STATES
+    for key in (MemberTimer.HEARTBEAT, MemberTimer.SESSION):
         assert (key in armed) == expected, f"{key} timer, {member.state}, {member.generation}"
-    assert (member.link.session_ends_ms is not None) == expected
+    assert (member.link.session_deadline_ms is not None) == expected
 
 
-def polls_are_timed(member: Member, armed: Armed) -> None:
+def poll_timer_matches_state(member: Member, armed: ArmedTimers) -> None:
     """Invariant 2."""
     has_to_be = member.settings.max_poll_interval_ms is not None
-    expected = has_to_be and member.state in INSIDE and not member.is_polled
-    assert (Timer.POLL in armed) == expected, f"poll timer, {member.state}, {member.is_polled}"
-
-
-def patience_is_timed(member: Member, armed: Armed) -> None:
-    """Invariant 3."""
-    assert (Timer.RETRY in armed) == member.link.is_backing_off, f"retry timer, {member.state}"
-    is_asking = member.state in PARKED or member.state is MemberState.LEAVING
-    assert (Timer.REQUEST in armed) == is_asking, f"request timer, {member.state}"
-
-
-def gathering_is_timed(member: Member, armed: Armed) -> None:
-    """Invariant 11."""
-    assert (Timer.METADATA in armed) == bool(member.gathered), (
-        f"pending topic changes: {member.gathered}"
+    expected = has_to_be and member.state in ACTIVE_STATES and not member.is_in_poll
+    assert (MemberTimer.POLL in armed) == expected, (
+        f"poll timer, {member.state}, {member.is_in_poll}"
     )
-    assert not member.gathered or member.state in INSIDE, f"pending topic changes, {member.state}"
 
 
-def answers_are_awaited(member: Member) -> None:
+def retry_and_request_timers_match_state(member: Member, armed: ArmedTimers) -> None:
+    """Invariant 3."""
+    assert (MemberTimer.RETRY in armed) == member.link.is_backing_off, (
+        f"retry timer, {member.state}"
+    )
+    is_asking = member.state in PARKED_STATES or member.state is MemberState.LEAVING
+    assert (MemberTimer.REQUEST in armed) == is_asking, f"request timer, {member.state}"
+
+
+def metadata_timer_matches_changes(member: Member, armed: ArmedTimers) -> None:
+    """Invariant 11."""
+    assert (MemberTimer.METADATA in armed) == bool(member.pending_topic_changes), (
+        f"pending topic changes: {member.pending_topic_changes}"
+    )
+    assert not member.pending_topic_changes or member.state in ACTIVE_STATES, (
+        f"pending topic changes, {member.state}"
+    )
+
+
+def awaited_serial_matches_state(member: Member) -> None:
     """Invariant 4."""
-    awaits = member.awaited is not None
-    assert awaits == (member.state in ASKING), f"{member.state} awaits {member.awaited}"
-    if member.state in PARKED or member.state is MemberState.LEAVING:
-        parked = member.link.coordinator is not None or member.was_parked
+    awaits = member.awaited_serial is not None
+    assert awaits == (member.state in AWAITING_STATES), (
+        f"{member.state} awaits {member.awaited_serial}"
+    )
+    if member.state in PARKED_STATES or member.state is MemberState.LEAVING:
+        parked = member.link.coordinator_serial is not None or member.was_request_parked
         assert parked, f"{member.state} without a coordinator"
 
 
-def coordinator_is_sought(member: Member) -> None:
+def coordinator_is_known_or_looked_up(member: Member) -> None:
     """Invariant 5."""
     link = member.link
-    if member.state in INSIDE:
-        sought = link.finding is not None or link.is_backing_off
-        assert link.coordinator is not None or sought, (
+    if member.state in ACTIVE_STATES:
+        sought = link.lookup_serial is not None or link.is_backing_off
+        assert link.coordinator_serial is not None or sought, (
             f"{member.state}, and no lookup is in progress"
         )
-    assert link.coordinator is None or link.finding is None, "looks up a known coordinator"
+    assert link.coordinator_serial is None or link.lookup_serial is None, (
+        "looks up a known coordinator"
+    )
 
 
-def nobody_waits_for_nothing(member: Member) -> None:
+def waiting_member_is_blocked(member: Member) -> None:
     """Invariant 6."""
-    if member.state is MemberState.WAITING:
-        held = member.link.coordinator is None or member.link.is_backing_off
+    if member.state is MemberState.UNJOINED:
+        held = member.link.coordinator_serial is None or member.link.is_backing_off
         assert held, "unjoined, and nothing blocks it"
     if member.state is MemberState.STABLE:
-        assert not member.is_rejoin_wanted, "stable, and a rejoin is pending"
+        assert not member.is_rejoin_pending, "stable, and a rejoin is pending"
 
 
-def generation_fits_state(member: Member) -> None:
+def generation_matches_state(member: Member) -> None:
     """Invariant 7."""
     if member.is_in_generation:
         assert member.member_id, f"generation {member.generation} without a member id"
@@ -129,56 +151,60 @@ def generation_fits_state(member: Member) -> None:
         assert not member.is_leader, "is leader in no generation"
 
 
-def owners_are_members(ownership: Ownership) -> None:
+def owned_partitions_have_generation(ownership: Ownership) -> None:
     """Invariant 8."""
     if not ownership.owned or ownership.membership.is_in_generation:
         return
-    told = ownership.told
+    told = ownership.open_callback
     assert told is not None, f"{sorted(ownership.owned)} is owned in no generation"
-    leaves = ownership.membership.state is MemberState.RELEASING
-    is_told = told.call is Call.LOST and set(told.partitions) == ownership.owned
-    assert ownership.is_lost or is_told or leaves, "owned in no generation, and no callback is open"
+    leaves = ownership.membership.state is MemberState.PREPARE_LEAVING
+    is_told = told.callback is ListenerCallback.LOST and set(told.partitions) == ownership.owned
+    assert ownership.has_lost_partitions or is_told or leaves, (
+        "owned in no generation, and no callback is open"
+    )
 
 
-def deliveries_are_owned(ownership: Ownership) -> None:
+def deliverable_partitions_are_owned(ownership: Ownership) -> None:
     """Invariant 9."""
     deliverable = ownership.deliverable
     assert deliverable <= ownership.owned, "delivered, but not owned"
-    told = ownership.told
+    told = ownership.open_callback
     assert told is None or not deliverable & set(told.partitions), f"delivered, despite {told}"
-    if not ownership.membership.is_in_generation or ownership.membership.link.is_lapsed:
+    if not ownership.membership.is_in_generation or ownership.membership.link.is_session_expired:
         assert not deliverable, f"{sorted(deliverable)} is delivered outside a valid session"
 
 
 def eager_members_own_nothing_while_joining(ownership: Ownership) -> None:
     """Invariant 10."""
     if ownership.rebalance_protocol is RebalanceProtocol.EAGER:
-        joins = ownership.membership.state in PARKED | {MemberState.ASSIGNING}
+        joins = ownership.membership.state in PARKED_STATES | {MemberState.ASSIGNING}
         assert not (joins and ownership.owned), f"joins with {sorted(ownership.owned)}"
 
 
-def calls_are_about_owned(ownership: Ownership) -> None:
+def callbacks_are_about_owned_partitions(ownership: Ownership) -> None:
     """Invariant 12."""
-    told = ownership.told
+    told = ownership.open_callback
     if told is not None:
         assert set(told.partitions) <= ownership.owned, (
             f"{told} is about partitions that are not owned: {ownership.owned}"
         )
-        assert told.partitions or told.call is Call.ASSIGNED, f"{told} has no partitions"
+        assert told.partitions or told.callback is ListenerCallback.ASSIGNED, (
+            f"{told} has no partitions"
+        )
 
 
-def calls_about_nothing_hold_nobody_up(ownership: Ownership) -> None:
+def empty_callbacks_block_nothing(ownership: Ownership) -> None:
     """Invariant 13."""
-    told = ownership.told
+    told = ownership.open_callback
     if told is None or told.partitions:
         return
-    assert not ownership.is_lost, "lost, and no callback is open"
+    assert not ownership.has_lost_partitions, "lost, and no callback is open"
     waits = False
-    match ownership.task:
-        case Preparing(described=described):
+    match ownership.step:
+        case PreparingJoin(has_subscription=described):
             waits = not described
-        case Adopting(target=target):
+        case ApplyingAssignment(target=target):
             waits = target is not None
-        case Releasing():
+        case ReleasingAssignment():
             waits = True
-    assert not waits, f"{ownership.task} waits for {told}"
+    assert not waits, f"{ownership.step} waits for {told}"

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import msgspec
 
-from partage.member.events import Answer, CommitAnswered, Leave
-from partage.member.link import Link
-from partage.member.outcome import Abandon, Fail, Left, Prepare, SendLeave
-from partage.member.reactions import PLACELESS, Reaction, Request
+from partage.member.coordinator_link import CoordinatorLink
+from partage.member.events import CommitRejected, CoordinatorResponse, LeaveRequested
+from partage.member.handler_context import HandlerContext
+from partage.member.outcome import (
+    DiscardAssignment,
+    LeftGroup,
+    PrepareJoin,
+    ReportFatalError,
+    SendLeave,
+)
+from partage.member.reactions import NOT_A_MEMBER_ERRORS, CoordinatorRequest, Reaction
 from partage.member.settings import MemberSettings
-from partage.member.states import BEATING, COMMITTING, INSIDE, PARKED, PREDECESSORS, MemberState
-from partage.member.timers import Timer
-from partage.member.turn import Turn
+from partage.member.states import (
+    ACTIVE_STATES,
+    COMMITTING_STATES,
+    HEARTBEATING_STATES,
+    PARKED_STATES,
+    PREDECESSORS,
+    MemberState,
+)
+from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
 NO_GENERATION = -1
 
 
-class Identity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class CommitIdentity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The identity that offset commits use; a coordinator rejects it once it is stale."""
 
     generation: int
@@ -30,21 +43,23 @@ class Member:
 
     def __init__(self, settings: MemberSettings) -> None:
         self.settings = settings
-        self.link = Link(settings)
-        self.state = MemberState.OUT
+        self.link = CoordinatorLink(settings)
+        self.state = MemberState.UNSUBSCRIBED
         self.member_id = ""
         self.generation = NO_GENERATION
         self.protocol: str | None = None
         self.is_leader = False
-        self.awaited: int | None = None  # The serial that the current state waits for
-        self.is_polled = False  # True while the user waits in poll
-        self.is_rejoin_wanted = False  # Since the metadata was last encoded
-        self.is_wanted = False  # False once leave is requested; start again after the leave if True
-        self.reason = ""  # Sent in JoinGroup (KIP-800)
-        self.gathered: list[str] = []  # Topic changes to rejoin for after the delay
-        self.leave = Leave(at_ms=0, reason="")
-        self.was_parked = False  # When the leave began
-        self.protocol_names: frozenset[str] = frozenset()
+        self.awaited_serial: int | None = None  # The serial that the current state waits for
+        self.is_in_poll = False  # True while the user waits in poll
+        self.is_rejoin_pending = False  # Since the metadata was last encoded
+        self.is_membership_wanted = (
+            False  # False once leave is requested; start again after the leave if True
+        )
+        self.join_reason = ""  # Sent in JoinGroup (KIP-800)
+        self.pending_topic_changes: list[str] = []  # Topic changes to rejoin for after the delay
+        self.leave_request = LeaveRequested(at_ms=0, reason="")
+        self.was_request_parked = False  # When the leave began
+        self.offered_protocol_names: frozenset[str] = frozenset()
 
     @property
     def is_static(self) -> bool:
@@ -57,17 +72,17 @@ class Member:
         return self.generation != NO_GENERATION
 
     @property
-    def commits_as(self) -> Identity | None:
+    def commit_identity(self) -> CommitIdentity | None:
         """Identity for offset commits; None while the coordinator cannot accept a commit."""
-        if not self.is_in_generation or self.state not in COMMITTING:
+        if not self.is_in_generation or self.state not in COMMITTING_STATES:
             return None
-        return Identity(
+        return CommitIdentity(
             generation=self.generation,
             member_id=self.member_id,
             instance_id=self.settings.instance_id,
         )
 
-    def become(self, turn: Turn, state: MemberState) -> None:
+    def transition_to(self, turn: HandlerContext, state: MemberState) -> None:
         """Change the state, and stop the timers that do not belong to the new one.
 
         The state changes only here.
@@ -75,79 +90,81 @@ class Member:
         before = self.state
         assert before in PREDECESSORS[state], f"{before} -> {state}"
         self.state = state
-        self.awaited = None
-        if before in PARKED or before is MemberState.LEAVING:
-            turn.cancel(Timer.REQUEST)
-        if before in INSIDE and state not in INSIDE:
-            turn.cancel(Timer.POLL)
-            self.link.stop_backing_off(turn)
-            self.stop_gathering(turn)
-            self.is_rejoin_wanted = False
-        self._time_session(turn)
+        self.awaited_serial = None
+        if before in PARKED_STATES or before is MemberState.LEAVING:
+            turn.cancel_timer(MemberTimer.REQUEST)
+        if before in ACTIVE_STATES and state not in ACTIVE_STATES:
+            turn.cancel_timer(MemberTimer.POLL)
+            self.link.stop_backoff(turn)
+            self.clear_topic_changes(turn)
+            self.is_rejoin_pending = False
+        self._update_session_timers(turn)
 
-    def _time_session(self, turn: Turn) -> None:
+    def _update_session_timers(self, turn: HandlerContext) -> None:
         link = self.link
-        is_timed = self.is_in_generation and self.state in BEATING
-        if is_timed and link.session_ends_ms is None:
-            link.time_session(turn)
-        elif not is_timed and link.session_ends_ms is not None:
-            link.untime_session(turn)
+        is_timed = self.is_in_generation and self.state in HEARTBEATING_STATES
+        if is_timed and link.session_deadline_ms is None:
+            link.start_session(turn)
+        elif not is_timed and link.session_deadline_ms is not None:
+            link.stop_session(turn)
 
-    def ask(self) -> int:
+    def next_awaited_serial(self) -> int:
         """Draw the serial that the current state waits for from now on."""
-        self.awaited = self.link.next_serial()
-        return self.awaited
+        self.awaited_serial = self.link.next_serial()
+        return self.awaited_serial
 
-    def advance(self, turn: Turn) -> None:
+    def advance(self, turn: HandlerContext) -> None:
         """Start the next step if nothing blocks it."""
         link = self.link
-        if self.state not in INSIDE or link.is_backing_off:
+        if self.state not in ACTIVE_STATES or link.is_backing_off:
             return
-        if link.coordinator is None:
-            if link.finding is None:
-                link.find(turn)
-        elif self.state is MemberState.WAITING:
-            self.become(turn, MemberState.PREPARING)
-            self.is_rejoin_wanted = False
-            self.stop_gathering(turn)  # The next leader reads the current topics
-            turn.do(Prepare(serial=self.ask(), generation=self.generation))
+        if link.coordinator_serial is None:
+            if link.lookup_serial is None:
+                link.start_lookup(turn)
+        elif self.state is MemberState.UNJOINED:
+            self.transition_to(turn, MemberState.PREPARING)
+            self.is_rejoin_pending = False
+            self.clear_topic_changes(turn)  # The next leader reads the current topics
+            turn.add_action(
+                PrepareJoin(serial=self.next_awaited_serial(), generation=self.generation)
+            )
 
-    def stop_gathering(self, turn: Turn) -> None:
+    def clear_topic_changes(self, turn: HandlerContext) -> None:
         """Drop the collected topic changes: the member joins anyway."""
-        if self.gathered:
-            self.gathered.clear()
-            turn.cancel(Timer.METADATA)
+        if self.pending_topic_changes:
+            self.pending_topic_changes.clear()
+            turn.cancel_timer(MemberTimer.METADATA)
 
-    def want_rejoin(self, turn: Turn, reason: str) -> None:
+    def request_rejoin(self, turn: HandlerContext, reason: str) -> None:
         """Rejoin now, or after the current rebalance."""
-        if not self.is_rejoin_wanted:
-            self.reason = reason
-        self.is_rejoin_wanted = True
+        if not self.is_rejoin_pending:
+            self.join_reason = reason
+        self.is_rejoin_pending = True
         if self.state is MemberState.STABLE:
-            self.become(turn, MemberState.WAITING)
+            self.transition_to(turn, MemberState.UNJOINED)
 
-    def begin(self, turn: Turn) -> None:
+    def start(self, turn: HandlerContext) -> None:
         """Start, or start again after a leave or a fatal error."""
-        self.is_wanted = True
-        if self.state in (MemberState.OUT, MemberState.FAILED):
-            self.reason = ""
-            must_be_polled = self.settings.max_poll_interval_ms is not None and not self.is_polled
-            self.become(turn, MemberState.DORMANT if must_be_polled else MemberState.WAITING)
+        self.is_membership_wanted = True
+        if self.state in (MemberState.UNSUBSCRIBED, MemberState.FATAL):
+            self.join_reason = ""
+            must_be_polled = self.settings.max_poll_interval_ms is not None and not self.is_in_poll
+            self.transition_to(turn, MemberState.STALE if must_be_polled else MemberState.UNJOINED)
 
-    def out(self, turn: Turn) -> None:
+    def finish_leaving(self, turn: HandlerContext) -> None:
         """Finish leaving; start again if that was requested meanwhile."""
-        self.become(turn, MemberState.OUT)
-        turn.do(Left())
-        if self.is_wanted:
-            self.begin(turn)
+        self.transition_to(turn, MemberState.UNSUBSCRIBED)
+        turn.add_action(LeftGroup())
+        if self.is_membership_wanted:
+            self.start(turn)
 
-    def say_goodbye(self, turn: Turn, reason: str, is_parked: bool) -> int | None:
+    def send_leave_group(self, turn: HandlerContext, reason: str, is_parked: bool) -> int | None:
         """Send LeaveGroup without waiting for the response.
 
         Returns:
             The serial of the request; None if there is no member id or no coordinator.
         """
-        if not self.member_id or self.link.coordinator is None:
+        if not self.member_id or self.link.coordinator_serial is None:
             return None
         leave = SendLeave(
             serial=self.link.next_serial(),
@@ -156,77 +173,81 @@ class Member:
             reason=reason,
             is_parked=is_parked,
         )
-        turn.do(leave)
+        turn.add_action(leave)
         if is_parked:
-            self.link.lost()  # The shell closes that connection
+            self.link.clear_coordinator()  # The shell closes that connection
         return leave.serial
 
-    def drop_coordinator(self, turn: Turn) -> None:
+    def drop_coordinator(self, turn: HandlerContext) -> None:
         """Disconnect, and look up the coordinator again after a back-off."""
-        self.link.drop(turn)
-        self.go_on_without_coordinator(turn)
+        self.link.disconnect(turn)
+        self.continue_without_coordinator(turn)
 
-    def go_on_without_coordinator(self, turn: Turn) -> None:
+    def continue_without_coordinator(self, turn: HandlerContext) -> None:
         """Keep the partitions and local steps, but drop the requests in flight."""
         if self.state is MemberState.LEAVING:
-            self.out(turn)
-        elif self.state in INSIDE:
-            self.link.back_off(turn)
-            if self.state in PARKED:
-                self.become(turn, MemberState.WAITING)
+            self.finish_leaving(turn)
+        elif self.state in ACTIVE_STATES:
+            self.link.start_backoff(turn)
+            if self.state in PARKED_STATES:
+                self.transition_to(turn, MemberState.UNJOINED)
 
-    def react(
-        self, turn: Turn, answer: Reaction, event: Answer | CommitAnswered, request: Request
+    def apply_reaction(
+        self,
+        turn: HandlerContext,
+        answer: Reaction,
+        event: CoordinatorResponse | CommitRejected,
+        request: CoordinatorRequest,
     ) -> None:
         """Apply the reaction to an error response."""
         why = f"{request} failed with {event.error.name}"
         match answer:
-            case Reaction.JOIN_AGAIN | Reaction.JOIN_LATER:
-                self.reason = why
-                if answer is Reaction.JOIN_LATER:
-                    self.link.back_off(turn)
-                self.become(turn, MemberState.WAITING)
-            case Reaction.FIND_AGAIN:
+            case Reaction.REJOIN | Reaction.REJOIN_AFTER_BACKOFF:
+                self.join_reason = why
+                if answer is Reaction.REJOIN_AFTER_BACKOFF:
+                    self.link.start_backoff(turn)
+                self.transition_to(turn, MemberState.UNJOINED)
+            case Reaction.FIND_COORDINATOR:
                 self.drop_coordinator(turn)
             case Reaction.LOSE_GENERATION | Reaction.LOSE_MEMBERSHIP:
-                self.lose(turn, why, forgets_id=answer is Reaction.LOSE_MEMBERSHIP)
+                self.lose_generation(turn, why, forgets_id=answer is Reaction.LOSE_MEMBERSHIP)
             case Reaction.REBALANCE:
-                if self.state in (MemberState.STABLE, MemberState.ADOPTING):
-                    self.want_rejoin(turn, "the group rebalances")
-            case Reaction.TRY_LATER:
-                turn.arm(Timer.HEARTBEAT, self.link.backoff_ms())
+                if self.state in (MemberState.STABLE, MemberState.RECONCILING):
+                    self.request_rejoin(turn, "the group rebalances")
+            case Reaction.RETRY_AFTER_BACKOFF:
+                turn.arm_timer(MemberTimer.HEARTBEAT, self.link.next_backoff_ms())
             case Reaction.FAIL:
-                self.fail(turn, event.error, why)
+                self.fail_fatally(turn, event.error, why)
 
-    def lose(self, turn: Turn, reason: str, *, forgets_id: bool) -> None:
+    def lose_generation(self, turn: HandlerContext, reason: str, *, forgets_id: bool) -> None:
         """Rejoin after the group continued without this member: its partitions are lost."""
-        self.abandon(turn, reason, forgets_id=forgets_id)
-        self.reason = reason
-        if self.state in INSIDE and self.state is not MemberState.WAITING:
-            self.become(turn, MemberState.WAITING)
+        self.discard_assignment(turn, reason, forgets_id=forgets_id)
+        self.join_reason = reason
+        if self.state in ACTIVE_STATES and self.state is not MemberState.UNJOINED:
+            self.transition_to(turn, MemberState.UNJOINED)
 
-    def abandon(self, turn: Turn, reason: str, *, forgets_id: bool) -> None:
+    def discard_assignment(self, turn: HandlerContext, reason: str, *, forgets_id: bool) -> None:
         """Discard the assignment of the embedded protocol, and leave the generation."""
         has_more = self.is_in_generation or self.state is MemberState.PREPARING
-        if has_more and self.state is not MemberState.RELEASING:
-            turn.do(Abandon(reason=reason))
-        self.forget(turn, forgets_id=forgets_id)
+        if has_more and self.state is not MemberState.PREPARE_LEAVING:
+            turn.add_action(DiscardAssignment(reason=reason))
+        self.reset_generation(turn, forgets_id=forgets_id)
 
-    def forget(self, turn: Turn, *, forgets_id: bool) -> None:
+    def reset_generation(self, turn: HandlerContext, *, forgets_id: bool) -> None:
         """Leave the generation."""
         self.generation = NO_GENERATION
         self.protocol = None
         self.is_leader = False
         if forgets_id:
             self.member_id = ""
-        self._time_session(turn)
+        self._update_session_timers(turn)
 
-    def fail(self, turn: Turn, error: ErrorCode, reason: str) -> None:
+    def fail_fatally(self, turn: HandlerContext, error: ErrorCode, reason: str) -> None:
         """Enter the fatal state, and send LeaveGroup if the coordinator still has this member."""
-        if not self.is_static and error not in PLACELESS:
-            self.say_goodbye(turn, reason, is_parked=False)
-        self.abandon(turn, reason, forgets_id=True)
-        if self.state in INSIDE:
-            self.become(turn, MemberState.FAILED)
-            self.is_wanted = False
-            turn.do(Fail(error=error, reason=reason))
+        if not self.is_static and error not in NOT_A_MEMBER_ERRORS:
+            self.send_leave_group(turn, reason, is_parked=False)
+        self.discard_assignment(turn, reason, forgets_id=True)
+        if self.state in ACTIVE_STATES:
+            self.transition_to(turn, MemberState.FATAL)
+            self.is_membership_wanted = False
+            turn.add_action(ReportFatalError(error=error, reason=reason))

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
-from partage.member.events import GroupMember, Partition, Protocol
-from partage.member.timers import Timer
+from partage.member.events import GroupMemberMetadata, Partition, SupportedProtocol
+from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
 
@@ -41,7 +41,7 @@ class SendJoin(Action, frozen=True, gc=False, kw_only=True):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[SupportedProtocol, ...]
     reason: str
 
 
@@ -84,7 +84,7 @@ class SendLeave(Action, frozen=True, gc=False, kw_only=True):
 # Requests to the embedded protocol
 
 
-class Prepare(Action, frozen=True, gc=False, kw_only=True):
+class PrepareJoin(Action, frozen=True, gc=False, kw_only=True):
     """Prepare to join: give up partitions where required and encode the metadata; then
     `JoinPrepared`.
 
@@ -95,22 +95,22 @@ class Prepare(Action, frozen=True, gc=False, kw_only=True):
     generation: int
 
 
-class Assign(Action, frozen=True, gc=False, kw_only=True):
+class ComputeAssignment(Action, frozen=True, gc=False, kw_only=True):
     """Compute the assignment as the leader; then `AssignmentComputed` or `AssignorFailed`."""
 
     serial: int
     generation: int
     protocol: str
-    members: tuple[GroupMember, ...]
+    members: tuple[GroupMemberMetadata, ...]
 
 
-class Watch(Action, frozen=True, gc=False, kw_only=True):
+class WatchTopics(Action, frozen=True, gc=False, kw_only=True):
     """Watch the topics of ``members``: this leader keeps the last assignment (KIP-814)."""
 
-    members: tuple[GroupMember, ...]
+    members: tuple[GroupMemberMetadata, ...]
 
 
-class Adopt(Action, frozen=True, gc=False, kw_only=True):
+class ApplyAssignment(Action, frozen=True, gc=False, kw_only=True):
     """Apply the assignment, then `AssignmentApplied`."""
 
     serial: int
@@ -119,7 +119,7 @@ class Adopt(Action, frozen=True, gc=False, kw_only=True):
     assignment: bytes
 
 
-class Abandon(Action, frozen=True, gc=False, kw_only=True):
+class DiscardAssignment(Action, frozen=True, gc=False, kw_only=True):
     """Discard the assignment: the member left its generation, and other members may own it.
 
     There is no event in answer. Requests to the embedded protocol that are not answered yet are
@@ -129,11 +129,11 @@ class Abandon(Action, frozen=True, gc=False, kw_only=True):
     reason: str
 
 
-class Release(Action, frozen=True, gc=False, kw_only=True):
+class ReleaseAssignment(Action, frozen=True, gc=False, kw_only=True):
     """Give up all partitions, then `AssignmentReleased`; ``is_lost`` if they are lost already."""
 
     serial: int
-    as_lost: bool
+    is_lost: bool
 
 
 # Notifications to the user
@@ -143,31 +143,31 @@ class Problem(StrEnum):
     """A problem that the member recovers from by itself."""
 
     ASSIGNMENT_FAILED = "the assignment failed"
-    TOO_SLOW = "poll was not called in time"
+    POLL_TIMEOUT = "poll was not called in time"
 
 
-class Report(Action, frozen=True, gc=False, kw_only=True):
+class ReportProblem(Action, frozen=True, gc=False, kw_only=True):
     """Report a problem to the user; ``poll`` raises it."""
 
     problem: Problem
     reason: str
 
 
-class Fail(Action, frozen=True, gc=False, kw_only=True):
+class ReportFatalError(Action, frozen=True, gc=False, kw_only=True):
     """Report a fatal error to the user; the member is out of the group."""
 
     error: ErrorCode
     reason: str
 
 
-class Left(Action, frozen=True, gc=False, kw_only=True):
+class LeftGroup(Action, frozen=True, gc=False, kw_only=True):
     """The member left the group, as requested."""
 
 
 # Actions of `ownership` instead of the requests to the embedded protocol
 
 
-class Describe(Action, frozen=True, gc=False, kw_only=True):
+class EncodeSubscription(Action, frozen=True, gc=False, kw_only=True):
     """Encode the subscription for each assignor, then `JoinPrepared` or `JoinPrepareFailed`."""
 
     serial: int
@@ -175,7 +175,7 @@ class Describe(Action, frozen=True, gc=False, kw_only=True):
     owned: tuple[Partition, ...]
 
 
-class Decode(Action, frozen=True, gc=False, kw_only=True):
+class DecodeAssignment(Action, frozen=True, gc=False, kw_only=True):
     """Decode the assignment, then `AssignmentDecoded` or `AssignmentDecodeFailed`."""
 
     serial: int
@@ -184,7 +184,7 @@ class Decode(Action, frozen=True, gc=False, kw_only=True):
     assignment: bytes
 
 
-class Call(StrEnum):
+class ListenerCallback(StrEnum):
     """A callback of the rebalance listener."""
 
     REVOKED = "revoked"
@@ -192,14 +192,14 @@ class Call(StrEnum):
     LOST = "lost"
 
 
-class Tell(Action, frozen=True, gc=False, kw_only=True):
+class CallListener(Action, frozen=True, gc=False, kw_only=True):
     """Call the listener, then send `CallbackCompleted`. At most one call is open at a time.
 
     For a member that is polled, the call waits until the user's next ``poll``.
     """
 
     serial: int
-    call: Call
+    callback: ListenerCallback
     partitions: tuple[Partition, ...]
 
 
@@ -217,4 +217,4 @@ class Outcome:
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
-        self.timers: list[tuple[Timer, int | None]] = []
+        self.timers: list[tuple[MemberTimer, int | None]] = []

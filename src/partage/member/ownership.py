@@ -24,48 +24,48 @@ from enum import StrEnum
 import msgspec
 
 from partage.member.events import (
-    Adopted,
-    CallbackDone,
-    Decoded,
-    DecodeFailed,
-    Drain,
+    AssignmentApplied,
+    AssignmentDecoded,
+    AssignmentDecodeFailed,
+    AssignmentReleased,
+    CallbackCompleted,
+    DrainRequested,
     Event,
-    Leave,
+    JoinPrepared,
+    JoinPrepareFailed,
+    LeaveRequested,
     MetadataChanged,
     Partition,
-    Prepared,
-    PrepareFailed,
-    RejoinWanted,
-    Released,
-    Start,
-    Subscribed,
+    RejoinRequested,
+    StartRequested,
+    SubscriptionChanged,
 )
-from partage.member.member import Identity
-from partage.member.membership import Membership
+from partage.member.member import CommitIdentity
 from partage.member.outcome import (
-    Abandon,
     Action,
-    Adopt,
-    Call,
-    Decode,
-    Describe,
+    ApplyAssignment,
+    CallListener,
+    DecodeAssignment,
+    DiscardAssignment,
+    EncodeSubscription,
+    ListenerCallback,
     Outcome,
-    Prepare,
+    PrepareJoin,
     Problem,
-    Release,
-    Report,
-    Tell,
+    ReleaseAssignment,
+    ReportProblem,
 )
 from partage.member.settings import MemberSettings
-from partage.member.states import INSIDE, MemberState
+from partage.member.state_machine import MembershipStateMachine
+from partage.member.states import ACTIVE_STATES, MemberState
 
 Partitions = frozenset[Partition]
 _NOTHING: Partitions = frozenset()
 
 
 #: The states in which a subscription starts the member again.
-_NOT_WANTED = frozenset(
-    {MemberState.OUT, MemberState.FAILED, MemberState.RELEASING, MemberState.LEAVING}
+_RESTARTING_STATES = frozenset(
+    {MemberState.UNSUBSCRIBED, MemberState.FATAL, MemberState.PREPARE_LEAVING, MemberState.LEAVING}
 )
 
 
@@ -76,46 +76,50 @@ class RebalanceProtocol(StrEnum):
     COOPERATIVE = "cooperative"
 
 
-class Preparing(msgspec.Struct):
+class PreparingJoin(msgspec.Struct):
     """Preparing to join; ``has_subscription`` once `EncodeSubscription` was requested."""
 
     serial: int
     generation: int
-    described: bool = False
+    has_subscription: bool = False
 
 
-class Adopting(msgspec.Struct):
+class ApplyingAssignment(msgspec.Struct):
     """Applying an assignment; ``target`` is its partitions, None until it is decoded."""
 
     serial: int
     target: Partitions | None = None
-    is_told: bool = False
+    is_callback_sent: bool = False
 
 
-class Releasing(msgspec.Struct):
+class ReleasingAssignment(msgspec.Struct):
     """Giving up all partitions before leaving."""
 
     serial: int
-    as_lost: bool
+    is_lost: bool
 
 
-Task = Preparing | Adopting | Releasing
+OwnershipStep = PreparingJoin | ApplyingAssignment | ReleasingAssignment
 
 
 class Ownership:
     """A member and the partitions it owns; the state is that after the last event."""
 
     def __init__(self, settings: MemberSettings, rebalance_protocol: RebalanceProtocol) -> None:
-        self.membership = Membership(settings)
+        self.membership = MembershipStateMachine(settings)
         self.rebalance_protocol = rebalance_protocol
         self.topics: frozenset[str] = frozenset()
         self.owned: Partitions = _NOTHING
-        self.told: Tell | None = None  # The listener call in progress
+        self.open_callback: CallListener | None = None  # The listener call in progress
         # True if the owned partitions are lost and the listener is still to be called
-        self.is_lost = False
-        self.task: Task | None = None
-        self.drain: Drain | None = None  # Leave once other members can take the partitions
-        self._is_last = False  # True if the current rebalance is the one that the drain started
+        self.has_lost_partitions = False
+        self.step: OwnershipStep | None = None
+        self.drain_request: DrainRequested | None = (
+            None  # Leave once other members can take the partitions
+        )
+        self._is_drain_rebalance = (
+            False  # True if the current rebalance is the one that the drain started
+        )
 
     # Queries of the shell
 
@@ -128,26 +132,32 @@ class Ownership:
         `Polled` first, so that a stalled process does not rely on outdated state.
         """
         membership = self.membership
-        if not membership.is_in_generation or membership.link.is_lapsed or self.is_lost:
+        if (
+            not membership.is_in_generation
+            or membership.link.is_session_expired
+            or self.has_lost_partitions
+        ):
             return _NOTHING
-        told = frozenset(self.told.partitions) if self.told is not None else _NOTHING
-        return self.owned - self._to_give_up() - told
+        told = (
+            frozenset(self.open_callback.partitions) if self.open_callback is not None else _NOTHING
+        )
+        return self.owned - self._partitions_to_give_up() - told
 
     @property
-    def commits_as(self) -> Identity | None:
+    def commit_identity(self) -> CommitIdentity | None:
         """Identity for offset commits; None while the coordinator cannot accept a commit."""
-        return self.membership.commits_as
+        return self.membership.commit_identity
 
-    def _to_give_up(self) -> Partitions:
+    def _partitions_to_give_up(self) -> Partitions:
         """Owned partitions that the current step takes away."""
-        match self.task:
-            case Preparing() if self.rebalance_protocol is RebalanceProtocol.EAGER:
+        match self.step:
+            case PreparingJoin() if self.rebalance_protocol is RebalanceProtocol.EAGER:
                 return self.owned
-            case Preparing():
+            case PreparingJoin():
                 return frozenset(p for p in self.owned if p[0] not in self.topics)
-            case Adopting(target=target) if target is not None:
+            case ApplyingAssignment(target=target) if target is not None:
                 return self.owned - target
-            case Releasing():
+            case ReleasingAssignment():
                 return self.owned
         return _NOTHING
 
@@ -160,222 +170,242 @@ class Ownership:
         """
         outcome = Outcome()
         match event:
-            case Subscribed():
-                self._subscribed(outcome, event)
-            case Drain():
-                self._drain(outcome, event)
-            case Decoded():
-                self._decoded(outcome, event)
-            case DecodeFailed():
-                self._decode_failed(outcome, event)
-            case CallbackDone():
-                self._callback_done(event)
+            case SubscriptionChanged():
+                self._on_subscription_changed(outcome, event)
+            case DrainRequested():
+                self._on_drain_requested(outcome, event)
+            case AssignmentDecoded():
+                self._on_assignment_decoded(outcome, event)
+            case AssignmentDecodeFailed():
+                self._on_assignment_decode_failed(outcome, event)
+            case CallbackCompleted():
+                self._on_callback_completed(event)
             case _:
-                self._pass_on(outcome, event)
-        self._go_on(outcome, event.at_ms)
+                self._forward(outcome, event)
+        self._advance(outcome, event.at_ms)
         return outcome
 
-    def _pass_on(self, outcome: Outcome, event: Event) -> None:
+    def _forward(self, outcome: Outcome, event: Event) -> None:
         """Forward an event to the membership, and start the steps that it requests."""
-        if isinstance(event, Prepared | PrepareFailed) and self._is_preparing(event.serial):
-            self.task = None
+        if isinstance(event, JoinPrepared | JoinPrepareFailed) and self._is_preparing(event.serial):
+            self.step = None
         below = self.membership.handle(event)
-        if isinstance(event, Leave) or self.membership.state is MemberState.OUT:
-            self.drain = None
+        if isinstance(event, LeaveRequested) or self.membership.state is MemberState.UNSUBSCRIBED:
+            self.drain_request = None
         outcome.timers += below.timers
         for action in below.actions:
-            if not self._take(action):
+            if not self._accept_action(action):
                 outcome.actions.append(action)
-            elif isinstance(action, Adopt):
-                outcome.actions.append(_decode(action))
+            elif isinstance(action, ApplyAssignment):
+                outcome.actions.append(_decode_action(action))
 
     def _is_preparing(self, serial: int) -> bool:
-        return isinstance(self.task, Preparing) and self.task.serial == serial
+        return isinstance(self.step, PreparingJoin) and self.step.serial == serial
 
-    def _take(self, action: Action) -> bool:
+    def _accept_action(self, action: Action) -> bool:
         """Start the step that ``action`` requests; return False if the shell must perform the
         action.
         """
         match action:
-            case Prepare(serial=serial, generation=generation):
-                self.task = Preparing(serial, generation)
-            case Adopt(serial=serial):
-                self.task = Adopting(serial)
-            case Release(serial=serial, as_lost=as_lost):
-                self.task = Releasing(serial, as_lost)
-            case Abandon():
-                self.task = None
-                self.is_lost = bool(self.owned)
+            case PrepareJoin(serial=serial, generation=generation):
+                self.step = PreparingJoin(serial, generation)
+            case ApplyAssignment(serial=serial):
+                self.step = ApplyingAssignment(serial)
+            case ReleaseAssignment(serial=serial, is_lost=as_lost):
+                self.step = ReleasingAssignment(serial, as_lost)
+            case DiscardAssignment():
+                self.step = None
+                self.has_lost_partitions = bool(self.owned)
             case _:
                 return False
         return True
 
-    def _subscribed(self, outcome: Outcome, event: Subscribed) -> None:
-        is_out = self.membership.state in _NOT_WANTED
-        if event.by_pattern:
+    def _on_subscription_changed(self, outcome: Outcome, event: SubscriptionChanged) -> None:
+        is_out = self.membership.state in _RESTARTING_STATES
+        if event.is_by_pattern:
             if is_out:
                 return  # The user has not restarted the member
         else:
-            self.drain = None
+            self.drain_request = None
         changed = event.topics != self.topics
         self.topics = event.topics
         if is_out:
-            self._pass_on(outcome, Start(at_ms=event.at_ms))
-        elif changed and not self._is_undescribed:
+            self._forward(outcome, StartRequested(at_ms=event.at_ms))
+        elif changed and not self._is_subscription_pending:
             again: Event
-            if event.by_pattern:
+            if event.is_by_pattern:
                 reason = "other topics match the pattern"
-                again = MetadataChanged(at_ms=event.at_ms, reason=reason, is_own=True)
+                again = MetadataChanged(at_ms=event.at_ms, reason=reason, is_own_subscription=True)
             else:
-                again = RejoinWanted(at_ms=event.at_ms, reason="the subscription has changed")
-            self._pass_on(outcome, again)
+                again = RejoinRequested(at_ms=event.at_ms, reason="the subscription has changed")
+            self._forward(outcome, again)
 
-    def _drain(self, outcome: Outcome, event: Drain) -> None:
+    def _on_drain_requested(self, outcome: Outcome, event: DrainRequested) -> None:
         """Start one more rebalance as a member, and leave the group after it.
 
         An empty subscription in that rebalance would look simpler. But not every leader holds back
         owned partitions of topics that their owner is not subscribed to: librdkafka's leader does
         not.
         """
-        if self.drain is not None:
+        if self.drain_request is not None:
             return
-        self.drain = event
+        self.drain_request = event
         if self.rebalance_protocol is RebalanceProtocol.EAGER or not self.owned:
             self._leave(outcome, event, event.at_ms)
-        elif not self._is_undescribed:
-            self._pass_on(outcome, RejoinWanted(at_ms=event.at_ms, reason=event.reason))
+        elif not self._is_subscription_pending:
+            self._forward(outcome, RejoinRequested(at_ms=event.at_ms, reason=event.reason))
 
-    def _leave(self, outcome: Outcome, drain: Drain, at_ms: int) -> None:
-        self._pass_on(outcome, Leave(at_ms=at_ms, reason=drain.reason, tells=True))
+    def _leave(self, outcome: Outcome, drain: DrainRequested, at_ms: int) -> None:
+        self._forward(
+            outcome, LeaveRequested(at_ms=at_ms, reason=drain.reason, sends_leave_group=True)
+        )
 
     @property
     def _is_handing_over(self) -> bool:
         """True if the rebalance of the drain is over, so that other members can take the
         partitions.
         """
-        return self.drain is not None and self._is_last
+        return self.drain_request is not None and self._is_drain_rebalance
 
     @property
-    def _is_undescribed(self) -> bool:
+    def _is_subscription_pending(self) -> bool:
         """True if the next join encodes the current subscription anyway."""
-        return isinstance(self.task, Preparing) and not self.task.described
+        return isinstance(self.step, PreparingJoin) and not self.step.has_subscription
 
-    def _decoded(self, outcome: Outcome, event: Decoded) -> None:
-        task = self.task
-        if not isinstance(task, Adopting) or task.serial != event.serial:
+    def _on_assignment_decoded(self, outcome: Outcome, event: AssignmentDecoded) -> None:
+        task = self.step
+        if not isinstance(task, ApplyingAssignment) or task.serial != event.serial:
             return
         if self._is_handing_over:
             task.target = _NOTHING
             return
-        if event.fits:
+        if event.is_subscribed:
             task.target = frozenset(event.partitions)
             # The leader may know topics that match the pattern before this member does.
             self.topics |= {topic for topic, _ in event.partitions}
-            if event.again is not None:
-                self._pass_on(outcome, RejoinWanted(at_ms=event.at_ms, reason=event.again))
+            if event.rejoin_reason is not None:
+                self._forward(
+                    outcome, RejoinRequested(at_ms=event.at_ms, reason=event.rejoin_reason)
+                )
             return
         reason = "the assignment does not match the subscription, which has changed"
-        self._pass_on(outcome, RejoinWanted(at_ms=event.at_ms, reason=reason))
-        self.task = None
-        self._pass_on(outcome, Adopted(at_ms=event.at_ms, serial=event.serial))
+        self._forward(outcome, RejoinRequested(at_ms=event.at_ms, reason=reason))
+        self.step = None
+        self._forward(outcome, AssignmentApplied(at_ms=event.at_ms, serial=event.serial))
 
-    def _decode_failed(self, outcome: Outcome, event: DecodeFailed) -> None:
+    def _on_assignment_decode_failed(self, outcome: Outcome, event: AssignmentDecodeFailed) -> None:
         """Own nothing until the leader can assign again."""
-        task = self.task
-        if not isinstance(task, Adopting) or task.serial != event.serial:
+        task = self.step
+        if not isinstance(task, ApplyingAssignment) or task.serial != event.serial:
             return
         task.target = _NOTHING
-        outcome.actions.append(Report(problem=Problem.ASSIGNMENT_FAILED, reason=event.reason))
-        again = RejoinWanted(at_ms=event.at_ms, reason="the assignment failed", backs_off=True)
-        self._pass_on(outcome, again)
+        outcome.actions.append(
+            ReportProblem(problem=Problem.ASSIGNMENT_FAILED, reason=event.reason)
+        )
+        again = RejoinRequested(at_ms=event.at_ms, reason="the assignment failed", has_backoff=True)
+        self._forward(outcome, again)
 
     # Steps of a rebalance
 
-    def _go_on(self, outcome: Outcome, at_ms: int) -> None:
+    def _advance(self, outcome: Outcome, at_ms: int) -> None:
         """Start the next step after the listener finished the last one."""
-        if self.told is not None and self.told.partitions:
+        if self.open_callback is not None and self.open_callback.partitions:
             return
-        if self.is_lost:
-            self.is_lost = False
+        if self.has_lost_partitions:
+            self.has_lost_partitions = False
             if self.owned:  # The callback that just ended may have been about all of them
-                self._tell(outcome, Call.LOST, self.owned)
+                self._call_listener(outcome, ListenerCallback.LOST, self.owned)
                 return
-        if self.drain is not None and not self.owned and self.membership.state in INSIDE:
+        if (
+            self.drain_request is not None
+            and not self.owned
+            and self.membership.state in ACTIVE_STATES
+        ):
             # All partitions are given up or lost: do not wait for the coordinator
-            self._go(outcome, at_ms)
+            self._leave_drained(outcome, at_ms)
             return
-        to_give_up = self._to_give_up()
-        match self.task:
-            case Releasing(as_lost=as_lost) if to_give_up:
-                self._tell(outcome, Call.LOST if as_lost else Call.REVOKED, to_give_up)
-            case Preparing() | Adopting() if to_give_up:
+        to_give_up = self._partitions_to_give_up()
+        match self.step:
+            case ReleasingAssignment(is_lost=as_lost) if to_give_up:
+                self._call_listener(
+                    outcome,
+                    ListenerCallback.LOST if as_lost else ListenerCallback.REVOKED,
+                    to_give_up,
+                )
+            case PreparingJoin() | ApplyingAssignment() if to_give_up:
                 self._revoke(outcome, to_give_up, at_ms)
-            case Preparing() as task if not task.described:
-                self._prepare(outcome, task)
-            case Adopting(target=target) if target is not None and self._is_handing_over:
-                self._go(outcome, at_ms)
-            case Adopting(target=target) as task if target is not None:
-                self._adopt(outcome, task, target, at_ms)
-            case Releasing(serial=serial):
-                self.task = None
-                self._pass_on(outcome, Released(at_ms=at_ms, serial=serial))
-                self._go_on(outcome, at_ms)
+            case PreparingJoin() as task if not task.has_subscription:
+                self._encode_subscription(outcome, task)
+            case ApplyingAssignment(target=target) if target is not None and self._is_handing_over:
+                self._leave_drained(outcome, at_ms)
+            case ApplyingAssignment(target=target) as task if target is not None:
+                self._apply(outcome, task, target, at_ms)
+            case ReleasingAssignment(serial=serial):
+                self.step = None
+                self._forward(outcome, AssignmentReleased(at_ms=at_ms, serial=serial))
+                self._advance(outcome, at_ms)
 
     def _revoke(self, outcome: Outcome, partitions: Partitions, at_ms: int) -> None:
-        if isinstance(self.task, Adopting) and not self._is_handing_over:
+        if isinstance(self.step, ApplyingAssignment) and not self._is_handing_over:
             reason = "rejoin after revoking partitions for other members"
-            self._pass_on(outcome, RejoinWanted(at_ms=at_ms, reason=reason))
-        self._tell(outcome, Call.REVOKED, partitions)
+            self._forward(outcome, RejoinRequested(at_ms=at_ms, reason=reason))
+        self._call_listener(outcome, ListenerCallback.REVOKED, partitions)
 
-    def _adopt(self, outcome: Outcome, task: Adopting, target: Partitions, at_ms: int) -> None:
+    def _apply(
+        self, outcome: Outcome, task: ApplyingAssignment, target: Partitions, at_ms: int
+    ) -> None:
         """Own the new partitions, and finish after the listener was called.
 
         A member that must rejoin is first notified of its partitions in this generation. A member
         without new partitions does not make the group wait for its user.
         """
-        if not task.is_told:
-            task.is_told = True
+        if not task.is_callback_sent:
+            task.is_callback_sent = True
             added = target - self.owned
             self.owned = target
-            self._tell(outcome, Call.ASSIGNED, added)
+            self._call_listener(outcome, ListenerCallback.ASSIGNED, added)
             if added:
                 return
-        self.task = None
-        self._pass_on(outcome, Adopted(at_ms=at_ms, serial=task.serial))
-        self._go_on(outcome, at_ms)
+        self.step = None
+        self._forward(outcome, AssignmentApplied(at_ms=at_ms, serial=task.serial))
+        self._advance(outcome, at_ms)
 
-    def _prepare(self, outcome: Outcome, task: Preparing) -> None:
+    def _encode_subscription(self, outcome: Outcome, task: PreparingJoin) -> None:
         """Encode the subscription after everything was given up."""
-        task.described = True
-        self._is_last = self.drain is not None
+        task.has_subscription = True
+        self._is_drain_rebalance = self.drain_request is not None
         owned = tuple(sorted(self.owned))
         outcome.actions.append(
-            Describe(serial=task.serial, generation=task.generation, owned=owned)
+            EncodeSubscription(serial=task.serial, generation=task.generation, owned=owned)
         )
 
-    def _go(self, outcome: Outcome, at_ms: int) -> None:
+    def _leave_drained(self, outcome: Outcome, at_ms: int) -> None:
         """Leave after the drain gave up all partitions."""
-        assert self.drain is not None, "leaves without a drain request"
-        self.task = None
-        self._leave(outcome, self.drain, at_ms)
-        self._go_on(outcome, at_ms)
+        assert self.drain_request is not None, "leaves without a drain request"
+        self.step = None
+        self._leave(outcome, self.drain_request, at_ms)
+        self._advance(outcome, at_ms)
 
-    def _tell(self, outcome: Outcome, call: Call, partitions: Partitions) -> None:
+    def _call_listener(
+        self, outcome: Outcome, call: ListenerCallback, partitions: Partitions
+    ) -> None:
         serial = self.membership.link.next_serial()
-        self.told = Tell(serial=serial, call=call, partitions=tuple(sorted(partitions)))
-        outcome.actions.append(self.told)
+        self.open_callback = CallListener(
+            serial=serial, callback=call, partitions=tuple(sorted(partitions))
+        )
+        outcome.actions.append(self.open_callback)
 
-    def _callback_done(self, event: CallbackDone) -> None:
-        told = self.told
+    def _on_callback_completed(self, event: CallbackCompleted) -> None:
+        told = self.open_callback
         if told is None or told.serial != event.serial:
             return
-        self.told = None
-        if told.call is not Call.ASSIGNED:
+        self.open_callback = None
+        if told.callback is not ListenerCallback.ASSIGNED:
             self.owned -= frozenset(told.partitions)
 
 
-def _decode(action: Adopt) -> Decode:
-    return Decode(
+def _decode_action(action: ApplyAssignment) -> DecodeAssignment:
+    return DecodeAssignment(
         serial=action.serial,
         generation=action.generation,
         protocol=action.protocol,

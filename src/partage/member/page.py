@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from partage.member.reactions import OTHERWISE, REACTIONS
+from partage.member.reactions import DEFAULT_REACTIONS, REACTIONS
 from partage.member.settings import MemberSettings
-from partage.member.states import CAUSES, INSIDE, MEANINGS, PREDECESSORS, MemberState
+from partage.member.states import (
+    ACTIVE_STATES,
+    PREDECESSORS,
+    STATE_DESCRIPTIONS,
+    TRANSITION_CAUSES,
+    MemberState,
+)
 from partage.member.timers import TIMERS
 
 _HEAD = """\
@@ -23,18 +29,18 @@ the classic protocol, except for the differences in
 [the last section](#where-we-differ-from-apache-kafka).
 """
 
-_INSIDE = """\
+_ACTIVE_INTRO = """\
 Every state in which the member takes part in the group ({inside}) has three more transitions: to
 Stale if poll is not called in time, to PrepareLeaving if leave is requested, to Fatal at a fatal
 error. The diagram omits them.
 """
 
-_ANSWERS = """\
+_REACTIONS_INTRO = """\
 A response counts only if the member still waits for it. A response from an earlier generation or
 from a closed connection is ignored. The last row holds for every error that the table omits.
 """
 
-_OWNED = """\
+_OWNERSHIP = """\
 | when | eager | cooperative |
 | --- | --- | --- |
 | before joining | all partitions are revoked | partitions outside the subscription are revoked |
@@ -112,12 +118,12 @@ def page() -> str:
         "## States\n",
         *_states(),
         "## Responses\n",
-        _ANSWERS,
-        _answers(),
+        _REACTIONS_INTRO,
+        _reactions_table(),
         "## Timers\n",
         _timers(),
         "## Ownership\n",
-        _OWNED,
+        _OWNERSHIP,
         "## Where we differ from Apache Kafka\n",
         _table(("here", "why, or what Kafka does"), DIFFERENCES),
     )
@@ -133,28 +139,36 @@ def _states() -> Iterator[str]:
     yield _table(
         ("state", "", "follows"),
         (
-            (state, MEANINGS[state], ", ".join(b for b in MemberState if b in PREDECESSORS[state]))
+            (
+                state,
+                STATE_DESCRIPTIONS[state],
+                ", ".join(b for b in MemberState if b in PREDECESSORS[state]),
+            )
             for state in MemberState
         ),
     )
-    yield _INSIDE.format(inside=", ".join(state for state in MemberState if state in INSIDE))
+    yield _ACTIVE_INTRO.format(
+        inside=", ".join(state for state in MemberState if state in ACTIVE_STATES)
+    )
     arrows = [
-        f"    [*] --> {MemberState.OUT}",
+        f"    [*] --> {MemberState.UNSUBSCRIBED}",
         *(
             f"    {before} --> {after}: {why}"
-            for (before, after), why in CAUSES.items()
-            if before not in INSIDE or after in INSIDE
+            for (before, after), why in TRANSITION_CAUSES.items()
+            if before not in ACTIVE_STATES or after in ACTIVE_STATES
         ),
     ]
     yield "\n".join(("```mermaid", "stateDiagram-v2", *arrows, "```", ""))
 
 
-def _answers() -> str:
+def _reactions_table() -> str:
     rows: dict[str, dict[str, str]] = defaultdict(dict)
     for request, reactions in REACTIONS.items():
         for error, reaction in reactions.items():
             rows[error.name][request] = reaction.value
-    rows["any other error"] = {request: reaction.value for request, reaction in OTHERWISE.items()}
+    rows["any other error"] = {
+        request: reaction.value for request, reaction in DEFAULT_REACTIONS.items()
+    }
     return _table(
         ("error", *REACTIONS),
         ((name, *(row.get(request, "") for request in REACTIONS)) for name, row in rows.items()),

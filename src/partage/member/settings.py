@@ -25,4 +25,4 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     #: Time that a parked request may take beyond the rebalance timeout.
-    parked_lapse_ms: int = 5_000
+    parked_request_grace_ms: int = 5_000

@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Timer(StrEnum):
+class MemberTimer(StrEnum):
     """The key of a timer. A member has at most one timer of each key."""
 
     HEARTBEAT = "heartbeat"
@@ -18,60 +18,60 @@ class Timer(StrEnum):
     METADATA = "metadata"
 
 
-class TimerFacts(msgspec.Struct, frozen=True, gc=False):
+class MemberTimerFacts(msgspec.Struct, frozen=True, gc=False):
     """The documentation of one use of a timer; ``delay`` may name a settings field in braces."""
 
-    key: Timer
+    key: MemberTimer
     armed: str
     delay: str
     fires: str
 
 
 #: Every use of every timer.
-TIMERS: tuple[TimerFacts, ...] = (
-    TimerFacts(
-        Timer.HEARTBEAT,
+TIMERS: tuple[MemberTimerFacts, ...] = (
+    MemberTimerFacts(
+        MemberTimer.HEARTBEAT,
         "the member is in a generation, and has no JoinGroup or SyncGroup in flight",
         "a sixteenth of {heartbeat_interval_ms} after a rebalance, doubled after each heartbeat, "
         "at most {heartbeat_interval_ms}",
         "the member sends a heartbeat, unless the last one is unanswered",
     ),
-    TimerFacts(
-        Timer.SESSION,
+    MemberTimerFacts(
+        MemberTimer.SESSION,
         "as the heartbeat timer; again at each response to JoinGroup or SyncGroup, and to a "
         "heartbeat, counted from the time when the heartbeat was sent",
         "{session_timeout_ms}",
         "the coordinator may have removed the member: the member delivers no records until the "
         "coordinator responds, and looks up the coordinator again",
     ),
-    TimerFacts(
-        Timer.POLL,
+    MemberTimerFacts(
+        MemberTimer.POLL,
         "poll returns, for a member that must be polled",
         "max_poll_interval_ms",
         "the member loses its partitions, sends LeaveGroup (unless it is static), and rejoins at "
         "the next poll",
     ),
-    TimerFacts(
-        Timer.RETRY,
+    MemberTimerFacts(
+        MemberTimer.RETRY,
         "a retriable operation failed",
         "{retry_backoff_ms}, doubled each time, at most {retry_backoff_max_ms}",
         "the member retries",
     ),
-    TimerFacts(
-        Timer.REQUEST,
+    MemberTimerFacts(
+        MemberTimer.REQUEST,
         "JoinGroup or SyncGroup is sent",
         "the longer of rebalance and session timeout and {parked_lapse_ms}, at least "
         "{request_timeout_ms}",
         "the member looks up the coordinator again, and rejoins",
     ),
-    TimerFacts(
-        Timer.REQUEST,
+    MemberTimerFacts(
+        MemberTimer.REQUEST,
         "LeaveGroup is sent",
         "{request_timeout_ms}",
         "the leave is complete, even without a response",
     ),
-    TimerFacts(
-        Timer.METADATA,
+    MemberTimerFacts(
+        MemberTimer.METADATA,
         "topics changed for which the member is the leader, or which its pattern matches, and no "
         "change was pending; cancelled when the member joins for another reason",
         "metadata_rebalance_delay_ms; not armed if that is 0",

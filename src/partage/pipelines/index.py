@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from partage.client.errors import ClientError
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.recipes.blocking import RedundantIndexer
 from partage.recipes.indexer_blocking import Progress
 from partage.recipes.searching import NothingToSearch, held

@@ -9,7 +9,7 @@ for code without asyncio.
 
 from __future__ import annotations
 
-from partage.assignors import NotCoPartitioned
+from partage.assignors import CoPartitioningError
 from partage.recipes.election import Leader, LeaderElection, Term
 from partage.recipes.indexer import RedundantIndexer
 from partage.recipes.pool import WorkerPool
@@ -17,9 +17,9 @@ from partage.recipes.processor import Processor
 from partage.recipes.tasks import Task, TaskId
 
 __all__ = [
+    "CoPartitioningError",
     "Leader",
     "LeaderElection",
-    "NotCoPartitioned",
     "Processor",
     "RedundantIndexer",
     "Task",

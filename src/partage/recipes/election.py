@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from partage.client.membership import Membership, MembershipListener, NotAMember, Standing
+from partage.client.membership import Membership, MembershipListener, NotAMemberError, Standing
 from partage.recipes.electing import Candidate, Result, elect
 from partage.recipes.keeping import assurance, lapse, left_ms, margin_of, stopped
 
@@ -161,9 +161,9 @@ class LeaderElection:
 
     async def _change(self) -> None:
         """Wait for something to happen, here or in the group."""
-        changed, now = self._changed, self._membership.current
+        changed, now = self._changed, self._membership.current_assignment
         group = asyncio.ensure_future(
-            self._membership.standing(after=now.generation if now is not None else -1)
+            self._membership.assignment(after=now.generation if now is not None else -1)
         )
         here = asyncio.ensure_future(changed.wait())
         try:
@@ -294,7 +294,7 @@ class LeaderElection:
 
     def _update(self, *, rejoins: bool = True) -> None:
         """Have the others learn how things are; not when this process is leaving anyway."""
-        with suppress(NotAMember):
+        with suppress(NotAMemberError):
             self._membership.update(self._metadata(), rejoins=rejoins)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from partage.client.errors import UnknownTopic
-from partage.client.topics import TopicPartition
+from partage.client.errors import UnknownTopicError
+from partage.client.metadata import TopicPartition
 from partage.wire.types import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ def wait_s(options: Mapping[str, Any]) -> float:
 
 
 async def partitions_of(consumer: Consumer, topic: str, within_s: float) -> list[TopicPartition]:
-    """A topic's partitions; raises UnknownTopic if it is not there in time."""
+    """A topic's partitions; raises UnknownTopicError if it is not there in time."""
     give_up = time.monotonic() + within_s
     while True:
         try:
             return await consumer.partitions_of(topic)
-        except UnknownTopic:
+        except UnknownTopicError:
             if time.monotonic() >= give_up:
                 raise
         await asyncio.sleep(_AGAIN_S)
@@ -43,7 +43,7 @@ def partitions_of_blocking(
     while True:
         try:
             return consumer.partitions_of(topic)
-        except UnknownTopic:
+        except UnknownTopicError:
             if time.monotonic() >= give_up:
                 raise
         time.sleep(_AGAIN_S)

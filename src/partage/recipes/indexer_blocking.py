@@ -24,7 +24,7 @@ from partage.client.consumer import (
 )
 from partage.client.consumer.blocking import Consumer
 from partage.client.errors import ClientError
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.recipes.finding import partitions_of_blocking, topic_ids_blocking, wait_s
 from partage.recipes.indexes import Document, Index, Indexes, opened, storable, text_of
 from partage.recipes.replicas import merged, read, write
@@ -132,7 +132,7 @@ class RedundantIndexer:
     # Running.
 
     def start(self) -> None:
-        """Subscribe; joining begins with `run`. Raises `UnknownTopic` for one that is not there."""
+        """Subscribe; joining begins with `run`. Raises `UnknownTopicError` for one that is not there."""
         for topic in self._topics:
             partitions_of_blocking(self._consumer, topic, self._wait_s)
         self._consumer.subscribe(self._topics, _Listener(self))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from partage.client.consumer import Record
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 
 class SearchIndexError(Exception):

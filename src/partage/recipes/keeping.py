@@ -11,7 +11,7 @@ from partage.client.membership import Membership
 
 def left_ms(membership: Membership, margin_ms: int) -> int:
     """For how long the membership is sure, less the margin; 0 or less if it is not."""
-    ends_ms = membership.surely_until_ms
+    ends_ms = membership.exclusive_until_ms
     return 0 if ends_ms is None else ends_ms - margin_ms - now_ms()
 
 
@@ -26,10 +26,10 @@ async def assurance(membership: Membership, margin_ms: int) -> bool:
 
     False if it is not: the standing has ended, or the group rebalances and waits for this member.
     """
-    standing, every_ms = membership.current, membership.settings.heartbeat_interval_ms
+    standing, every_ms = membership.current_assignment, membership.settings.heartbeat_interval_ms
     until_ms = now_ms() + 2 * every_ms
     while left_ms(membership, margin_ms) <= 0:
-        if membership.current is not standing or now_ms() >= until_ms:
+        if membership.current_assignment is not standing or now_ms() >= until_ms:
             return False
         await asyncio.sleep(every_ms / 4000)
     return True

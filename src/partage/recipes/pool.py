@@ -12,7 +12,13 @@ from typing import Any, Final, Self
 import msgspec
 
 from partage.client.group.driver import now_ms
-from partage.client.membership import Membership, MembershipListener, NotAMember, Round, Standing
+from partage.client.membership import (
+    Membership,
+    MembershipListener,
+    NotAMemberError,
+    Round,
+    Standing,
+)
 from partage.recipes.keeping import assurance, lapse, left_ms, margin_of, stopped
 from partage.recipes.sharing import View, Worker, share
 
@@ -231,7 +237,7 @@ class WorkerPool:
             self._rejoin("the worker stopped its units")
 
     def _rejoin(self, reason: str) -> None:
-        with suppress(NotAMember):
+        with suppress(NotAMemberError):
             self._membership.rejoin(reason)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.recipes.finding import wait_s
 from partage.recipes.tasks import Joining, MakeTask, Slot, TaskId, Tasks, checked
 

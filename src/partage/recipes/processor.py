@@ -21,7 +21,7 @@ from partage.client.consumer import (
     TooSlow,
 )
 from partage.client.errors import ClientError
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.recipes.finding import partitions_of
 from partage.recipes.processing import (
     LAST_COMMIT_S,
@@ -79,8 +79,8 @@ class Processor(Processing):
         """Look whether the topics can be joined, and subscribe.
 
         Raises:
-            NotCoPartitioned: the joined topics differ in their numbers of partitions.
-            UnknownTopic: one of them does not exist.
+            CoPartitioningError: the joined topics differ in their numbers of partitions.
+            UnknownTopicError: one of them does not exist.
         """
         for topic in sorted(self._topics):
             await partitions_of(self._consumer, topic, self._wait_s)
@@ -91,7 +91,7 @@ class Processor(Processing):
         """Process until `stop`; one that was cancelled cannot be followed by another.
 
         Raises:
-            NotCoPartitioned: the joined topics do not have the same number of partitions any more.
+            CoPartitioningError: the joined topics do not have the same number of partitions any more.
             AssignmentFailed: the group's leader cannot assign for another reason.
             Exception: what a task raised, or ``make_task``. Its records since the last commit come
                 again.

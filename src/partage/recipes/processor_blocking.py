@@ -20,7 +20,7 @@ from partage.client.consumer import (
 )
 from partage.client.consumer.blocking import Consumer
 from partage.client.errors import ClientError
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.recipes.finding import partitions_of_blocking
 from partage.recipes.processing import (
     LAST_COMMIT_S,
@@ -69,8 +69,8 @@ class Processor(Processing):
         """Look whether the topics can be joined, and subscribe.
 
         Raises:
-            NotCoPartitioned: the joined topics differ in their numbers of partitions.
-            UnknownTopic: one of them does not exist.
+            CoPartitioningError: the joined topics differ in their numbers of partitions.
+            UnknownTopicError: one of them does not exist.
         """
         for topic in sorted(self._topics):
             partitions_of_blocking(self._consumer, topic, self._wait_s)

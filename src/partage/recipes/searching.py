@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.recipes.indexes import SearchIndexError, storable
 from partage.recipes.sqlite_indexes import (
     SUFFIX,

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.recipes.indexes import Document, Index, Indexes, SearchIndexError
 
 #: What says of a file that it is one of these indexes, and of which format (SQLite's own headers).

@@ -13,10 +13,10 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from partage.assignors import Assignment, CoPartitioned, Member, NotCoPartitioned
+from partage.assignors import Assignment, CoPartitioned, CoPartitioningError, Member
 from partage.assignors import Topic as Described
 from partage.client.consumer import Record, Records
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 
 class TaskId(NamedTuple):
@@ -189,7 +189,7 @@ class Joining(CoPartitioned):
         for member in members:
             said = _joined_by(member)
             if said != mine:
-                raise NotCoPartitioned(
+                raise CoPartitioningError(
                     f"member {member.member_id} joins {', '.join(said)}, other members join "
                     f"{', '.join(mine)}: use the same joined topics in all processors of a group, "
                     "or another group_id"
@@ -224,11 +224,11 @@ def check_counts(counts: Mapping[str, int]) -> None:
     """Whether topics can be joined partition by partition.
 
     Raises:
-        NotCoPartitioned: they differ in their numbers of partitions.
+        CoPartitioningError: they differ in their numbers of partitions.
     """
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise NotCoPartitioned(
+        raise CoPartitioningError(
             f"joined topics differ in their partition counts: {told}. Equal keys have the same "
             "partition number only in topics with equally many partitions: create one of the "
             "topics again, or copy it into a topic with as many partitions as the other"

@@ -57,7 +57,7 @@ class Driver:
 
     def activate(self, shard: Shard, at_ms: int) -> None:
         """Start to serve ``shard``, which has applied its whole log."""
-        assert self.shard is None, "a shard is loaded once"
+        assert self.shard is None, "the driver has a shard already"
         self.shard = shard
         self._apply_outcome(shard.resume(at_ms))
         while self._deferred_events:
@@ -190,7 +190,7 @@ class Driver:
 
     def on_durable(self, mark: int) -> None:
         """Release the replies that waited for the records up to ``mark``, which are durable now."""
-        assert self._durable <= mark <= self._sent, "the log confirms what it was not given"
+        assert self._durable <= mark <= self._sent, "the log confirms records that it was not given"
         self._durable = mark
         while self._deferred_replies and self._deferred_replies[0][0] <= mark:
             _, ticket, reply = self._deferred_replies.popleft()

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 #: In place of an offset.
 LATEST_OFFSET: Final = -1

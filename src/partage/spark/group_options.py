@@ -9,7 +9,12 @@ from typing import Final
 import msgspec
 
 from partage import assignors as offered_assignors
-from partage.assignors import Assignor, AssignorsDisagree, offered, rebalance_protocol
+from partage.assignors import (
+    Assignor,
+    IncompatibleAssignorsError,
+    protocols_by_name,
+    rebalance_protocol,
+)
 from partage.spark.bounds import BadOption
 from partage.spark.values import nearest, positive
 
@@ -126,9 +131,9 @@ def _strategy(text: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     try:
         assignors = [assignor_named(name) for name in names]
-        offered(assignors)
+        protocols_by_name(assignors)
         rebalance_protocol(assignors)
-    except AssignorsDisagree as error:
+    except IncompatibleAssignorsError as error:
         raise BadOption(f"{_PREFIX}partition.assignment.strategy={text}: {error}") from None
     return names
 

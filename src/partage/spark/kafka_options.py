@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from partage.client.addresses import BadAddress, parse_servers
-from partage.client.fetching import FetchOptions
+from partage.client.addresses import InvalidAddressError, parse_bootstrap_servers
 from partage.client.options import ClientOptions
+from partage.client.range_fetch import FetchOptions
 from partage.spark import group_options, security
 from partage.spark.bounds import BadOption
 from partage.spark.group_options import GroupOptions, parse_group_options
@@ -118,8 +118,8 @@ def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
     if servers is None:
         raise BadOption(f"{PREFIX}{SERVERS} is missing; it says where the brokers are, HOST:PORT")
     try:
-        parse_servers(servers)
-    except BadAddress as error:
+        parse_bootstrap_servers(servers)
+    except InvalidAddressError as error:
         raise BadOption(f"{PREFIX}{SERVERS}: {error}") from None
     client = msgspec.structs.replace(ClientOptions(), **_taken(_CLIENT, given))
     retries = msgspec.structs.replace(client.retries, **_taken(_RETRIES, given))

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from partage.client.cluster import Cluster
-from partage.client.errors import RecordsGone, UnknownPartition
-from partage.client.offsets import EARLIEST, LATEST, OffsetFound, list_offsets
+from partage.client.errors import RecordsUnavailableError, UnknownPartitionError
+from partage.client.metadata import TopicPartition
+from partage.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from partage.client.options import RetryPolicy
-from partage.client.topics import TopicPartition
 from partage.spark.bounds import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -57,7 +57,7 @@ async def plan_batch(cluster: Cluster, options: ReadOptions) -> list[OffsetRange
 
     Raises:
         BadOption: offsets for other partitions than are read, or an end before its beginning.
-        RecordsGone: offsets that are not there, unless failOnDataLoss is false.
+        RecordsUnavailableError: offsets that are not there, unless failOnDataLoss is false.
         ClientError: a topic does not exist, or the cluster does not answer.
     """
     partitions = await wanted_partitions(cluster, options.wanted)
@@ -113,7 +113,7 @@ async def wanted_partitions(cluster: Cluster, wanted: Wanted) -> list[TopicParti
     """The partitions of the topics asked for, in order, as they are now.
 
     Raises:
-        UnknownTopic, UnknownPartition: what is named is not there.
+        UnknownTopicError, UnknownPartitionError: what is named is not there.
         ClientError: the cluster does not answer.
     """
     if isinstance(wanted, Assign):
@@ -121,7 +121,7 @@ async def wanted_partitions(cluster: Cluster, wanted: Wanted) -> list[TopicParti
         topics = await cluster.topics(named, fresh=True)
         for partition in wanted.partitions:
             if partition.partition not in topics[partition.topic].partitions:
-                raise UnknownPartition(partition, len(topics[partition.topic].partitions))
+                raise UnknownPartitionError(partition, len(topics[partition.topic].partitions))
         return list(wanted.partitions)
     if isinstance(wanted, Subscribe):
         topics = await cluster.topics(wanted.topics, fresh=True)
@@ -172,7 +172,7 @@ class _Resolver:
 
     async def _find(
         self, wanted: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetFound | None]:
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         return await list_offsets(
             self._cluster,
             wanted,
@@ -213,7 +213,7 @@ class _Resolver:
         # Nothing is read from an empty range, wherever it lies.
         for offset in (first, last) if first != last else ():
             if not earliest <= offset <= latest:
-                gone = RecordsGone(partition, offset, earliest, latest)
+                gone = RecordsUnavailableError(partition, offset, earliest, latest)
                 if self._options.fail_on_data_loss:
                     raise gone
                 log.warning("%s; failOnDataLoss=false, so it is left out", gone)
@@ -224,7 +224,7 @@ class _Resolver:
         return OffsetRange(partition, first, last)
 
 
-def _ends(found: Mapping[TopicPartition, OffsetFound | None]) -> Offsets:
+def _ends(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> Offsets:
     return {p: 0 if one is None else one.offset for p, one in found.items()}
 
 

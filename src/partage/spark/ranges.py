@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from pyspark.sql.datasource import InputPartition
 
-from partage.client.fetching import decoded, fetch_range
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
+from partage.client.range_fetch import decode_fetched, fetch_range
 from partage.spark.connecting import connect
 from partage.spark.options import ReadOptions
 from partage.spark.planning import OffsetRange
@@ -45,7 +45,7 @@ def read_range(of: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch
         ClientError: as `fetch_range`.
     """
     # Here and not above: the driver has no need of pyarrow to plan.
-    from partage.client.arrow import ArrowRows, kafka_schema
+    from partage.client.arrow import ArrowBatchBuilder, kafka_schema
 
     if DECODER == "plain":
         log.warning("the compiled decoder is not built; the plain one is about 30 times slower")
@@ -56,11 +56,11 @@ def read_range(of: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch
         skip_gone=not options.fail_on_data_loss,
     )
     topic = TopicPartition(*of.partition)
-    rows = ArrowRows(topic.topic, topic.partition, kafka_schema(options.columns))
+    rows = ArrowBatchBuilder(topic.topic, topic.partition, kafka_schema(options.columns))
     answers = fetch_range(connected.cluster, topic, of.from_offset, of.to_offset, fetch)
-    for fetched in connected.loop.pulled(answers):
-        for columns in decoded(
-            fetched, with_headers=rows.with_headers, verify_crc=fetch.verify_crc
+    for fetched in connected.loop.iterate(answers):
+        for columns in decode_fetched(
+            fetched, with_headers=rows.needs_headers, verify_crc=fetch.verify_crc
         ):
             batch = rows.batch(columns)
             for start in range(0, batch.num_rows, _ROWS_MAX):

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from partage.client.security.jaas import parse_jaas
 from partage.client.security.options import (
-    BadSecurityOption,
+    InvalidSecurityOptionError,
     SecurityOptions,
-    security_options,
+    parse_security_options,
 )
 from partage.client.security.tls import make_context
 from partage.spark.bounds import BadOption
@@ -86,9 +86,9 @@ def parse_security(given: Mapping[str, str]) -> SecurityOptions:
     if _JAAS in given:
         taken |= _login(given[_JAAS])
     try:
-        options = security_options(taken)
+        options = parse_security_options(taken)
         make_context(options)
-    except BadSecurityOption as error:
+    except InvalidSecurityOptionError as error:
         raise BadOption(f"{_PREFIX}security.protocol and what belongs to it: {error}") from None
     return options
 

@@ -41,18 +41,18 @@ async def find_cluster(session: Session, tree: ZkPaths) -> ClusterDoc | None:
         node = await retry_read(session, lambda: session.read(tree.cluster))
         has_data = root is not None and root.data != b""  # find_or_create_cluster leaves it empty
         if (others or has_data) and node is None:  # not created between the two reads
-            what = ", ".join(others[:5]) or "data of the node itself"
+            what = ", ".join(others[:5]) or "data in the node itself"
             raise ForeignDataError(
-                f"{tree.root} in ZooKeeper holds something else than a cluster of Partage "
-                f"({what}); give the cluster a path of its own"
+                f"{tree.root} in ZooKeeper holds other data than a Partage cluster "
+                f"({what}); use another path for the cluster"
             )
     if node is None:
         return None
     cluster = decode(tree.cluster, node.data, ClusterDoc)
     if cluster.partage != FORMAT:
         raise ForeignDataError(
-            f"{tree.root} in ZooKeeper has format {cluster.partage}, and this program knows "
-            f"{FORMAT}; use the program that wrote it"
+            f"{tree.root} in ZooKeeper has format {cluster.partage}, but this version of "
+            f"Partage supports {FORMAT}; use the version that wrote it"
         )
     return cluster
 
@@ -129,7 +129,7 @@ async def reserve_producer_ids(session: Session, tree: ZkPaths, count: int) -> i
     while True:
         node = await retry_read(session, lambda: session.read(tree.producer_ids))
         if node is None:
-            raise ForeignDataError(f"{tree.producer_ids} is missing in ZooKeeper")
+            raise ForeignDataError(f"{tree.producer_ids} is missing in ZooKeeper; restore it, or use another path")
         first = decode(tree.producer_ids, node.data, CountDoc).value
         following = SetData(tree.producer_ids, encode(CountDoc(value=first + count)), node.version)
         try:

@@ -41,8 +41,8 @@ class BrokerIdInUseError(RegistrationConflictError):
 
     def __init__(self, broker_id: int, other: BrokerDoc) -> None:
         super().__init__(
-            f"a broker with id {broker_id} is up at {other.host}:{other.port}; give this one an id "
-            "of its own with --broker-id, or end the other"
+            f"broker id {broker_id} is in use by the broker at {other.host}:{other.port}; set another "
+            "one with --broker-id, or stop that broker"
         )
         self.other = other
 
@@ -52,8 +52,8 @@ class AddressInUseError(RegistrationConflictError):
 
     def __init__(self, me: BrokerDoc, other_id: int) -> None:
         super().__init__(
-            f"broker {other_id} is up at {me.host}:{me.port}, as this one would be; give each an "
-            "address of its own with --listen or --advertised, or end the other"
+            f"address {me.host}:{me.port} is in use by broker {other_id}; set another one with "
+            "--listen or --advertised, or stop that broker"
         )
 
 

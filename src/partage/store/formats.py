@@ -198,7 +198,7 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
 
 def _version(data: bytes) -> int:
     if len(data) < 2:
-        raise Malformed(f"a version needs two bytes, there are {len(data)}")
+        raise Malformed(f"a version has 2 bytes, found {len(data)}")
     version: int = _INT16.unpack_from(data)[0]
     return version
 
@@ -210,7 +210,7 @@ def _decode_offset(key: bytes, value: bytes | None) -> OffsetRecord | OffsetTomb
     version = _version(value)
     if not 0 <= version <= OFFSET_VALUE_READ_MAX:
         raise Malformed(
-            f"a committed offset in version {version}; 0 to {OFFSET_VALUE_READ_MAX} can be read"
+            f"committed offset has version {version}; supported: 0 to {OFFSET_VALUE_READ_MAX}"
         )
     held: OffsetCommitValue = decoder(OffsetCommitValue, version, version >= _FLEXIBLE)(value, 2)[0]
     return OffsetRecord(
@@ -231,7 +231,7 @@ def _decode_group(key: bytes, value: bytes | None) -> GroupRecord | GroupTombsto
         return GroupTombstone(group_id=group_id)
     version = _version(value)
     if not 0 <= version <= GROUP_VALUE_VERSION:
-        raise Malformed(f"a group in version {version}; 0 to {GROUP_VALUE_VERSION} can be read")
+        raise Malformed(f"group has version {version}; supported: 0 to {GROUP_VALUE_VERSION}")
     decode = decoder(GroupMetadataValue, version, version >= _FLEXIBLE)
     held: GroupMetadataValue = decode(value, 2)[0]
     return GroupRecord(

@@ -141,7 +141,7 @@ def decode_event(value: bytes) -> GroupEventRecord:
     try:
         return _decoder.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not an event of a group: {error}") from None
+        raise Malformed(f"not a group event: {error}") from None
 
 
 def order_by_epoch(values: Iterable[bytes | None]) -> list[int]:

@@ -98,13 +98,15 @@ class SharedLog:
         found = [parse_number(tree.log(shard), name) for name in names]
         numbers = sorted(number for number in found if number >= state.first)
         if numbers != list(range(state.first, state.first + len(numbers))):
-            raise Malformed(f"{tree.log(shard)} lacks entries after {state.first}: {numbers}")
+            raise Malformed(
+                f"{tree.log(shard)} has a gap in the entries from {state.first} on: {numbers}"
+            )
         self._blobs = [(part, await self._read_blob(part)) for part in state.parts]
         contents = await self._session.read_all([tree.entry(shard, n) for n in numbers])
         self._entries = []
         for number, content in zip(numbers, contents, strict=True):
             if content is None:
-                raise Malformed(f"{tree.entry(shard, number)} went while it was read")
+                raise Malformed(f"{tree.entry(shard, number)} was removed while it was read")
             self._entries.append(await self._decode_entry(number, content.data))
         self._next = state.first + len(numbers)
         return [blob for _, blob in self._blobs] + [entry.batch for entry in self._entries]
@@ -118,7 +120,7 @@ class SharedLog:
         if kind == _INLINE:
             return LogEntry(number, body)
         if kind != _CHUNKED:
-            raise Malformed(f"{path} is of an unknown kind, {kind}")
+            raise Malformed(f"{path} has unknown kind {kind}")
         part = decode(path, body, ChunkedBlob)
         return LogEntry(number, await self._read_blob(part), part)
 
@@ -126,7 +128,7 @@ class SharedLog:
         nodes = await self._session.read_all(self._chunk_paths(part))
         joined = b"".join(b"" if node is None else node.data for node in nodes)
         if len(joined) != part.length or crc32c(joined) != part.crc32c:
-            raise Malformed(f"the chunks {part.version} of shard {self.shard} are not whole")
+            raise Malformed(f"chunks {part.version} of shard {self.shard} are missing or damaged")
         return joined
 
     def _chunk_paths(self, part: ChunkedBlob) -> list[str]:

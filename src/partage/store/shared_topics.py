@@ -75,7 +75,7 @@ class SharedTopics:
         tree, session = self._tree, self._session
         node = await session.read(tree.topics, changed)
         if node is None:
-            raise ForeignDataError(f"{tree.topics} is missing in ZooKeeper")
+            raise ForeignDataError(f"{tree.topics} is missing in ZooKeeper; restore it, or use another path")
         if node.version <= self.version:
             return
         doc = decode(tree.topics, node.data, TopicsDoc)

@@ -159,7 +159,7 @@ class WriteBatcher:
 
 def _reason(refused: RefusedError, *, at_fence: bool) -> StoreError:
     if at_fence and refused.reason in (RefusalReason.VERSION, RefusalReason.MISSING):
-        return ShardFencedError("another broker has taken the shard over")
+        return ShardFencedError("another broker has taken over the shard")
     return refused
 
 

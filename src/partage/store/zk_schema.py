@@ -141,8 +141,8 @@ def decode(path: str, data: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
         raise ForeignDataError(
-            f"{path} in ZooKeeper cannot be read: {error}. It was damaged, or written by another "
-            "program; restore it, or give the cluster another path"
+            f"{path} in ZooKeeper cannot be decoded: {error}. It was damaged, or written by another "
+            "program; restore it, or use another path for the cluster"
         ) from None
 
 
@@ -168,7 +168,7 @@ def parse_topic_id(parent: str, name: str) -> str:
 
 def _foreign_node(path: str) -> ForeignDataError:
     return ForeignDataError(
-        f"{path} in ZooKeeper is nothing of Partage's; remove it, or give the cluster another path"
+        f"{path} in ZooKeeper was not written by Partage; remove it, or use another path for the cluster"
     )
 
 

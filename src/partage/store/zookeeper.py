@@ -74,10 +74,10 @@ class RefusalReason(StrEnum):
     """The reason why the servers refused an operation."""
 
     EXISTS = "the node exists"
-    MISSING = "there is no such node"
+    MISSING = "the node does not exist"
     VERSION = "the node has another version"
     CHILDREN = "the node has children"
-    OTHER = "ZooKeeper refused it"
+    OTHER = "ZooKeeper refused the request"
 
 
 class StoreError(Exception):

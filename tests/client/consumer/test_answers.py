@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 import partage
-from partage.client import CorruptRecords, RequestRefused, TopicPartition
+from partage.client import BrokerResponseError, CorruptRecordsError, TopicPartition
 from partage.client.consumer import ConsumerClosed
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import FetchAbortedTransaction
 from partage.wire.records.encode import Record, encode_batch
 
-from ..scripted import CLOSE, ScriptedBroker, fetched
+from ..scripted_broker import CLOSE, ScriptedBroker, fetched
 
 T0 = TopicPartition("t", 0)
 PATIENT = 10_000
@@ -101,7 +101,9 @@ class TestErrors:
 
     def test_what_does_not_pass_is_raised_and_tried_again(self):
         async def work(consumer, broker):
-            with pytest.raises(RequestRefused, match="fetching t-0: TOPIC_AUTHORIZATION_FAILED"):
+            with pytest.raises(
+                BrokerResponseError, match="fetching t-0: TOPIC_AUTHORIZATION_FAILED"
+            ):
                 await consumer.poll(PATIENT)
             assert await polled(consumer, 2) == [0, 1]
 
@@ -147,7 +149,7 @@ class TestRecords:
             assert await polled(consumer, 2) == [0, 1]
             for _ in range(2):
                 with pytest.raises(
-                    CorruptRecords, match="are corrupt at offset 2: a wrong checksum"
+                    CorruptRecordsError, match="are corrupt at offset 2: a wrong checksum"
                 ):
                     await consumer.poll(PATIENT)
             assert await consumer.position(T0) == 2
@@ -180,7 +182,7 @@ class TestRecords:
         old[16] = 1
 
         async def work(consumer, broker):
-            with pytest.raises(CorruptRecords, match="a format older than Kafka"):
+            with pytest.raises(CorruptRecordsError, match="a format older than Kafka"):
                 await consumer.poll(PATIENT)
 
         scripted(Script(records(bytes(old))), work)

@@ -4,10 +4,10 @@ import pytest
 from confluent_kafka import Producer
 
 from interop.peers.kafka import ApacheKafka
-from partage.client import TopicPartition, UnknownTopic
+from partage.client import TopicPartition, UnknownTopicError
 from partage.client.consumer import OffsetOutOfRange
 
-from ..peer import create_topic, delete_records, delete_topic, produce
+from ..confluent_admin import create_topic, delete_records, delete_topic, produce
 
 pytestmark = pytest.mark.interop
 
@@ -106,7 +106,7 @@ def test_a_topic_that_vanishes_and_is_made_anew(servers, consumer_of, request):
     consumer.assign([partition])
     assert polled(consumer, 10) == list(range(10))
     delete_topic(servers, topic)
-    with pytest.raises(UnknownTopic, match=topic):
+    with pytest.raises(UnknownTopicError, match=topic):
         polled(consumer, 1)
     create_topic(servers, topic)
     fill(servers, topic, 30, first=100)
@@ -114,6 +114,6 @@ def test_a_topic_that_vanishes_and_is_made_anew(servers, consumer_of, request):
     while len(found) < 30:
         try:
             found += [int(record.value) for record in consumer.poll(PATIENT)]
-        except UnknownTopic:
+        except UnknownTopicError:
             continue
     assert found == list(range(100, 130))

@@ -6,7 +6,12 @@ import pyarrow as pa
 import pytest
 
 import partage
-from partage.client import BrokersUnreachable, TopicPartition, UnknownPartition, UnknownTopic
+from partage.client import (
+    BrokersUnreachableError,
+    TopicPartition,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
 from partage.client.consumer import (
     COLUMNS,
     ConsumerClosed,
@@ -17,7 +22,7 @@ from partage.client.consumer import (
     ReadTimedOut,
 )
 
-from ..peer import create_topic, delete_records, delete_topic, produce
+from ..confluent_admin import create_topic, delete_records, delete_topic, produce
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PATIENT = 10_000
@@ -333,7 +338,7 @@ class TestTrouble:
         consumer.assign([("tt", 0), T0])
         assert polled(consumer, 3) == [0, 1, 2]  # the other one is not held up
         for _ in range(2):
-            with pytest.raises(UnknownTopic, match="no topic 'tt'; did you mean 't'"):
+            with pytest.raises(UnknownTopicError, match="no topic 'tt'; did you mean 't'"):
                 consumer.poll(PATIENT)
 
     def test_a_partition_that_does_not_exist(self, servers, consumer_of):
@@ -341,7 +346,7 @@ class TestTrouble:
         consumer = consumer_of(servers, unknown_topic_wait_ms=100)
         consumer.assign([("t", 2), T0])
         assert polled(consumer, 3) == [0, 1, 2]
-        with pytest.raises(UnknownPartition, match="no partition t-2: topic 't' has 2"):
+        with pytest.raises(UnknownPartitionError, match="no partition t-2: topic 't' has 2"):
             consumer.poll(PATIENT)
 
     def test_a_topic_that_is_made_anew(self, servers, consumer_of):
@@ -369,7 +374,7 @@ class TestTrouble:
     def test_nobody_there(self, consumer_of):
         consumer = consumer_of("127.0.0.1:1")
         consumer.assign([T0])
-        with pytest.raises(BrokersUnreachable, match="Is one running there"):
+        with pytest.raises(BrokersUnreachableError, match="Is one running there"):
             consumer.poll(PATIENT)
 
     def test_nothing_assigned(self, servers, consumer_of):

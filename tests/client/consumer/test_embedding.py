@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from partage.assignors import Assignor, BadAssignment, CooperativeSticky, Range, Topic
+from partage.assignors import Assignor, CooperativeSticky, InvalidAssignmentError, Range, Topic
 from partage.bridge.consumer_protocol import ConsumerProtocol, LeaderAssignmentError
 from partage.bridge.version_probing import NoCommonVersionError
-from partage.member.events import GroupMember
+from partage.member.events import GroupMemberMetadata
 from partage.wire.consumer_protocol import decode_assignment
 
 TOPICS = {"t": Topic(name="t", partition_count=4)}
@@ -17,7 +17,7 @@ EVERYTHING = [("t", number) for number in range(4)]
 def member(name, embedding, protocol, owned=()):
     offered = embedding.describe(["t"], owned, 1)
     metadata = next(each.metadata for each in offered if each.name == protocol)
-    return GroupMember(member_id=name, instance_id=None, metadata=metadata)
+    return GroupMemberMetadata(member_id=name, instance_id=None, metadata=metadata)
 
 
 def share(embedding, written):
@@ -51,7 +51,7 @@ class Careless(Assignor):
 def test_who_assigns_eagerly_leaves_nothing_out():
     embedding = ConsumerProtocol([Careless()])
     members = [member("a", embedding, "careless", EVERYTHING)]
-    with pytest.raises(BadAssignment, match="t-3 is given to 0 members"):
+    with pytest.raises(InvalidAssignmentError, match="t-3 is given to 0 members"):
         embedding.assign(embedding.decode_members("careless", members), TOPICS)
 
 

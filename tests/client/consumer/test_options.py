@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import partage
-from partage.client import BadAddress
+from partage.client import InvalidAddressError
 from partage.client.consumer import BadOption, UnknownOption
 from partage.client.consumer.options import option_names, parse_options, parse_reset
 from partage.client.consumer.state import TO_EARLIEST, TO_LATEST
@@ -72,7 +72,7 @@ def test_a_value_that_cannot_be_is_refused(option, said):
 
 
 def test_servers_that_are_no_addresses():
-    with pytest.raises(BadAddress):
+    with pytest.raises(InvalidAddressError):
         Consumer("localhost:port")
 
 

@@ -12,7 +12,7 @@ from partage.bridge.consumer_protocol import ConsumerProtocol
 from partage.client.cluster import Cluster
 from partage.client.consumer.group import GroupOwner
 from partage.client.group.driver import now_ms
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.member import events, outcome
 from partage.member.settings import MemberSettings
 
@@ -55,7 +55,13 @@ class Scripted:
     def handle(self, event):
         for action in self.core.handle(event).actions:
             self.asked[type(action)] = getattr(action, "serial", None)
-            if isinstance(action, outcome.Tell | outcome.Left | outcome.Report | outcome.Fail):
+            if isinstance(
+                action,
+                outcome.CallListener
+                | outcome.LeftGroup
+                | outcome.ReportProblem
+                | outcome.ReportFatalError,
+            ):
                 self.owner._perform(action)
         self.owner._settled()
 
@@ -66,20 +72,20 @@ class Scripted:
     def joins(self, generation, *partitions):
         """From its preparations to an assignment that is read."""
         self.hear(
-            events.Prepared,
-            outcome.Describe,
-            protocols=(events.Protocol("cooperative-sticky", b""),),
+            events.JoinPrepared,
+            outcome.EncodeSubscription,
+            protocols=(events.SupportedProtocol("cooperative-sticky", b""),),
         )
         self.hear(
-            events.JoinAnswered,
+            events.JoinResponseReceived,
             outcome.SendJoin,
             member_id="a",
             generation=generation,
             protocol="cooperative-sticky",
             leader="b",
         )
-        self.hear(events.SyncAnswered, outcome.SendSync)
-        self.hear(events.Decoded, outcome.Decode, partitions=partitions)
+        self.hear(events.SyncResponseReceived, outcome.SendSync)
+        self.hear(events.AssignmentDecoded, outcome.DecodeAssignment, partitions=partitions)
 
     async def tended(self):
         """The user's thread does what the listener is due."""
@@ -130,15 +136,15 @@ class Late:
 def test_a_call_that_overtakes_the_one_under_way_is_not_lost():
     async def play():
         script, owner, _ = await member()
-        script.hear(events.RejoinWanted, reason="for fun")
+        script.hear(events.RejoinRequested, reason="for fun")
         script.joins(2, MINE)
         call = owner.due
         assert call.partitions == ()
-        script.hear(events.RejoinWanted, reason="for more fun")
+        script.hear(events.RejoinRequested, reason="for more fun")
         owner.called(Late(call, lambda: script.joins(3)))
-        assert owner.due.call is outcome.Call.REVOKED
+        assert owner.due.callback is outcome.ListenerCallback.REVOKED
         await script.tended()
-        assert owner.due.call is outcome.Call.ASSIGNED
+        assert owner.due.callback is outcome.ListenerCallback.ASSIGNED
 
     asyncio.run(play())
 
@@ -166,7 +172,7 @@ def test_who_subscribes_while_it_leaves_is_a_member_again(pattern):
         script.joins(2, MINE)
         await script.tended()
         await owner.subscribe(frozenset({"t"}) if pattern is None else frozenset(), pattern)
-        script.hear(events.LeaveAnswered, outcome.SendLeave)
+        script.hear(events.LeaveResponseReceived, outcome.SendLeave)
         assert not owner.is_out
         if pattern is not None:
             owner._topics_changed(frozenset({"t"}))
@@ -176,7 +182,7 @@ def test_who_subscribes_while_it_leaves_is_a_member_again(pattern):
         assert owner.may_deliver(TopicPartition(*MINE))
         await owner.leave("enough")
         await script.tended()
-        script.hear(events.LeaveAnswered, outcome.SendLeave)
+        script.hear(events.LeaveResponseReceived, outcome.SendLeave)
         assert owner.is_out
 
     asyncio.run(play())
@@ -196,7 +202,7 @@ def test_topics_that_a_pattern_matches_meanwhile_end_no_drain(is_first):
         script.joins(2, MINE)
         await script.tended()
         owner._topics_changed(frozenset({"t", "u", "v"}))
-        script.hear(events.LeaveAnswered, outcome.SendLeave)
+        script.hear(events.LeaveResponseReceived, outcome.SendLeave)
         assert owner.is_out
 
     asyncio.run(play())

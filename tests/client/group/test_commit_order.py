@@ -9,7 +9,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from partage.client.group.commit_order import CommitOrder
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 

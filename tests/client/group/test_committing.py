@@ -10,7 +10,7 @@ import pytest
 
 import partage
 from partage.client.consumer import CommitFailed, OffsetAndMetadata
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.model.errors import ErrorCode
 from partage.sync import Consumer
 from partage.testing.gates import Held, Rule, api_key, refusing

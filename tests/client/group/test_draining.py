@@ -9,7 +9,7 @@ import pytest
 
 from partage.client.consumer import NoGroup
 
-from ..peer import produce
+from ..confluent_admin import produce
 from .test_members import PARTITIONS, Told, read, shared, until
 
 pytestmark = pytest.mark.timeout(120)

@@ -6,21 +6,21 @@ import pytest
 
 from partage.client.group.lease import Leased
 from partage.member.events import (
-    Adopted,
-    Assigned,
+    AssignmentApplied,
+    AssignmentComputed,
     CoordinatorFound,
-    HeartbeatAnswered,
-    JoinAnswered,
-    Prepared,
-    Protocol,
-    Start,
-    SyncAnswered,
+    HeartbeatResponseReceived,
+    JoinPrepared,
+    JoinResponseReceived,
+    StartRequested,
+    SupportedProtocol,
+    SyncResponseReceived,
     TimerFired,
 )
-from partage.member.membership import Membership as Core
 from partage.member.outcome import SendHeartbeat, SendJoin
 from partage.member.settings import MemberSettings
-from partage.member.timers import Timer
+from partage.member.state_machine import MembershipStateMachine as Core
+from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
 SETTINGS = MemberSettings(group_id="g", protocol_type="t", session_timeout_ms=1000)
@@ -30,13 +30,13 @@ def stable(settings=SETTINGS, synced_ms=100, protocol_type="t"):
     """A member alone in its generation, whose sync was sent at 10."""
     core = Core(settings)
     lease = Leased(core, settings)
-    (find,) = lease.handle(Start(at_ms=0)).actions
+    (find,) = lease.handle(StartRequested(at_ms=0)).actions
     (prepare,) = lease.handle(CoordinatorFound(at_ms=0, serial=find.serial)).actions
-    protocols = (Protocol("p", b""),)
-    done = Prepared(at_ms=0, serial=prepare.serial, protocols=protocols)
+    protocols = (SupportedProtocol("p", b""),)
+    done = JoinPrepared(at_ms=0, serial=prepare.serial, protocols=protocols)
     (join,) = lease.handle(done).actions
     assert isinstance(join, SendJoin)
-    joined = JoinAnswered(
+    joined = JoinResponseReceived(
         at_ms=5,
         serial=join.serial,
         member_id="m",
@@ -46,14 +46,16 @@ def stable(settings=SETTINGS, synced_ms=100, protocol_type="t"):
         leader="m",
     )
     (assign,) = lease.handle(joined).actions
-    (sync,) = lease.handle(Assigned(at_ms=10, serial=assign.serial, assignments={})).actions
-    (adopt,) = lease.handle(SyncAnswered(at_ms=synced_ms, serial=sync.serial)).actions
-    lease.handle(Adopted(at_ms=synced_ms, serial=adopt.serial))
+    (sync,) = lease.handle(
+        AssignmentComputed(at_ms=10, serial=assign.serial, assignments={})
+    ).actions
+    (adopt,) = lease.handle(SyncResponseReceived(at_ms=synced_ms, serial=sync.serial)).actions
+    lease.handle(AssignmentApplied(at_ms=synced_ms, serial=adopt.serial))
     return lease
 
 
 def beat(lease, at_ms):
-    fired = lease.handle(TimerFired(at_ms=at_ms, key=Timer.HEARTBEAT))
+    fired = lease.handle(TimerFired(at_ms=at_ms, key=MemberTimer.HEARTBEAT))
     (beat,) = [each for each in fired.actions if isinstance(each, SendHeartbeat)]
     return beat.serial
 
@@ -66,14 +68,14 @@ def test_a_heartbeat_counts_from_when_it_was_sent():
     lease = stable()
     serial = beat(lease, 500)
     assert lease.ends_ms == 1010
-    lease.handle(HeartbeatAnswered(at_ms=1400, serial=serial))
+    lease.handle(HeartbeatResponseReceived(at_ms=1400, serial=serial))
     assert lease.ends_ms == 1500
 
 
 def test_an_answer_after_a_freeze_proves_nothing_new():
     lease = stable()
     serial = beat(lease, 500)
-    lease.handle(HeartbeatAnswered(at_ms=90_000, serial=serial))
+    lease.handle(HeartbeatResponseReceived(at_ms=90_000, serial=serial))
     assert lease.ends_ms == 1500
 
 
@@ -90,7 +92,7 @@ def test_a_rebalance_that_is_told_of_prolongs_the_session_alone(rebalance_timeou
     )
     serial = beat(lease, 500)
     rebalance = ErrorCode.REBALANCE_IN_PROGRESS
-    lease.handle(HeartbeatAnswered(at_ms=510, serial=serial, error=rebalance))
+    lease.handle(HeartbeatResponseReceived(at_ms=510, serial=serial, error=rebalance))
     assert lease.ends_ms == ends_ms
 
 
@@ -99,7 +101,7 @@ def test_a_coordinator_that_may_know_no_rebalance_timeout_prolongs_nothing():
     lease = stable(protocol_type=None)
     serial = beat(lease, 500)
     rebalance = ErrorCode.REBALANCE_IN_PROGRESS
-    lease.handle(HeartbeatAnswered(at_ms=510, serial=serial, error=rebalance))
+    lease.handle(HeartbeatResponseReceived(at_ms=510, serial=serial, error=rebalance))
     assert lease.ends_ms == 1010
 
 
@@ -107,7 +109,7 @@ def test_it_ends_with_the_generation():
     lease = stable()
     serial = beat(lease, 500)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    lease.handle(HeartbeatAnswered(at_ms=510, serial=serial, error=unknown))
+    lease.handle(HeartbeatResponseReceived(at_ms=510, serial=serial, error=unknown))
     assert lease.ends_ms is None
 
 

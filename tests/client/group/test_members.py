@@ -20,7 +20,7 @@ from partage.client.consumer import (
     RebalanceListener,
     TooSlow,
 )
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 from .conftest import PARTITIONS, fill
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from partage.client import BrokersUnreachable
+from partage.client import BrokersUnreachableError
 from partage.client.consumer import AssignmentFailed, MemberFailed
 from partage.sync import Membership
 
@@ -27,16 +27,16 @@ def test_an_address_where_nobody_is(nobody):
     with Consumer(nobody, group_id="g", retry_backoff_ms=5) as one:
         one.subscribe(["t"])
         for _ in range(2):  # it is tried again, and said again
-            with pytest.raises(BrokersUnreachable, match=f"{nobody}.*Is one running there"):
+            with pytest.raises(BrokersUnreachableError, match=f"{nobody}.*Is one running there"):
                 until(lambda: False, one)
 
 
 def test_an_address_where_nobody_is_in_a_group_for_other_things(nobody):
     with (
         Membership(nobody, "g", "crew", {}, retry_backoff_ms=5) as member,
-        pytest.raises(BrokersUnreachable, match=nobody),
+        pytest.raises(BrokersUnreachableError, match=nobody),
     ):
-        member.standing(timeout_ms=30_000)
+        member.assignment(timeout_ms=30_000)
 
 
 def test_one_that_is_no_consumer(member_of, servers, topic):
@@ -70,7 +70,7 @@ def test_a_group_of_another_type(member_of, servers, topic):
     one = member_of()
     group = one._engine.options.group_id
     with Membership(servers, group, "crew", {}) as other:
-        other.standing(timeout_ms=30_000)
+        other.assignment(timeout_ms=30_000)
         one.subscribe([topic])
         with pytest.raises(MemberFailed, match="The group has another protocol type"):
             until(lambda: False, one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from client.peer import create_topic
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 from .test_members import Told, until
 

@@ -9,8 +9,8 @@ from typing import Final
 from partage.client.consumer.positions import Answer, Failed, Fetch, Got, OutOfRange, TryAgain
 from partage.client.consumer.records import Stored
 from partage.client.consumer.state import Ends, Part
-from partage.client.errors import CorruptRecords, RequestRefused
-from partage.client.topics import TopicPartition
+from partage.client.errors import BrokerResponseError, CorruptRecordsError
+from partage.client.metadata import TopicPartition
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import (
     FetchPartition,
@@ -101,13 +101,13 @@ def read(
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return OutOfRange(), code
     if code:
-        refused = RequestRefused(code, f"fetching {partition}")
+        refused = BrokerResponseError(code, f"fetching {partition}")
         return TryAgain(retry_at_ms) if refused.is_retriable else Failed(refused), code
     blob: Buffer = result.records[0] if result.records else b""
     found = scan(blob, verify_crc=rules.check_crcs)
     if not found.count:
         if found.reason not in ("end", "incomplete"):
-            return Failed(CorruptRecords(partition, offset, _WRONG[found.reason])), 0
+            return Failed(CorruptRecordsError(partition, offset, _WRONG[found.reason])), 0
         return Got(None, _ends(result)), 0
     end = found.last_offset[-1] + 1
     if end <= offset:

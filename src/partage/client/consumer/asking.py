@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from partage.client.consumer.state import Ends, Lease, Part, ResetTo
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 
 class Placement(msgspec.Struct, frozen=True):

@@ -13,9 +13,9 @@ from partage.client.consumer.listener import RebalanceListener, Stopwatch
 from partage.client.consumer.place import Place, Written
 from partage.client.consumer.records import COLUMNS, Record, Records, table
 from partage.client.group.offsets import OffsetAndMetadata
-from partage.client.offsets import OffsetFound
-from partage.client.topics import TopicPartition
-from partage.member.outcome import Tell
+from partage.client.metadata import TopicPartition
+from partage.client.offsets import OffsetAndTimestamp
+from partage.member.outcome import CallListener
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ class Consumer(Face):
     To be used by one thread at a time; `close` may come from any.
 
     Raises:
-        BadAddress, UnknownOption, BadOption, BadSecurityOption: on construction.
+        InvalidAddressError, UnknownOption, BadOption, InvalidSecurityOptionError: on construction.
     """
 
     def poll(self, timeout_ms: float = 1000, max_records: int | None = None) -> Records:
@@ -160,7 +160,7 @@ class Consumer(Face):
 
     def offsets_for_times(
         self, times_ms: Mapping[Partition, int]
-    ) -> dict[TopicPartition, OffsetFound | None]:
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offset of a time (ms since the epoch) or later; None: no record is so late."""
         wanted = {TopicPartition(*partition): at for partition, at in times_ms.items()}
         return self._engine.ask(self._engine.offsets(wanted)).result()
@@ -254,13 +254,13 @@ class Consumer(Face):
         if first is not None:
             raise first
 
-    def _commit_before(self, place: Place, call: Tell) -> None:
+    def _commit_before(self, place: Place, call: CallListener) -> None:
         self._engine.ask(place.owner.commit_quietly(place.before(call))).result()
 
-    def _call(self, place: Place, call: Tell) -> None:
+    def _call(self, place: Place, call: CallListener) -> None:
         if place.listener is not None:
-            with Stopwatch(call.call):
-                place.listener.call(call.call, place.partitions_of(call))
+            with Stopwatch(call.callback):
+                place.listener.call(call.callback, place.partitions_of(call))
 
     def _checked(self, listener: RebalanceListener | None) -> RebalanceListener | None:
         if listener is not None and listener.is_asynchronous:

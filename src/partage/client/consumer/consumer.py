@@ -16,9 +16,9 @@ from partage.client.consumer.listener import Stopwatch
 from partage.client.consumer.place import Place, Written
 from partage.client.consumer.records import COLUMNS, Record, Records, table
 from partage.client.group.offsets import OffsetAndMetadata
-from partage.client.offsets import OffsetFound
-from partage.client.topics import TopicPartition
-from partage.member.outcome import Tell
+from partage.client.metadata import TopicPartition
+from partage.client.offsets import OffsetAndTimestamp
+from partage.member.outcome import CallListener
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ class Consumer(Face):
     one, the consumer can be used on. To be used by one task at a time; `close` may come from any.
 
     Raises:
-        BadAddress, UnknownOption, BadOption, BadSecurityOption: on construction.
+        InvalidAddressError, UnknownOption, BadOption, InvalidSecurityOptionError: on construction.
     """
 
     async def poll(self, timeout_ms: float = 1000, max_records: int | None = None) -> Records:
@@ -136,7 +136,7 @@ class Consumer(Face):
 
     async def offsets_for_times(
         self, times_ms: Mapping[Partition, int]
-    ) -> dict[TopicPartition, OffsetFound | None]:
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offset of a time (ms since the epoch) or later; None: no record is so late."""
         wanted = {TopicPartition(*partition): at for partition, at in times_ms.items()}
         return await asyncio.wrap_future(self._engine.ask(self._engine.offsets(wanted)))
@@ -226,14 +226,14 @@ class Consumer(Face):
         if first is not None:
             raise first
 
-    async def _commit_before(self, place: Place, call: Tell) -> None:
+    async def _commit_before(self, place: Place, call: CallListener) -> None:
         committing = self._engine.ask(place.owner.commit_quietly(place.before(call)))
         await asyncio.wrap_future(committing)
 
-    async def _call(self, place: Place, call: Tell) -> None:
+    async def _call(self, place: Place, call: CallListener) -> None:
         if place.listener is not None:
-            with Stopwatch(call.call):
-                waited_for = place.listener.call(call.call, place.partitions_of(call))
+            with Stopwatch(call.callback):
+                waited_for = place.listener.call(call.callback, place.partitions_of(call))
                 if inspect.isawaitable(waited_for):
                     await waited_for
 

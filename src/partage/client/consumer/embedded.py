@@ -18,21 +18,26 @@ from partage.client.consumer.watching import Watching
 from partage.client.group.coordinator import Coordinator
 from partage.client.group.driver import now_ms
 from partage.member.events import (
-    Assigned,
-    AssignFailed,
-    Decoded,
-    DecodeFailed,
+    AssignmentComputed,
+    AssignmentDecoded,
+    AssignmentDecodeFailed,
+    AssignorFailed,
     Event,
-    Prepared,
-    PrepareFailed,
+    JoinPrepared,
+    JoinPrepareFailed,
 )
-from partage.member.outcome import Assign, Decode, Describe, Watch
+from partage.member.outcome import (
+    ComputeAssignment,
+    DecodeAssignment,
+    EncodeSubscription,
+    WatchTopics,
+)
 from partage.member.ownership import Ownership
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Asked: TypeAlias = Describe | Assign | Decode | Watch
+Asked: TypeAlias = EncodeSubscription | ComputeAssignment | DecodeAssignment | WatchTopics
 
 log = logging.getLogger(__name__)
 
@@ -57,27 +62,27 @@ class EmbeddedProtocol:
     async def answer(self, action: Asked, member: Ownership) -> Event | None:
         """The event that answers what the member's core asked."""
         match action:
-            case Describe():
+            case EncodeSubscription():
                 return await self._describe(action, member.topics)
-            case Assign():
+            case ComputeAssignment():
                 return await self._assign(action)
-            case Decode():
+            case DecodeAssignment():
                 return await self._decode(action)
-            case Watch():
+            case WatchTopics():
                 await self._keep_watch(action, member.membership.protocol)
                 return None
 
-    async def _describe(self, action: Describe, topics: frozenset[str]) -> Event:
+    async def _describe(self, action: EncodeSubscription, topics: frozenset[str]) -> Event:
         try:
             protocols = await _off_loop(
                 self._embedding.build_protocols, topics, action.owned, action.generation
             )
         except Exception as error:  # an assignor of the user's
             log.exception("assignor failed to encode its user data: group=%s", self._group_id)
-            return PrepareFailed(at_ms=now_ms(), serial=action.serial, reason=_story(error))
-        return Prepared(at_ms=now_ms(), serial=action.serial, protocols=protocols)
+            return JoinPrepareFailed(at_ms=now_ms(), serial=action.serial, reason=_story(error))
+        return JoinPrepared(at_ms=now_ms(), serial=action.serial, protocols=protocols)
 
-    async def _assign(self, action: Assign) -> Event:
+    async def _assign(self, action: ComputeAssignment) -> Event:
         try:
             assigning = self._embedding.decode_members(action.protocol, action.members)
             topics = await described(
@@ -91,15 +96,15 @@ class EmbeddedProtocol:
         except Exception as error:  # an assignor of the user's, or a subscription not to be read
             reason = _story(error)
             log.error("assignment failed: group=%s reason=%s", self._group_id, reason)
-            return AssignFailed(
+            return AssignorFailed(
                 at_ms=now_ms(),
                 serial=action.serial,
                 reason=reason,
                 assignments=self._embedding.encode_failure(action.members, reason),
             )
-        return Assigned(at_ms=now_ms(), serial=action.serial, assignments=assignments)
+        return AssignmentComputed(at_ms=now_ms(), serial=action.serial, assignments=assignments)
 
-    async def _decode(self, action: Decode) -> Event:
+    async def _decode(self, action: DecodeAssignment) -> Event:
         try:
             again = self._embedding.negotiate_version(action.protocol, action.assignment)
             partitions = await _off_loop(
@@ -109,19 +114,19 @@ class EmbeddedProtocol:
                 action.generation,
             )
         except LeaderAssignmentError as error:
-            return DecodeFailed(at_ms=now_ms(), serial=action.serial, reason=str(error))
+            return AssignmentDecodeFailed(at_ms=now_ms(), serial=action.serial, reason=str(error))
         except Exception as error:  # bytes that are no assignment, or an assignor of the user's
             reason = f"the assignment could not be applied: {_story(error)}"
-            return DecodeFailed(at_ms=now_ms(), serial=action.serial, reason=reason)
-        return Decoded(
+            return AssignmentDecodeFailed(at_ms=now_ms(), serial=action.serial, reason=reason)
+        return AssignmentDecoded(
             at_ms=now_ms(),
             serial=action.serial,
             partitions=tuple(partitions),
-            fits=all(self._watching.is_wanted(topic) for topic, _ in partitions),
-            again=again,
+            is_subscribed=all(self._watching.is_wanted(topic) for topic, _ in partitions),
+            rejoin_reason=again,
         )
 
-    async def _keep_watch(self, action: Watch, protocol: str | None) -> None:
+    async def _keep_watch(self, action: WatchTopics, protocol: str | None) -> None:
         """The last assignment stands (KIP-814): what was it made of?"""
         if protocol is not None:
             assigning = self._embedding.decode_members(protocol, action.members)

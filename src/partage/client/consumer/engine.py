@@ -14,7 +14,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from partage.client.addresses import Address, parse_servers
+from partage.client.addresses import Address, parse_bootstrap_servers
 from partage.client.cluster import Cluster
 from partage.client.consumer.errors import ConsumerClosed
 from partage.client.consumer.fetcher import Fetcher
@@ -23,9 +23,9 @@ from partage.client.consumer.owners import Holdings, Manual, Owner
 from partage.client.consumer.positions import Positions, Taken
 from partage.client.consumer.state import ResetTo
 from partage.client.loop_thread import LoopThread
-from partage.client.offsets import EARLIEST, LATEST, OffsetFound, list_offsets
+from partage.client.metadata import TopicPartition
+from partage.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from partage.client.options import ClientOptions
-from partage.client.topics import TopicPartition
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Engine(Holdings):
     ``owner`` may be another one later, once all is disowned. ``cluster`` belongs to the loop.
 
     Raises:
-        BadAddress: on construction, for servers that are no addresses.
+        InvalidAddressError: on construction, for servers that are no addresses.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Engine(Holdings):
         owner: Owner | None = None,
     ) -> None:
         servers = bootstrap_servers
-        self._servers = parse_servers(servers) if isinstance(servers, str) else servers
+        self._servers = parse_bootstrap_servers(servers) if isinstance(servers, str) else servers
         self.options = options
         self.owner = owner or Manual()
         self._lock = threading.Lock()
@@ -221,7 +221,7 @@ class Engine(Holdings):
 
     async def offsets(
         self, wanted: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetFound | None]:
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offset of a time in ms, or an end; raises ClientError."""
         committed = self.options.isolation_level == "read_committed"
         return await list_offsets(self.cluster, wanted, read_committed=committed)
@@ -240,7 +240,7 @@ class Engine(Holdings):
         return await self.ends(partitions, LATEST)
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """The partitions of a topic, in order. Raises UnknownTopic."""
+        """The partitions of a topic, in order. Raises UnknownTopicError."""
         return (await self.cluster.topics([topic], fresh=True))[topic].topic_partitions
 
     def close(self, timeout_ms: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from partage.client.errors import ClientError
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 
 class ConsumerError(ClientError):

@@ -17,7 +17,7 @@ from partage.client.consumer.positions import Taken
 from partage.client.consumer.records import Batch, Records
 from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, ResetTo
 from partage.client.group.errors import NoGroup
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 #: A partition as users may write it.
 Partition = TopicPartition | tuple[str, int]

@@ -19,14 +19,14 @@ from partage.client.consumer import answers
 from partage.client.consumer.options import ConsumerOptions
 from partage.client.consumer.positions import Failed, Fetch, Lookup, Placement, Positions, TryAgain
 from partage.client.errors import (
+    BrokerResponseError,
     ClientError,
-    NoLeader,
-    RequestRefused,
-    UnknownPartition,
-    UnknownTopic,
+    NoLeaderError,
+    UnknownPartitionError,
+    UnknownTopicError,
 )
+from partage.client.metadata import TopicMetadata, TopicPartition
 from partage.client.offsets import LATEST, list_offsets
-from partage.client.topics import Topic, TopicPartition
 from partage.wire.apis.fetch import FETCH, FetchResponse
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 Committed = Coroutine[Any, Any, Mapping[TopicPartition, int]]
 
 #: What may pass; if it does not, finding the topic says so.
-_WAITS: Final = (UnknownTopic, UnknownPartition, NoLeader)
+_WAITS: Final = (UnknownTopicError, UnknownPartitionError, NoLeaderError)
 _LAST_BY_NAME: Final = 12  # the last version of Fetch that names topics; from 13 on they have ids
 
 
@@ -72,7 +72,7 @@ class Fetcher:
         self._unknown_wait_s = options.unknown_topic_wait_ms / 1000
         self._changed = changed
         self._failed = failed
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, TopicMetadata] = {}
         self._ask_at: dict[str, float] = {}  # when a topic is to be asked for (again)
         self._asking: set[str] = set()
         self._stale: set[TopicPartition] = set()  # whose leader is no longer who we thought
@@ -165,7 +165,7 @@ class Fetcher:
             while left:
                 try:
                     found = await self._cluster.topics(left, fresh=True)
-                except UnknownTopic as error:
+                except UnknownTopicError as error:
                     self._topics.pop(error.topic, None)
                     self._miss(error.topic, error)
                     left.remove(error.topic)
@@ -180,14 +180,16 @@ class Fetcher:
         finally:
             self._asking.difference_update(names)
 
-    def _place(self, topic: Topic) -> None:
+    def _place(self, topic: TopicMetadata) -> None:
         self._topics[topic.name] = topic
         self._stale = {partition for partition in self._stale if partition.topic != topic.name}
         with self._lock:
             owned = [p for p in self._positions.owned if p.topic == topic.name]
         missing = [p for p in owned if p.partition not in topic.partitions]
         if missing:
-            self._miss(topic.name, UnknownPartition(missing[0], len(topic.partitions)), missing)
+            self._miss(
+                topic.name, UnknownPartitionError(missing[0], len(topic.partitions)), missing
+            )
         elif any(topic.partitions[p.partition].leader_id < 0 for p in owned):
             self._ask_at[topic.name] = self._now() + self._pause_s(topic.name)
         else:
@@ -293,7 +295,7 @@ class Fetcher:
         first = fetch.wanted[0].lease.partition
         connection, leadership = await self._cluster.leader(first)
         if leadership.leader_id != fetch.leader_id:
-            raise NoLeader(first)  # it has just moved
+            raise NoLeaderError(first)  # it has just moved
         answer = await connection.send(
             FETCH,
             answers.request(fetch, self._rules),
@@ -301,7 +303,7 @@ class Fetcher:
             timeout_ms=self._cluster.options.request_timeout_ms + self._rules.max_wait_ms,
         )
         if answer.error_code:
-            raise RequestRefused(answer.error_code, "Fetch")
+            raise BrokerResponseError(answer.error_code, "Fetch")
         return answer
 
     def _put_off(self, fetch: Fetch, error: ClientError) -> None:

@@ -36,30 +36,30 @@ from partage.client.group.errors import (
     why_not,
 )
 from partage.client.group.offsets import NOBODY, Offsets, committed
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.member.events import (
-    CallbackDone,
-    CommitAnswered,
-    Drain,
+    CallbackCompleted,
+    CommitRejected,
+    DrainRequested,
     Event,
-    Leave,
+    LeaveRequested,
     MetadataChanged,
     Polled,
-    Subscribed,
+    SubscriptionChanged,
 )
-from partage.member.member import Identity
+from partage.member.member import CommitIdentity
 from partage.member.outcome import (
     Action,
-    Assign,
-    Call,
-    Decode,
-    Describe,
-    Fail,
-    Left,
+    CallListener,
+    ComputeAssignment,
+    DecodeAssignment,
+    EncodeSubscription,
+    LeftGroup,
+    ListenerCallback,
     Problem,
-    Report,
-    Tell,
-    Watch,
+    ReportFatalError,
+    ReportProblem,
+    WatchTopics,
 )
 from partage.member.ownership import Ownership, RebalanceProtocol
 from partage.member.settings import MemberSettings
@@ -127,8 +127,8 @@ class GroupOwner(Owner):
         self._protocol = EmbeddedProtocol(
             embedding, cluster, self._coordinator, settings.group_id, self._watching
         )
-        self._due: Tell | None = None  # the loop's alone
-        self._next_due: Tell | None = None
+        self._due: CallListener | None = None  # the loop's alone
+        self._next_due: CallListener | None = None
         self._called = -1  # the serial of the last call that was made: the user's thread's alone
         self._driver.begin(self._look_at_clock())
 
@@ -143,19 +143,19 @@ class GroupOwner(Owner):
         self._watching.want(topics, pattern)
         self._is_subscribing = pattern is not None
         if pattern is None:
-            self._driver.handle(Subscribed(at_ms=now_ms(), topics=topics))
+            self._driver.handle(SubscriptionChanged(at_ms=now_ms(), topics=topics))
         self._watching.start()
 
     async def leave(self, reason: str) -> None:
         """Be in the group no longer; `is_out` says when it is over."""
         self._watching.stop()
         self._is_subscribing = False
-        self._driver.handle(Leave(at_ms=now_ms(), reason=reason))
+        self._driver.handle(LeaveRequested(at_ms=now_ms(), reason=reason))
 
     def drain(self, reason: str) -> None:
         """Hand over and leave; from any thread, and in a signal's handler: it waits for nobody."""
         self.is_draining, self._is_subscribing = True, False
-        self._soon(Drain(at_ms=now_ms(), reason=reason))
+        self._soon(DrainRequested(at_ms=now_ms(), reason=reason))
 
     @property
     def topics(self) -> frozenset[str]:
@@ -209,22 +209,22 @@ class GroupOwner(Owner):
 
     def _tell(self, *, is_waiting: bool) -> None:
         self._told_ms = now_ms()
-        self._soon(Polled(at_ms=self._told_ms, is_waiting=is_waiting))
+        self._soon(Polled(at_ms=self._told_ms, is_in_poll=is_waiting))
 
     def _soon(self, event: Event) -> None:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._driver.handle, event)
 
     @property
-    def due(self) -> Tell | None:
+    def due(self) -> CallListener | None:
         """The call that the listener is due; another one may overtake it at any moment."""
         due = self._due
         return None if due is None or due.serial == self._called else due
 
-    def called(self, call: Tell) -> None:
+    def called(self, call: CallListener) -> None:
         """The listener was called, whatever came of it."""
         self._called = call.serial
-        self._soon(CallbackDone(at_ms=now_ms(), serial=call.serial))
+        self._soon(CallbackCompleted(at_ms=now_ms(), serial=call.serial))
 
     def may_deliver(self, partition: TopicPartition) -> bool:
         """Whether the partition is ours, as far as can be known without asking anybody."""
@@ -255,17 +255,17 @@ class GroupOwner(Owner):
         async def attempt() -> Offsets:
             return await committed(self._coordinator, self.settings.group_id, partitions)
 
-        return await self._cluster.retried(attempt)
+        return await self._cluster.with_retries(attempt)
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> CommitIdentity | None:
         """In whose name a commit would be made now; None while none can be accepted."""
-        identity = self._ownership.commits_as
+        identity = self._ownership.commit_identity
         if identity is None and not self._is_member:
             return NOBODY  # a consumer that assigns by itself, or has left
         return identity
 
-    async def commit(self, offsets: Offsets, *, only_as: Identity | None = None) -> None:
+    async def commit(self, offsets: Offsets, *, only_as: CommitIdentity | None = None) -> None:
         """Commit, in the order of the calls; see `Commits.commit`."""
         await self._commits.commit(offsets, only_as=only_as)
 
@@ -291,19 +291,19 @@ class GroupOwner(Owner):
         deadline_ms = now_ms() + 2 * self.settings.heartbeat_interval_ms
 
         async def can_be() -> None:
-            while offsets and member.is_in_generation and member.commits_as is None:
+            while offsets and member.is_in_generation and member.commit_identity is None:
                 if now_ms() >= deadline_ms:
                     break
                 await asyncio.sleep(_LOOK_EVERY_S)
 
         await self.commit_quietly(offsets, after=can_be)
 
-    def fenced(self, identity: Identity, code: ErrorCode) -> str:
+    def fenced(self, identity: CommitIdentity, code: ErrorCode) -> str:
         """The coordinator refused a commit in this name; why, in words."""
         why = why_fenced(code, self.settings, now_ms() - self._poll_ended_ms)
         generation, member_id = identity.generation, identity.member_id
         self._driver.handle(
-            CommitAnswered(at_ms=now_ms(), generation=generation, member_id=member_id, error=code)
+            CommitRejected(at_ms=now_ms(), generation=generation, member_id=member_id, error=code)
         )
         return why
 
@@ -318,22 +318,22 @@ class GroupOwner(Owner):
 
     def _perform(self, action: Action) -> None:
         match action:
-            case Describe() | Assign() | Decode() | Watch():
+            case EncodeSubscription() | ComputeAssignment() | DecodeAssignment() | WatchTopics():
                 self._driver.begin(self._answer(action))
-            case Tell():
+            case CallListener():
                 self._next_due = action  # once what is assigned is held, so that it can be sought
-            case Report(problem=problem, reason=reason):
-                kind = TooSlow if problem is Problem.TOO_SLOW else AssignmentFailed
+            case ReportProblem(problem=problem, reason=reason):
+                kind = TooSlow if problem is Problem.POLL_TIMEOUT else AssignmentFailed
                 self._raise(kind(reason))
-            case Fail(error=error, reason=reason):
+            case ReportFatalError(error=error, reason=reason):
                 self._failure = MemberFailed(self.settings.group_id, error, reason)
                 self.holdings.wake()
-            case Left():
+            case LeftGroup():
                 self._out()
 
     def _out(self) -> None:
         """The member is out of the group, unless by now it was subscribed again."""
-        if self._ownership.membership.is_wanted or self._is_subscribing:
+        if self._ownership.membership.is_membership_wanted or self._is_subscribing:
             return
         self._hold()  # nothing, before the user may read what no group gives
         self._watching.stop()
@@ -358,7 +358,9 @@ class GroupOwner(Owner):
 
     def _topics_changed(self, topics: frozenset[str]) -> None:
         by_itself, self._is_subscribing = not self._is_subscribing, False
-        self._driver.handle(Subscribed(at_ms=now_ms(), topics=topics, by_pattern=by_itself))
+        self._driver.handle(
+            SubscriptionChanged(at_ms=now_ms(), topics=topics, is_by_pattern=by_itself)
+        )
 
     def _partitions_changed(self, reason: str) -> None:
         self._driver.handle(MetadataChanged(at_ms=now_ms(), reason=reason))
@@ -366,7 +368,7 @@ class GroupOwner(Owner):
     def _settled(self) -> None:
         """After each event: publish what may be delivered, and hold what is owned."""
         link = self._ownership.membership.link
-        self._standing = Standing(self._ownership.deliverable, now_ms(), link.session_ends_ms)
+        self._standing = Standing(self._ownership.deliverable, now_ms(), link.session_deadline_ms)
         self._hold()
         self._publish_due()
         self.holdings.wake()
@@ -386,9 +388,13 @@ class GroupOwner(Owner):
         if self._next_due is not None:
             self._due, self._next_due = self._next_due, None
         due = self._due
-        if due is not None and due.call is Call.REVOKED and self._ownership.is_lost:
+        if (
+            due is not None
+            and due.callback is ListenerCallback.REVOKED
+            and self._ownership.has_lost_partitions
+        ):
             # Nobody has polled meanwhile, and by now it is too late to give anything up.
-            self._due = msgspec.structs.replace(due, call=Call.LOST)
+            self._due = msgspec.structs.replace(due, call=ListenerCallback.LOST)
 
     async def _look_at_clock(self) -> None:
         """Say now and then that the loop runs: `may_deliver` goes by it."""

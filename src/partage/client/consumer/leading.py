@@ -8,9 +8,9 @@ from partage.assignors import Assignor, Topic
 from partage.client.cluster import Cluster
 from partage.client.group.coordinator import Coordinator
 from partage.client.group.offsets import committed
+from partage.client.metadata import TopicMetadata as Found
+from partage.client.metadata import TopicPartition
 from partage.client.offsets import EARLIEST, LATEST, list_offsets
-from partage.client.topics import Topic as Found
-from partage.client.topics import TopicPartition
 
 
 async def described(
@@ -60,7 +60,7 @@ async def lags(
 ) -> dict[TopicPartition, int]:
     """How far the group is behind; where it has committed nothing, all that there is."""
     ends = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
-    done = await cluster.retried(lambda: committed(coordinator, group_id, partitions))
+    done = await cluster.with_retries(lambda: committed(coordinator, group_id, partitions))
     begun = {p: at.offset for p, at in done.items()}
     fresh = [p for p in partitions if p not in begun]
     starts = await list_offsets(cluster, dict.fromkeys(fresh, EARLIEST)) if fresh else {}

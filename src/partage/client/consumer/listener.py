@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Collection
 from typing import Final
 
-from partage.client.topics import TopicPartition
-from partage.member.outcome import Call
+from partage.client.metadata import TopicPartition
+from partage.member.outcome import ListenerCallback
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +51,16 @@ class RebalanceListener:
         """
         return self.on_partitions_revoked(partitions)
 
-    def call(self, which: Call, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
+    def call(
+        self, which: ListenerCallback, partitions: Collection[TopicPartition]
+    ) -> Awaitable[None] | None:
         """Make one of the calls."""
         match which:
-            case Call.REVOKED:
+            case ListenerCallback.REVOKED:
                 return self.on_partitions_revoked(partitions)
-            case Call.ASSIGNED:
+            case ListenerCallback.ASSIGNED:
                 return self.on_partitions_assigned(partitions)
-            case Call.LOST:
+            case ListenerCallback.LOST:
                 return self.on_partitions_lost(partitions)
 
     @property
@@ -75,7 +77,7 @@ class RebalanceListener:
 class Stopwatch:
     """Reports a callback that took long: the group may have waited for it."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ListenerCallback) -> None:
         self._call = call
 
     def __enter__(self) -> None:

@@ -16,18 +16,18 @@ import msgspec
 
 from partage.assignors import (
     Assignor,
-    AssignorsDisagree,
     CooperativeSticky,
+    IncompatibleAssignorsError,
     Range,
     RoundRobin,
     Sticky,
-    offered,
+    protocols_by_name,
     rebalance_protocol,
 )
 from partage.client.consumer.errors import BadOption, UnknownOption
 from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, ResetTo
 from partage.client.options import ClientOptions, RetryPolicy
-from partage.client.security.options import SECURITY_NAMES, security_options
+from partage.client.security.options import SECURITY_OPTION_NAMES, parse_security_options
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
@@ -106,7 +106,7 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
     Raises:
         UnknownOption: one that there is not; the nearest is named.
         BadOption: a value that it cannot have.
-        BadSecurityOption: options of TLS and SASL that do not go together.
+        InvalidSecurityOptionError: options of TLS and SASL that do not go together.
     """
     ours: dict[str, Any] = {}
     clients: dict[str, Any] = {}
@@ -120,12 +120,12 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
         elif name in _names_of_client():
             field = _CLIENT.get(name, name)
             clients[field] = _checked(ClientOptions, name, field, value)
-        elif name in SECURITY_NAMES:
+        elif name in SECURITY_OPTION_NAMES:
             security[name] = value
         else:
             raise UnknownOption(name, _nearest(name))
     if security:
-        clients["security"] = security_options(security)
+        clients["security"] = parse_security_options(security)
     if retries:
         clients["retries"] = RetryPolicy(**retries)
     options = ConsumerOptions(**ours)
@@ -140,7 +140,7 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
 def option_names() -> list[str]:
     """All options there are, in order."""
     ours = ConsumerOptions.__struct_fields__
-    return sorted({*ours, *_RETRIES, *_names_of_client(), *SECURITY_NAMES})
+    return sorted({*ours, *_RETRIES, *_names_of_client(), *SECURITY_OPTION_NAMES})
 
 
 def _names_of_client() -> set[str]:
@@ -199,9 +199,9 @@ def parse_assignors(given: Any) -> list[Assignor]:
             takes = f"an assignor, or one of Kafka's names: {', '.join(_ASSIGNORS)}"
             raise BadOption("partition_assignment_strategy", one, takes)
     try:
-        offered(assignors)
+        protocols_by_name(assignors)
         rebalance_protocol(assignors)
-    except AssignorsDisagree as error:
+    except IncompatibleAssignorsError as error:
         raise BadOption(
             "partition_assignment_strategy", given, f"a valid combination: {error}"
         ) from None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from partage.client.consumer.errors import NothingAssigned
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 
 class Holdings(Protocol):

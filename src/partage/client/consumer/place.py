@@ -20,8 +20,8 @@ from partage.client.consumer.group import GroupOwner
 from partage.client.consumer.listener import RebalanceListener
 from partage.client.group.errors import NotSubscribed
 from partage.client.group.offsets import OffsetAndMetadata, Offsets
-from partage.client.topics import TopicPartition
-from partage.member.outcome import Call, Tell
+from partage.client.metadata import TopicPartition
+from partage.member.outcome import CallListener, ListenerCallback
 from partage.member.settings import MemberSettings
 
 #: Offsets as users may write them: a number, or one with metadata.
@@ -124,17 +124,21 @@ class Place:
     # What is due when the user polls.
 
     @property
-    def due(self) -> Tell | None:
+    def due(self) -> CallListener | None:
         """The call that the listener is due."""
         return None if self._owner is None else self._owner.due
 
-    def partitions_of(self, call: Tell) -> list[TopicPartition]:
+    def partitions_of(self, call: CallListener) -> list[TopicPartition]:
         """The partitions that a call is about."""
         return [TopicPartition(*partition) for partition in call.partitions]
 
-    def before(self, call: Tell) -> Offsets:
+    def before(self, call: CallListener) -> Offsets:
         """What is to be committed before the listener hears of it (auto commit)."""
-        return self.positions() if self.commits_by_itself and call.call is Call.REVOKED else {}
+        return (
+            self.positions()
+            if self.commits_by_itself and call.callback is ListenerCallback.REVOKED
+            else {}
+        )
 
     def commit_if_due(self) -> None:
         """Commit in the background, by itself, what the user has come to (auto commit).

@@ -42,7 +42,7 @@ from partage.client.consumer.errors import (
     TopicRecreated,
 )
 from partage.client.consumer.state import Lease, PartitionState, Phase, ResetTo
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 __all__ = [
     "Answer",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from partage.client.errors import CorruptRecords
-from partage.client.topics import TopicPartition
+from partage.client.errors import CorruptRecordsError
+from partage.client.metadata import TopicPartition
 from partage.wire.primitives import Malformed
 from partage.wire.records.columns import OFFSET_MAX, HeaderTuples
 from partage.wire.records.decode import decode_columns, decode_records
@@ -23,7 +23,7 @@ from partage.wire.types import Buffer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from partage.client.arrow import ArrowRows
+    from partage.client.arrow import ArrowBatchBuilder
 
 #: The columns there are, named as Spark's Kafka connector names them.
 COLUMNS: Final = (
@@ -91,7 +91,7 @@ class Stored:
         self._arrow: dict[tuple[str, ...], tuple[int, pa.RecordBatch, memoryview]] = {}
 
     def records(self, from_offset: int, to_offset: int) -> list[Record]:
-        """The records of a stretch. Raises `CorruptRecords`."""
+        """The records of a stretch. Raises `CorruptRecordsError`."""
         held = self._records
         if held is None or from_offset < self._starts:
             held = self._decode_records(from_offset)
@@ -103,7 +103,7 @@ class Stored:
         return held if last - first == len(held) else held[first:last]
 
     def arrow(self, from_offset: int, to_offset: int, names: Sequence[str]) -> pa.RecordBatch:
-        """The same as columns. Raises `CorruptRecords`; KeyError for a column there is not."""
+        """The same as columns. Raises `CorruptRecordsError`; KeyError for a column there is not."""
         key = tuple(names)
         held = self._arrow.pop(key, None)
         if held is None or from_offset < held[0]:
@@ -121,7 +121,7 @@ class Stored:
                 self.blob, from_offset, verify_crc=False, read_committed_aborted=self.aborted
             )
         except Malformed as error:
-            raise CorruptRecords(self.partition, from_offset, str(error)) from error
+            raise CorruptRecordsError(self.partition, from_offset, str(error)) from error
         topic, partition = self.partition
         if len(self.timestamp_types) == 1:
             kind = self.timestamp_types[0][1]
@@ -145,24 +145,24 @@ class Stored:
                 self.blob,
                 from_offset=from_offset,
                 to_offset=OFFSET_MAX,
-                with_headers=rows.with_headers,
+                with_headers=rows.needs_headers,
                 verify_crc=False,
                 read_committed_aborted=self.aborted,
             )
         except Malformed as error:
-            raise CorruptRecords(self.partition, from_offset, str(error)) from error
+            raise CorruptRecordsError(self.partition, from_offset, str(error)) from error
         if columns.next_offset < self.end:
             why = "a record that does not fit its batch, or more data than an Arrow column can hold"
-            raise CorruptRecords(self.partition, columns.next_offset, why)
+            raise CorruptRecordsError(self.partition, columns.next_offset, why)
         return rows.batch(columns), memoryview(columns.offset).cast("q")
 
 
 @lru_cache(maxsize=64)
-def _arrow_rows(partition: TopicPartition, names: tuple[str, ...]) -> ArrowRows:
+def _arrow_rows(partition: TopicPartition, names: tuple[str, ...]) -> ArrowBatchBuilder:
     """Kept from answer to answer: the topic's column need not be made again each time."""
-    from partage.client.arrow import ArrowRows, kafka_schema
+    from partage.client.arrow import ArrowBatchBuilder, kafka_schema
 
-    return ArrowRows(*partition, kafka_schema(names))
+    return ArrowBatchBuilder(*partition, kafka_schema(names))
 
 
 def _offset(record: Record) -> int:
@@ -175,7 +175,7 @@ class Batch:
     Iterating gives `Record` objects, `to_arrow` a ``pyarrow.RecordBatch``. There may be none, where
     all between the two offsets were compacted away or belong to an aborted transaction. Damage
     inside a record batch whose checksum is right is found when its records are first looked at,
-    and raised as `CorruptRecords`.
+    and raised as `CorruptRecordsError`.
     """
 
     __slots__ = ("_stored", "from_offset", "next_offset", "topic_partition")

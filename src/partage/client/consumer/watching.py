@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Final
 
 from partage.client.cluster import Cluster
-from partage.client.errors import ClientError, UnknownTopic
-from partage.client.topics import Topic
+from partage.client.errors import ClientError, UnknownTopicError
+from partage.client.metadata import TopicMetadata
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Watching:
             return self._pattern.fullmatch(topic) is not None
         return topic in self._wanted
 
-    async def lead(self, topics: Iterable[str]) -> dict[str, Topic]:
+    async def lead(self, topics: Iterable[str]) -> dict[str, TopicMetadata]:
         """The topics to assign, as they are now; from here on they are watched.
 
         Raises:
@@ -127,16 +127,16 @@ class Watching:
             self._led = now
             self._partitions_changed(f"the number of partitions changed: {', '.join(changed)}")
 
-    async def _found(self, topics: Iterable[str]) -> dict[str, Topic]:
+    async def _found(self, topics: Iterable[str]) -> dict[str, TopicMetadata]:
         """Those of the topics that there are."""
         wanted = set(topics)
         while True:
             try:
                 return await self._cluster.topics(sorted(wanted), fresh=True)
-            except UnknownTopic as error:
+            except UnknownTopicError as error:
                 wanted.discard(error.topic)
 
 
-def _counts(topics: Iterable[str], found: Mapping[str, Topic]) -> dict[str, int | None]:
+def _counts(topics: Iterable[str], found: Mapping[str, TopicMetadata]) -> dict[str, int | None]:
     """The partitions of each topic; None where there is no such topic."""
     return {name: len(found[name].partitions) if name in found else None for name in topics}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 
 class Issued:

@@ -15,15 +15,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 from partage.bridge.member_requests import to_error_code
-from partage.client.errors import ClientError, RequestRefused, error_name
+from partage.client.errors import BrokerResponseError, ClientError, error_name
 from partage.client.group.commit_order import CommitOrder, Issued
 from partage.client.group.coordinator import Coordinator
 from partage.client.group.errors import CommitFailed
 from partage.client.group.offsets import FENCED, Offsets, commit_once
+from partage.client.metadata import TopicPartition
 from partage.client.options import RetryPolicy
-from partage.client.retrying import Retries
-from partage.client.topics import TopicPartition
-from partage.member.member import Identity
+from partage.client.retries import Retries
+from partage.member.member import CommitIdentity
 from partage.model.errors import ErrorCode
 
 
@@ -31,7 +31,7 @@ class Seat(Protocol):
     """A consumer's place in its group, as it is at this moment."""
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> CommitIdentity | None:
         """In whose name a commit would be made now; None while none can be accepted."""
 
     @property
@@ -41,14 +41,14 @@ class Seat(Protocol):
     def why_not(self) -> str:
         """Why no commit can be accepted, or not in the name that was asked for."""
 
-    def fenced(self, identity: Identity, code: ErrorCode) -> str:
+    def fenced(self, identity: CommitIdentity, code: ErrorCode) -> str:
         """Hear that the coordinator refused a commit in this name; the reason in words."""
 
 
 class _Commit:
     """What is to be committed, and what held when it was issued."""
 
-    def __init__(self, offsets: Offsets, seat: Seat, only_as: Identity | None) -> None:
+    def __init__(self, offsets: Offsets, seat: Seat, only_as: CommitIdentity | None) -> None:
         self.offsets = offsets
         self.only_as = only_as
         self.identity = seat.identity
@@ -93,7 +93,7 @@ class Commits:
         self,
         offsets: Offsets,
         *,
-        only_as: Identity | None = None,
+        only_as: CommitIdentity | None = None,
         after: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Commit; returns once this or something later is stored for each partition.
@@ -121,7 +121,7 @@ class Commits:
             try:
                 await self._advance(commit, issued, retries)
             except ClientError as error:
-                await retries.after(error)
+                await retries.wait_or_raise(error)
 
     async def _advance(self, commit: _Commit, issued: Issued, retries: Retries) -> None:
         """Send what is due, or wait until that may be something else."""
@@ -136,7 +136,7 @@ class Commits:
         if due := self._order.due(issued):
             await self._send(commit, issued, identity, due)
 
-    def _check(self, commit: _Commit, issued: Issued) -> Identity:
+    def _check(self, commit: _Commit, issued: Issued) -> CommitIdentity:
         """In whose name to send; of what was given away, nothing is left."""
         identity = self._seat.identity
         if identity is None or commit.only_as not in (None, identity):
@@ -148,7 +148,7 @@ class Commits:
 
     async def _waited(self, commit: _Commit, retries: Retries) -> None:
         try:
-            async with asyncio.timeout(retries.left_s):
+            async with asyncio.timeout(retries.remaining_s):
                 await commit.turn.wait()
         except TimeoutError:
             raise CommitFailed(
@@ -157,7 +157,7 @@ class Commits:
             ) from None
 
     async def _send(
-        self, commit: _Commit, issued: Issued, identity: Identity, due: set[TopicPartition]
+        self, commit: _Commit, issued: Issued, identity: CommitIdentity, due: set[TopicPartition]
     ) -> None:
         offsets = {p: offset for p, offset in commit.offsets.items() if p in due}
         stored: set[TopicPartition] = set()
@@ -171,7 +171,7 @@ class Commits:
         if fence is not None:
             raise CommitFailed(self._seat.fenced(identity, to_error_code(fence)), fence)
         what = f"committing offsets of group {self._group_id!r}"
-        errors = {p: RequestRefused(code, what) for p, code in refused.items()}
+        errors = {p: BrokerResponseError(code, what) for p, code in refused.items()}
         final = [p for p, error in errors.items() if not error.is_retriable]
         commit.refused |= {p: refused[p] for p in final}
         self._order.failed(issued, final)

@@ -12,7 +12,7 @@ from typing import TypeVar
 from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
-from partage.client.errors import RequestRefused
+from partage.client.errors import BrokerResponseError
 from partage.client.group.errors import NotConnected
 from partage.client.group.finding import find_coordinators
 from partage.wire.api import Api
@@ -35,8 +35,8 @@ class Coordinator:
         """The connection, made if there is none; one attempt.
 
         Raises:
-            RequestRefused: nobody coordinates the group for now, or we may not know who.
-            CannotConnect: the coordinator is not where it is said to be.
+            BrokerResponseError: nobody coordinates the group for now, or we may not know who.
+            ConnectError: the coordinator is not where it is said to be.
             ClientError: as `Cluster.any_broker`.
         """
         async with self._finding:
@@ -66,6 +66,6 @@ class Coordinator:
     async def _find(self) -> Address:
         broker = await self._cluster.any_broker()
         place = (await find_coordinators(broker, [self._group_id]))[self._group_id]
-        if isinstance(place, RequestRefused):
+        if isinstance(place, BrokerResponseError):
             raise place
         return place

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from partage.bridge.member_requests import MemberRequest, to_error_code, to_event, to_request
-from partage.client.errors import ClientError, RequestRefused
+from partage.client.errors import BrokerResponseError, ClientError
 from partage.client.group.coordinator import Coordinator
 from partage.member.events import (
     CoordinatorFound,
@@ -34,7 +34,7 @@ from partage.member.outcome import (
     SendSync,
 )
 from partage.member.settings import MemberSettings
-from partage.member.timers import Timer
+from partage.member.timers import MemberTimer
 from partage.model.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Driver:
         self._settled = settled
         self._troubled = troubled
         self._loop = asyncio.get_running_loop()
-        self._timers: dict[Timer, asyncio.TimerHandle] = {}
+        self._timers: dict[MemberTimer, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._link: int | None = None  # the serial of the search that found the coordinator
         self._is_closed = False
@@ -121,18 +121,18 @@ class Driver:
 
     # Timers.
 
-    def _arm(self, key: Timer, deadline_ms: int | None) -> None:
+    def _arm(self, key: MemberTimer, deadline_ms: int | None) -> None:
         before = self._timers.pop(key, None)
         if before is not None:
             before.cancel()
         if deadline_ms is not None:
             wait_s = max(0, deadline_ms - now_ms()) / 1000
-            if key is Timer.RETRY:
+            if key is MemberTimer.RETRY:
                 wait_s *= random.uniform(1 - _JITTER, 1 + _JITTER)
             self._timers[key] = self._loop.call_later(wait_s, self._fire, key, deadline_ms)
 
-    def _fire(self, key: Timer, deadline_ms: int) -> None:
-        if now_ms() < deadline_ms and key is not Timer.RETRY:
+    def _fire(self, key: MemberTimer, deadline_ms: int) -> None:
+        if now_ms() < deadline_ms and key is not MemberTimer.RETRY:
             self._arm(key, deadline_ms)  # the loop's clock is not quite ours
             return
         del self._timers[key]
@@ -158,7 +158,7 @@ class Driver:
     async def _find(self, serial: int) -> None:
         try:
             await self._coordinator.connected()
-        except RequestRefused as error:
+        except BrokerResponseError as error:
             self._not_found(serial, to_error_code(error.code), error)
         except ClientError as error:
             self._not_found(serial, None, error)
@@ -211,5 +211,5 @@ class Driver:
                 settings.session_timeout_ms,
                 settings.request_timeout_ms,
             )
-            return longest + 2 * settings.parked_lapse_ms
+            return longest + 2 * settings.parked_request_grace_ms
         return settings.request_timeout_ms

@@ -9,7 +9,7 @@ from typing import Final
 from partage.bridge.member_requests import to_error_code
 from partage.client.addresses import Address
 from partage.client.connection import Connection
-from partage.client.errors import RequestRefused
+from partage.client.errors import BrokerResponseError
 from partage.model.errors import ErrorCode
 from partage.wire.apis.find_coordinator import (
     FIND_COORDINATOR,
@@ -31,7 +31,7 @@ _LEFT_OUT: Final = FindCoordinatorResult(
 
 async def find_coordinators(
     broker: Connection, group_ids: Sequence[str]
-) -> dict[str, Address | RequestRefused]:
+) -> dict[str, Address | BrokerResponseError]:
     """Where each group's coordinator is, or why nobody knows; in one request if the broker can.
 
     Raises:
@@ -62,8 +62,8 @@ async def _find_one(broker: Connection, group_id: str) -> FindCoordinatorResult:
     )
 
 
-def _place(group_id: str, found: FindCoordinatorResult) -> Address | RequestRefused:
+def _place(group_id: str, found: FindCoordinatorResult) -> Address | BrokerResponseError:
     if found.error_code:
         what = f"finding the coordinator of group {group_id!r}"
-        return RequestRefused(to_error_code(found.error_code), what)
+        return BrokerResponseError(to_error_code(found.error_code), what)
     return Address(found.host, found.port)

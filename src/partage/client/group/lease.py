@@ -10,22 +10,27 @@ from __future__ import annotations
 
 from typing import Final
 
-from partage.member.events import Event, HeartbeatAnswered, JoinAnswered, SyncAnswered
-from partage.member.membership import Membership
-from partage.member.outcome import Abandon, Outcome, SendHeartbeat, SendSync
+from partage.member.events import (
+    Event,
+    HeartbeatResponseReceived,
+    JoinResponseReceived,
+    SyncResponseReceived,
+)
+from partage.member.outcome import DiscardAssignment, Outcome, SendHeartbeat, SendSync
 from partage.member.settings import MemberSettings
+from partage.member.state_machine import MembershipStateMachine
 from partage.member.states import MemberState
 from partage.model.errors import ErrorCode
 
 #: Heartbeats sent in these are of a generation that is complete: only there does a session that
 #: was accepted outlast the time that the group waits for a member to sync.
-_SYNCED: Final = frozenset({MemberState.ADOPTING, MemberState.STABLE})
+_SYNCED: Final = frozenset({MemberState.RECONCILING, MemberState.STABLE})
 
 
 class Leased:
     """A member's core that notes, in passing, until when the member has its place."""
 
-    def __init__(self, core: Membership, settings: MemberSettings) -> None:
+    def __init__(self, core: MembershipStateMachine, settings: MemberSettings) -> None:
         self._core = core
         self._settings = settings
         self._waits_ms = 0  # how long the group waits for the member to join again
@@ -52,14 +57,14 @@ class Leased:
         """See `Membership.handle`."""
         outcome = self._core.handle(event)
         if not self._core.is_in_generation or any(
-            isinstance(action, Abandon) for action in outcome.actions
+            isinstance(action, DiscardAssignment) for action in outcome.actions
         ):
             self._sent.clear()
             self._proven_ms = None
             return outcome
-        if isinstance(event, JoinAnswered) and event.generation == self._core.generation:
+        if isinstance(event, JoinResponseReceived) and event.generation == self._core.generation:
             self._waits_ms = self._patience_ms(event)
-        if isinstance(event, HeartbeatAnswered | SyncAnswered):
+        if isinstance(event, HeartbeatResponseReceived | SyncResponseReceived):
             sent_ms = self._sent.pop(event.serial, None)
             if sent_ms is not None:
                 self._note(sent_ms, event)
@@ -71,7 +76,7 @@ class Leased:
                     self._sent[serial] = event.at_ms
         return outcome
 
-    def _patience_ms(self, joined: JoinAnswered) -> int:
+    def _patience_ms(self, joined: JoinResponseReceived) -> int:
         """How long a coordinator waits that answered so.
 
         JoinGroup v0 has no rebalance timeout: there the session timeout stands for both, and a
@@ -83,9 +88,11 @@ class Leased:
             return min(settings.session_timeout_ms, settings.rebalance_timeout_ms)
         return settings.rebalance_timeout_ms
 
-    def _note(self, sent_ms: int, event: HeartbeatAnswered | SyncAnswered) -> None:
+    def _note(self, sent_ms: int, event: HeartbeatResponseReceived | SyncResponseReceived) -> None:
         if event.error is ErrorCode.NONE:
             self._proven_ms = max(sent_ms, self._proven_ms or sent_ms)
-        elif event.error is not ErrorCode.REBALANCE_IN_PROGRESS or isinstance(event, SyncAnswered):
+        elif event.error is not ErrorCode.REBALANCE_IN_PROGRESS or isinstance(
+            event, SyncResponseReceived
+        ):
             return
         self._heard_ms = max(sent_ms, self._heard_ms)

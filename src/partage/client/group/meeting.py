@@ -19,27 +19,27 @@ from partage.client.errors import ClientError
 from partage.client.group.driver import Driver, now_ms
 from partage.client.group.errors import AssignmentFailed, MemberFailed
 from partage.member.events import (
-    Adopted,
-    Assigned,
-    AssignFailed,
-    GroupMember,
-    Prepared,
-    Protocol,
-    RejoinWanted,
-    Released,
+    AssignmentApplied,
+    AssignmentComputed,
+    AssignmentReleased,
+    AssignorFailed,
+    GroupMemberMetadata,
+    JoinPrepared,
+    RejoinRequested,
+    SupportedProtocol,
 )
-from partage.member.membership import Membership as Core
 from partage.member.outcome import (
-    Abandon,
     Action,
-    Adopt,
-    Fail,
-    Left,
-    Prepare,
-    Release,
-    Report,
+    ApplyAssignment,
+    DiscardAssignment,
+    LeftGroup,
+    PrepareJoin,
+    ReleaseAssignment,
+    ReportFatalError,
+    ReportProblem,
 )
-from partage.member.outcome import Assign as AssignWanted
+from partage.member.outcome import ComputeAssignment as AssignWanted
+from partage.member.state_machine import MembershipStateMachine as Core
 
 log = logging.getLogger(__name__)
 
@@ -232,25 +232,25 @@ class Meeting:
     def perform(self, action: Action) -> None:
         """Begin what the core asks for."""
         match action:
-            case Prepare():
+            case PrepareJoin():
                 self._driver.begin(self._prepare(action))
             case AssignWanted():
                 self._driver.begin(self._assign(action))
-            case Adopt():
+            case ApplyAssignment():
                 self._driver.begin(self._adopt(action, self._era))
-            case Abandon(reason=reason):
+            case DiscardAssignment(reason=reason):
                 self._end()
                 self._driver.begin(self._call(self._listener.on_lost, reason))
-            case Release():
+            case ReleaseAssignment():
                 self._driver.begin(self._release(action, self._end()))
-            case Report(reason=reason):
+            case ReportProblem(reason=reason):
                 self._raise(AssignmentFailed(reason))
-            case Fail(error=error, reason=reason):
+            case ReportFatalError(error=error, reason=reason):
                 self._failure = MemberFailed(self._core.settings.group_id, error, reason)
                 log.error("%s", self._failure)  # also where nobody waits for a standing
                 self._out.set()
                 self.wake()
-            case Left():
+            case LeftGroup():
                 self._out.set()
                 self.wake()
 
@@ -275,10 +275,10 @@ class Meeting:
         self._error = error
         self.wake()
 
-    async def _prepare(self, action: Prepare) -> None:
+    async def _prepare(self, action: PrepareJoin) -> None:
         await self._call(self._listener.on_rejoining, self.standing)
-        protocols = (Protocol(self._protocol, self._metadata_bytes),)
-        self._driver.handle(Prepared(at_ms=now_ms(), serial=action.serial, protocols=protocols))
+        protocols = (SupportedProtocol(self._protocol, self._metadata_bytes),)
+        self._driver.handle(JoinPrepared(at_ms=now_ms(), serial=action.serial, protocols=protocols))
 
     async def _assign(self, action: AssignWanted) -> None:
         loop = asyncio.get_running_loop()
@@ -290,7 +290,7 @@ class Meeting:
             log.error("assignment failed: group=%s reason=%s", group_id, reason)
             said = self._codec.failed(reason)
             self._driver.handle(
-                AssignFailed(
+                AssignorFailed(
                     at_ms=now_ms(),
                     serial=action.serial,
                     reason=reason,
@@ -298,7 +298,7 @@ class Meeting:
                 )
             )
         else:
-            done = Assigned(at_ms=now_ms(), serial=action.serial, assignments=states)
+            done = AssignmentComputed(at_ms=now_ms(), serial=action.serial, assignments=states)
             self._driver.handle(done)
 
     def _states(self, action: AssignWanted, leader: str) -> dict[str, bytes]:
@@ -312,12 +312,12 @@ class Meeting:
             raise ValueError(f"assign returned states for unknown members: {sorted(strangers)}")
         return {member_id: self._codec.encode(state) for member_id, state in given.items()}
 
-    def _peer(self, member: GroupMember) -> Peer:
+    def _peer(self, member: GroupMemberMetadata) -> Peer:
         whose = f"the metadata of {member.member_id!r}"
         metadata = self._codec.decode(member.metadata, whose)
         return Peer(member.member_id, member.instance_id, metadata)
 
-    async def _adopt(self, action: Adopt, era: int) -> None:
+    async def _adopt(self, action: ApplyAssignment, era: int) -> None:
         async with self._turns:
             if era != self._era:
                 return  # void by now
@@ -329,22 +329,22 @@ class Meeting:
             if failure is not None:  # the last standing stays, as in any rebalance
                 self._raise(AssignmentFailed(failure))
                 at_ms = now_ms()
-                self._driver.handle(RejoinWanted(at_ms=at_ms, reason=failure, backs_off=True))
-                self._driver.handle(Adopted(at_ms=now_ms(), serial=action.serial))
+                self._driver.handle(RejoinRequested(at_ms=at_ms, reason=failure, has_backoff=True))
+                self._driver.handle(AssignmentApplied(at_ms=now_ms(), serial=action.serial))
                 return
             core = self._core
             standing = Standing(action.generation, core.member_id, core.is_leader, state)
             self.standing = standing
             await self._say(self._listener.on_assigned, standing)
-        self._driver.handle(Adopted(at_ms=now_ms(), serial=action.serial))
+        self._driver.handle(AssignmentApplied(at_ms=now_ms(), serial=action.serial))
         self.wake()
 
-    async def _release(self, action: Release, standing: Standing | None) -> None:
-        if action.as_lost or standing is None:
+    async def _release(self, action: ReleaseAssignment, standing: Standing | None) -> None:
+        if action.is_lost or standing is None:
             await self._call(self._listener.on_lost, "the member left during a rebalance")
         else:
             await self._call(self._listener.on_leaving, standing)
-        self._driver.handle(Released(at_ms=now_ms(), serial=action.serial))
+        self._driver.handle(AssignmentReleased(at_ms=now_ms(), serial=action.serial))
 
     async def _call(self, listen: Callable[[Any], Awaitable[None] | None], what: Any) -> None:
         async with self._turns:

@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 from partage.bridge.member_requests import to_error_code
-from partage.client.errors import RequestRefused, error_name
+from partage.client.errors import BrokerResponseError, error_name
 from partage.client.group.coordinator import Coordinator
 from partage.client.group.errors import CommitFailed
-from partage.client.topics import TopicPartition
-from partage.member.member import Identity
+from partage.client.metadata import TopicPartition
+from partage.member.member import CommitIdentity
 from partage.model.errors import ErrorCode
 from partage.wire.apis.offset_commit import (
     OFFSET_COMMIT,
@@ -29,7 +29,7 @@ from partage.wire.apis.offset_fetch import (
 )
 
 #: Of who is in no group, or only reads what one has committed.
-NOBODY: Final = Identity(generation=-1, member_id="", instance_id=None)
+NOBODY: Final = CommitIdentity(generation=-1, member_id="", instance_id=None)
 
 #: Answers after which the coordinator is looked for anew.
 LOST: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -57,27 +57,27 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 async def commit(
-    coordinator: Coordinator, group_id: str, identity: Identity, offsets: Offsets
+    coordinator: Coordinator, group_id: str, identity: CommitIdentity, offsets: Offsets
 ) -> None:
     """One attempt at committing; all partitions, or an error.
 
     Raises:
-        RequestRefused: the whole request, with the code of its first error.
+        BrokerResponseError: the whole request, with the code of its first error.
         CommitFailed: a partition cannot be committed, whoever asks; others may be.
         ClientError: as `Coordinator.send`.
     """
     await coordinator.connected()
     refused = await commit_once(coordinator, group_id, identity, offsets)
     for code in refused.values():
-        if code in FENCED or RequestRefused(code, "").is_retriable:
-            raise RequestRefused(code, f"committing offsets of group {group_id!r}")
+        if code in FENCED or BrokerResponseError(code, "").is_retriable:
+            raise BrokerResponseError(code, f"committing offsets of group {group_id!r}")
     if refused:
         story = ", ".join(f"{partition}: {error_name(c)}" for partition, c in refused.items())
         raise CommitFailed(story, next(iter(refused.values())))
 
 
 async def commit_once(
-    coordinator: Coordinator, group_id: str, identity: Identity, offsets: Offsets
+    coordinator: Coordinator, group_id: str, identity: CommitIdentity, offsets: Offsets
 ) -> dict[TopicPartition, int]:
     """Send a commit over the connection there is; what was refused, with its codes.
 
@@ -96,7 +96,7 @@ async def commit_once(
     return refused
 
 
-def _commit(group_id: str, identity: Identity, offsets: Offsets) -> OffsetCommitRequest:
+def _commit(group_id: str, identity: CommitIdentity, offsets: Offsets) -> OffsetCommitRequest:
     by_topic: dict[str, list[OffsetCommitPartition]] = {}
     for partition, committed in offsets.items():
         by_topic.setdefault(partition.topic, []).append(
@@ -122,7 +122,7 @@ async def committed(
     """What the group has committed; partitions without an offset are left out. One attempt.
 
     Raises:
-        RequestRefused: with the code of the first error.
+        BrokerResponseError: with the code of the first error.
         ClientError: as `Coordinator.send`.
     """
     await coordinator.connected()
@@ -169,4 +169,4 @@ def _check(coordinator: Coordinator, group_id: str, code: int) -> None:
         return
     if to_error_code(code) in LOST:
         coordinator.disconnect()
-    raise RequestRefused(code, f"reading the offsets of group {group_id!r}")
+    raise BrokerResponseError(code, f"reading the offsets of group {group_id!r}")

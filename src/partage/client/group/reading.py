@@ -10,11 +10,16 @@ from partage.bridge.member_requests import to_error_code
 from partage.client.addresses import Address
 from partage.client.cluster import Cluster
 from partage.client.connection import Connection
-from partage.client.errors import CannotConnect, ClientError, RequestRefused, UnsupportedApi
+from partage.client.errors import (
+    BrokerResponseError,
+    ClientError,
+    ConnectError,
+    UnsupportedApiError,
+)
 from partage.client.group.finding import find_coordinators
 from partage.client.group.offsets import Offsets, offsets_in
 from partage.client.options import RetryPolicy
-from partage.client.retrying import Retries
+from partage.client.retries import Retries
 from partage.model.errors import ErrorCode
 from partage.wire.apis.offset_fetch import (
     OFFSET_FETCH,
@@ -50,7 +55,7 @@ async def committed_offsets(
         failures = await _attempt(cluster, left, found)
         failures.sort(key=lambda failure: failure.is_retriable)
         if failures:
-            await retries.after(failures[0])
+            await retries.wait_or_raise(failures[0])
     return {group_id: found[group_id] for group_id in wanted}
 
 
@@ -65,7 +70,7 @@ async def _attempt(
     by_address: dict[Address, list[str]] = {}
     failures: list[ClientError] = []
     for group_id, place in places.items():
-        if isinstance(place, RequestRefused):
+        if isinstance(place, BrokerResponseError):
             failures.append(place)
         else:
             by_address.setdefault(place, []).append(group_id)
@@ -81,20 +86,20 @@ async def _ask(
     """Ask one coordinator for its groups; what failed."""
     failures: list[ClientError] = []
     try:
-        connection = await cluster.broker_at(address)
+        connection = await cluster.connect_to(address)
         for start in range(0, len(group_ids), _GROUPS_MAX):
             for result in await _fetch(connection, group_ids[start : start + _GROUPS_MAX]):
                 offsets, code = offsets_in(result.topics)
                 code = result.error_code or code
                 if code:
                     what = f"reading the offsets of group {result.group_id!r}"
-                    failures.append(RequestRefused(to_error_code(code), what))
+                    failures.append(BrokerResponseError(to_error_code(code), what))
                 else:
                     found[result.group_id] = offsets
-    except CannotConnect as error:
+    except ConnectError as error:
         more = f" and {len(group_ids) - 1} more" if len(group_ids) > 1 else ""
-        why = f"{error.why}; it is the coordinator of group {group_ids[0]!r}{more}"
-        failures.append(CannotConnect(address, why))
+        why = f"{error.reason}; it is the coordinator of group {group_ids[0]!r}{more}"
+        failures.append(ConnectError(address, why))
     except ClientError as error:
         failures.append(error)
     return failures
@@ -105,7 +110,7 @@ async def _fetch(connection: Connection, group_ids: Sequence[str]) -> list[Offse
     version = connection.version_of(OFFSET_FETCH)
     if version < _ALL_PARTITIONS:
         ours = f"v{_ALL_PARTITIONS} and newer"
-        raise UnsupportedApi(connection.address, OFFSET_FETCH.name, ours, f"v{version}")
+        raise UnsupportedApiError(connection.address, OFFSET_FETCH.name, ours, f"v{version}")
     if version < _SEVERAL:
         return await asyncio.gather(*(_fetch_one(connection, each) for each in group_ids))
     groups = [OffsetFetchGroup(group_id=group_id, topics=None) for group_id in group_ids]

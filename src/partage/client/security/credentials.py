@@ -8,20 +8,20 @@ import ssl
 from typing import Final
 
 from partage.client.addresses import Address
-from partage.client.security.aside import aside
+from partage.client.security.daemon_thread import run_in_daemon_thread
 from partage.client.security.mechanisms import Mechanism, OAuthBearer, Plain, Scram
 from partage.client.security.options import SecurityOptions
 from partage.client.security.tls import make_context
-from partage.client.security.tokens import Tokens
+from partage.client.security.tokens import TokenSource
 
 log = logging.getLogger(__name__)
 
 #: Mechanisms whose secret anybody on the way could read.
-_READABLE: Final = ("PLAIN", "OAUTHBEARER")
+_CLEARTEXT_MECHANISMS: Final = ("PLAIN", "OAUTHBEARER")
 
 
 @functools.cache
-def warn_of_readable(mechanism: str) -> None:
+def warn_secret_unencrypted(mechanism: str) -> None:
     """Once in a process, however many clients it makes."""
     log.warning("sasl_mechanism=%s without TLS sends the secret unencrypted", mechanism)
 
@@ -30,33 +30,33 @@ class Credentials:
     """Made once for a cluster; belongs to the event loop that it is first used on.
 
     Raises:
-        BadSecurityOption: on construction, if a file is missing or holds something else.
+        InvalidSecurityOptionError: on construction, if a file is missing or holds something else.
     """
 
     def __init__(self, options: SecurityOptions) -> None:
         self.options = options
-        self._tokens = Tokens(options)
+        self._tokens = TokenSource(options)
         self._doubted: set[Address] = set()
         make_context(options)
-        if options.sasl_mechanism in _READABLE and not options.uses_tls:
-            warn_of_readable(options.sasl_mechanism)
+        if options.sasl_mechanism in _CLEARTEXT_MECHANISMS and not options.uses_tls:
+            warn_secret_unencrypted(options.sasl_mechanism)
 
     @property
     def has_certificate(self) -> bool:
         """Whether the client shows a certificate, as far as we know."""
         return self.options.ssl_certfile is not None or self.options.ssl_context is not None
 
-    def is_first_doubt(self, address: Address) -> bool:
+    def is_first_probe(self, address: Address) -> bool:
         """Whether nobody has looked yet what kind of port it is that closed on us."""
         is_first = address not in self._doubted
         self._doubted.add(address)
         return is_first
 
     async def context(self) -> ssl.SSLContext | None:
-        """The TLS context for a connection; None for one without. Raises `BadSecurityOption`."""
+        """The TLS context for a connection; None for one without. Raises `InvalidSecurityOptionError`."""
         if not self.options.uses_tls:
             return None
-        return await aside(lambda: make_context(self.options))
+        return await run_in_daemon_thread(lambda: make_context(self.options))
 
     def mechanism(self, address: Address) -> Mechanism | None:
         """One authentication at a broker; None if there is to be none."""

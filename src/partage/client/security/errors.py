@@ -16,11 +16,11 @@ class SecurityError(ClientError):
         self.address = address
 
 
-class WrongSecurityProtocol(SecurityError):
+class WrongSecurityProtocolError(SecurityError):
     """One side speaks TLS, or asks for SASL, and the other does not."""
 
 
-class UntrustedCertificate(SecurityError):
+class UntrustedCertificateError(SecurityError):
     """The broker's certificate is not valid, or was signed by nobody whom we trust."""
 
     def __init__(self, address: Address, why: str) -> None:
@@ -31,7 +31,7 @@ class UntrustedCertificate(SecurityError):
         )
 
 
-class CertificateForAnotherHost(SecurityError):
+class CertificateHostMismatchError(SecurityError):
     """The broker's certificate is sound but names another host."""
 
     def __init__(self, address: Address, why: str) -> None:
@@ -42,7 +42,7 @@ class CertificateForAnotherHost(SecurityError):
         )
 
 
-class ClientCertificateRefused(SecurityError):
+class ClientCertificateRejectedError(SecurityError):
     """The broker asks for a certificate of the client's, and got none or one it does not trust."""
 
     def __init__(self, address: Address, why: str, *, has_one: bool) -> None:
@@ -54,7 +54,7 @@ class ClientCertificateRefused(SecurityError):
         super().__init__(address, f"it refused the client's certificate ({why}); {way_out}")
 
 
-class TlsRefused(SecurityError):
+class TlsNegotiationError(SecurityError):
     """The two sides do not agree on a version or a cipher of TLS."""
 
     def __init__(self, address: Address, why: str, *, has_certificate: bool) -> None:
@@ -64,7 +64,7 @@ class TlsRefused(SecurityError):
         )
 
 
-class AuthenticationRequired(SecurityError):
+class AuthenticationRequiredError(SecurityError):
     """The broker asks clients who they are, and we were told not to say."""
 
     def __init__(self, address: Address, mechanisms: Sequence[str], *, uses_tls: bool) -> None:
@@ -77,7 +77,7 @@ class AuthenticationRequired(SecurityError):
         self.mechanisms = tuple(mechanisms)
 
 
-class UnknownMechanism(SecurityError):
+class UnsupportedMechanismError(SecurityError):
     """The broker does not have the SASL mechanism that we were told to use."""
 
     def __init__(self, address: Address, mechanism: str, theirs: Sequence[str]) -> None:
@@ -89,7 +89,7 @@ class UnknownMechanism(SecurityError):
         self.mechanisms = tuple(theirs)
 
 
-class AuthenticationFailed(SecurityError):
+class AuthenticationFailedError(SecurityError):
     """The broker does not know the user, or not by this password."""
 
     def __init__(
@@ -102,11 +102,11 @@ class AuthenticationFailed(SecurityError):
         super().__init__(address, f"authentication by {mechanism} failed: {said}; {way_out}")
 
 
-class TokenRefused(AuthenticationFailed):
+class TokenRejectedError(AuthenticationFailedError):
     """The broker does not accept our token: expired, for somebody else, or wrongly signed."""
 
 
-class BrokerNotProven(SecurityError):
+class BrokerProofError(SecurityError):
     """In SCRAM the broker proves itself too, and this one did not; somebody may stand between."""
 
     def __init__(self, address: Address, why: str) -> None:
@@ -116,7 +116,7 @@ class BrokerNotProven(SecurityError):
         )
 
 
-class TokenUnavailable(SecurityError):
+class TokenUnavailableError(SecurityError):
     """No OAuth token could be had; tried again if the endpoint may answer a moment later."""
 
     def __init__(self, address: Address, why: str, *, is_retriable: bool = False) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from partage.client.addresses import Address
-from partage.client.errors import RequestRefused, UnsupportedApi, error_name
+from partage.client.errors import BrokerResponseError, UnsupportedApiError, error_name
 from partage.client.security.errors import (
-    AuthenticationFailed,
-    UnknownMechanism,
-    WrongSecurityProtocol,
+    AuthenticationFailedError,
+    UnsupportedMechanismError,
+    WrongSecurityProtocolError,
 )
 from partage.client.security.mechanisms import Mechanism
 from partage.model.errors import ErrorCode
@@ -22,14 +22,14 @@ from partage.wire.apis.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeReques
 _STEPS_MAX: Final = 4
 
 
-class Ask(Protocol):
+class SendRequest(Protocol):
     """Sends a request and waits for its answer."""
 
     async def __call__(self, api: Api[Req, Res], message: Req) -> Res:
         """The answer. Raises `ClientError`."""
 
 
-async def authenticate(ask: Ask, mechanism: Mechanism) -> int:
+async def authenticate(ask: SendRequest, mechanism: Mechanism) -> int:
     """Prove who we are; how long that holds in milliseconds, 0 for as long as the connection.
 
     Raises:
@@ -39,38 +39,38 @@ async def authenticate(ask: Ask, mechanism: Mechanism) -> int:
     address = mechanism.address
     try:
         greeting = await ask(SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=mechanism.name))
-    except UnsupportedApi:
-        raise _not_asked_for(address) from None
+    except UnsupportedApiError:
+        raise _sasl_not_enabled_error(address) from None
     if greeting.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        raise UnknownMechanism(address, mechanism.name, greeting.mechanisms)
+        raise UnsupportedMechanismError(address, mechanism.name, greeting.mechanisms)
     if greeting.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise _not_asked_for(address)
+        raise _sasl_not_enabled_error(address)
     if greeting.error_code:
-        raise RequestRefused(greeting.error_code, "SaslHandshake")
-    said = await mechanism.first()
+        raise BrokerResponseError(greeting.error_code, "SaslHandshake")
+    said = await mechanism.initial_response()
     for _ in range(_STEPS_MAX):
         answer = await ask(SASL_AUTHENTICATE, SaslAuthenticateRequest(auth_bytes=said))
         if answer.error_code:
-            raise mechanism.refusal(answer.error_message or error_name(answer.error_code))
-        more = await mechanism.answer(bytes(answer.auth_bytes))
+            raise mechanism.rejection_error(answer.error_message or error_name(answer.error_code))
+        more = await mechanism.evaluate_challenge(bytes(answer.auth_bytes))
         if more is None:
             return max(answer.session_lifetime_ms, 0)
         said = more
-    raise AuthenticationFailed(address, mechanism.name, f"no result after {_STEPS_MAX} steps")
+    raise AuthenticationFailedError(address, mechanism.name, f"no result after {_STEPS_MAX} steps")
 
 
-async def mechanisms_asked_for(ask: Ask) -> Sequence[str] | None:
+async def required_mechanisms(ask: SendRequest) -> Sequence[str] | None:
     """By what a broker wants us to authenticate; None if it does not."""
     try:
         greeting = await ask(SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=""))
-    except UnsupportedApi:
+    except UnsupportedApiError:
         return None
     is_wanted = greeting.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     return greeting.mechanisms if is_wanted else None
 
 
-def _not_asked_for(address: Address) -> WrongSecurityProtocol:
-    return WrongSecurityProtocol(
+def _sasl_not_enabled_error(address: Address) -> WrongSecurityProtocolError:
+    return WrongSecurityProtocolError(
         address,
         "this port does not authenticate by SASL; connect to the broker's SASL listener, or set "
         "security_protocol to PLAINTEXT or SSL",

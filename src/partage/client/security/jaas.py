@@ -8,18 +8,18 @@ from typing import Final, NamedTuple
 _OPTION: Final = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)""")
 
 
-class Login(NamedTuple):
+class JaasLogin(NamedTuple):
     """The module's class without its package, and what it is given."""
 
     module: str
     options: dict[str, str]
 
 
-def parse_jaas(text: str) -> Login:
+def parse_jaas(text: str) -> JaasLogin:
     """The login in ``text``; what is no such line gives a module of no name."""
     name = re.match(r"\s*([\w.]*)", text)
     module = name[1].rpartition(".")[2] if name else ""
-    return Login(module, {key: _unquoted(value) for key, value in _OPTION.findall(text)})
+    return JaasLogin(module, {key: _unquoted(value) for key, value in _OPTION.findall(text)})
 
 
 def _unquoted(text: str) -> str:

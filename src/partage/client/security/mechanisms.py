@@ -14,14 +14,14 @@ from hmac import compare_digest
 from typing import Any, Final
 
 from partage.client.addresses import Address
-from partage.client.security.aside import aside
+from partage.client.security.daemon_thread import run_in_daemon_thread
 from partage.client.security.errors import (
-    AuthenticationFailed,
-    BrokerNotProven,
+    AuthenticationFailedError,
+    BrokerProofError,
     SecurityError,
-    TokenRefused,
+    TokenRejectedError,
 )
-from partage.client.security.tokens import Token, Tokens, expiry
+from partage.client.security.tokens import Token, TokenSource, token_expiry_s
 
 #: Fewer let whoever listens guess the password cheaply (RFC 7677 §4, and Kafka's own least) ...
 ITERATIONS_MIN: Final = 4_096
@@ -39,15 +39,15 @@ class Mechanism(ABC):
         self.name = name
 
     @abstractmethod
-    async def first(self) -> bytes:
+    async def initial_response(self) -> bytes:
         """What the client says first."""
 
     @abstractmethod
-    async def answer(self, said: bytes) -> bytes | None:
+    async def evaluate_challenge(self, said: bytes) -> bytes | None:
         """What the client says next; None when it is satisfied. Raises `SecurityError`."""
 
     @abstractmethod
-    def refusal(self, said: str) -> SecurityError:
+    def rejection_error(self, said: str) -> SecurityError:
         """The broker refused, and said this."""
 
 
@@ -62,15 +62,15 @@ class Plain(Mechanism):
         self._username = username
         self._password = password
 
-    async def first(self) -> bytes:
+    async def initial_response(self) -> bytes:
         return f"\0{self._username}\0{self._password}".encode()
 
-    async def answer(self, said: bytes) -> None:
+    async def evaluate_challenge(self, said: bytes) -> None:
         return None
 
-    def refusal(self, said: str) -> SecurityError:
+    def rejection_error(self, said: str) -> SecurityError:
         told = _shown(said.replace(self._password, "***"))
-        return AuthenticationFailed(self.address, self.name, told)
+        return AuthenticationFailedError(self.address, self.name, told)
 
 
 class Scram(Mechanism):
@@ -82,10 +82,10 @@ class Scram(Mechanism):
         self._scram = _client(name, username, password, self._nonce)
         self._is_proven_to_them = False
 
-    async def first(self) -> bytes:
+    async def initial_response(self) -> bytes:
         return str(self._scram.get_client_first()).encode()
 
-    async def answer(self, said: bytes) -> bytes | None:
+    async def evaluate_challenge(self, said: bytes) -> bytes | None:
         from scramp import ScramException
 
         try:
@@ -95,9 +95,9 @@ class Scram(Mechanism):
             self._check_first(said.decode())
             self._scram.set_server_first(said.decode())
             # The expensive step: thousands of hashes.
-            final = str(await aside(self._scram.get_client_final))
+            final = str(await run_in_daemon_thread(self._scram.get_client_final))
         except (ScramException, ValueError) as error:
-            raise BrokerNotProven(self.address, _shown(str(error))) from None
+            raise BrokerProofError(self.address, _shown(str(error))) from None
         self._is_proven_to_them = True
         return final.encode()
 
@@ -116,25 +116,25 @@ class Scram(Mechanism):
                 f"{ITERATIONS_MIN} to {ITERATIONS_MAX} are allowed"
             )
 
-    def refusal(self, said: str) -> SecurityError:
-        return AuthenticationFailed(self.address, self.name, _shown(said))
+    def rejection_error(self, said: str) -> SecurityError:
+        return AuthenticationFailedError(self.address, self.name, _shown(said))
 
 
 class OAuthBearer(Mechanism):
     """OAUTHBEARER (RFC 7628): a token that somebody else has signed."""
 
-    def __init__(self, address: Address, tokens: Tokens) -> None:
+    def __init__(self, address: Address, tokens: TokenSource) -> None:
         super().__init__(address, "OAUTHBEARER")
         self._tokens = tokens
         self._token = Token("")
         self._status = ""
 
-    async def first(self) -> bytes:
-        self._token = await self._tokens.current(self.address)
+    async def initial_response(self) -> bytes:
+        self._token = await self._tokens.get_token(self.address)
         pairs = [("auth", f"Bearer {self._token.value}"), *self._token.extensions.items()]
         return ("n,,\x01" + "".join(f"{key}={value}\x01" for key, value in pairs) + "\x01").encode()
 
-    async def answer(self, said: bytes) -> bytes | None:
+    async def evaluate_challenge(self, said: bytes) -> bytes | None:
         if not said:
             return None
         # It was refused, and why; the broker ends the exchange when it has been acknowledged.
@@ -144,14 +144,14 @@ class OAuthBearer(Mechanism):
             self._status = "refused"
         return b"\x01"
 
-    def refusal(self, said: str) -> SecurityError:
-        self._tokens.refused(self._token)
+    def rejection_error(self, said: str) -> SecurityError:
+        self._tokens.invalidate(self._token)
         told = _shown((self._status or said).replace(self._token.value, "***"))
-        return TokenRefused(self.address, self.name, told, _way_out(self._token.value))
+        return TokenRejectedError(self.address, self.name, told, _way_out(self._token.value))
 
 
 def _way_out(token: str) -> str:
-    expires_at = expiry(token)
+    expires_at = token_expiry_s(token)
     if expires_at is not None and expires_at <= time.time():
         ago = time.time() - expires_at
         return f"the token expired {ago:.0f} s ago; let the token provider renew it"

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-MECHANISMS: Final = ("PLAIN", *SCRAM, "OAUTHBEARER")
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+SASL_MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
 
 #: kafka-python's and aiokafka's names, from when PLAIN was all there was.
 _ALIASES: Final = {
@@ -26,7 +26,7 @@ _CLIENT_ID: Final = "sasl_oauthbearer_client_credentials_client_id"
 _CLIENT_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"
 
 
-class BadSecurityOption(ValueError):
+class InvalidSecurityOptionError(ValueError):
     """An option of TLS or SASL that is unknown, missing, or at odds with another one."""
 
 
@@ -37,7 +37,7 @@ class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
     certificates can be renewed in place.
 
     Raises:
-        BadSecurityOption: on construction, for options that do not go together.
+        InvalidSecurityOptionError: on construction, for options that do not go together.
     """
 
     security_protocol: str = "PLAINTEXT"
@@ -90,14 +90,14 @@ class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: The names of all of them.
-SECURITY_NAMES: Final = frozenset((*SecurityOptions.__struct_fields__, *_ALIASES))
+SECURITY_OPTION_NAMES: Final = frozenset((*SecurityOptions.__struct_fields__, *_ALIASES))
 
 
-def security_options(given: Mapping[str, Any]) -> SecurityOptions:
+def parse_security_options(given: Mapping[str, Any]) -> SecurityOptions:
     """The options in ``given`` by their names; ``sasl_plain_username`` and the like are known.
 
     Raises:
-        BadSecurityOption: one is unknown, given twice, or at odds with another one.
+        InvalidSecurityOptionError: one is unknown, given twice, or at odds with another one.
     """
     known = SecurityOptions.__struct_fields__
     taken: dict[str, Any] = {}
@@ -106,9 +106,11 @@ def security_options(given: Mapping[str, Any]) -> SecurityOptions:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise BadSecurityOption(f"{given_name} is not an option of TLS or SASL{hint}")
+            raise InvalidSecurityOptionError(f"{given_name} is not an option of TLS or SASL{hint}")
         if name in taken:
-            raise BadSecurityOption(f"{given_name} and {name} are the same option; give one")
+            raise InvalidSecurityOptionError(
+                f"{given_name} and {name} are the same option; give one"
+            )
         taken[name] = value
     return SecurityOptions(**taken)
 
@@ -126,9 +128,9 @@ _DEFAULTS: Final = tuple(
 
 def _check_protocol(options: SecurityOptions) -> None:
     protocol = options.security_protocol
-    if protocol not in PROTOCOLS:
-        raise BadSecurityOption(
-            f"security_protocol must be one of {', '.join(PROTOCOLS)}, not {protocol!r}"
+    if protocol not in SECURITY_PROTOCOLS:
+        raise InvalidSecurityOptionError(
+            f"security_protocol must be one of {', '.join(SECURITY_PROTOCOLS)}, not {protocol!r}"
         )
     for prefix, is_used, proper in (
         ("ssl_", options.uses_tls, "SSL or SASL_SSL"),
@@ -136,7 +138,7 @@ def _check_protocol(options: SecurityOptions) -> None:
     ):
         useless = [name for name in _given(options) if name.startswith(prefix)]
         if useless and not is_used:
-            raise BadSecurityOption(
+            raise InvalidSecurityOptionError(
                 f"{useless[0]} has no effect with security_protocol={protocol}; set {proper}"
             )
 
@@ -145,25 +147,25 @@ def _check_tls(options: SecurityOptions) -> None:
     if options.ssl_context is not None:
         others = [n for n in _given(options) if n.startswith("ssl_") and n != "ssl_context"]
         if others:
-            raise BadSecurityOption(
+            raise InvalidSecurityOptionError(
                 f"{others[0]} has no effect beside ssl_context; set it on the context"
             )
         if options.ssl_context.minimum_version < ssl.TLSVersion.TLSv1_2:
-            raise BadSecurityOption(
+            raise InvalidSecurityOptionError(
                 "ssl_context allows TLS older than 1.2; set its minimum_version"
             )
     if options.ssl_certfile is None and (options.ssl_keyfile or options.ssl_password):
-        raise BadSecurityOption("ssl_keyfile and ssl_password need ssl_certfile")
+        raise InvalidSecurityOptionError("ssl_keyfile and ssl_password need ssl_certfile")
 
 
 def _check_sasl(options: SecurityOptions) -> None:
     if not options.uses_sasl:
         return
     mechanism = options.sasl_mechanism
-    if mechanism not in MECHANISMS:
+    if mechanism not in SASL_MECHANISMS:
         told = "missing" if mechanism is None else f"{mechanism!r}"
-        raise BadSecurityOption(
-            f"sasl_mechanism is {told}; it must be one of {', '.join(MECHANISMS)}"
+        raise InvalidSecurityOptionError(
+            f"sasl_mechanism is {told}; it must be one of {', '.join(SASL_MECHANISMS)}"
         )
     if mechanism == "OAUTHBEARER":
         _check_oauth(options)
@@ -171,21 +173,21 @@ def _check_sasl(options: SecurityOptions) -> None:
     for name in ("sasl_username", "sasl_password"):
         value = getattr(options, name)
         if not value:
-            raise BadSecurityOption(f"sasl_mechanism={mechanism} needs {name}")
+            raise InvalidSecurityOptionError(f"sasl_mechanism={mechanism} needs {name}")
         if "\0" in value:  # it separates the two in PLAIN (RFC 4616)
-            raise BadSecurityOption(f"{name} contains a NUL character")
+            raise InvalidSecurityOptionError(f"{name} contains a NUL character")
 
 
 def _check_oauth(options: SecurityOptions) -> None:
     by_endpoint = options.sasl_oauthbearer_token_endpoint_url is not None
     if by_endpoint == (options.sasl_oauth_token_provider is not None):
-        raise BadSecurityOption(
+        raise InvalidSecurityOptionError(
             f"sasl_mechanism=OAUTHBEARER needs either sasl_oauth_token_provider or {_ENDPOINT}"
         )
     if by_endpoint:
         for name in (_CLIENT_ID, _CLIENT_SECRET):
             if not getattr(options, name):
-                raise BadSecurityOption(f"{_ENDPOINT} needs {name}")
+                raise InvalidSecurityOptionError(f"{_ENDPOINT} needs {name}")
         _check_endpoint(options)
 
 
@@ -194,12 +196,12 @@ def _check_endpoint(options: SecurityOptions) -> None:
     url = options.sasl_oauthbearer_token_endpoint_url or ""
     allowed = options.sasl_oauthbearer_allowed_urls
     if allowed and url not in allowed:
-        raise BadSecurityOption(f"{_ENDPOINT} is not among sasl_oauthbearer_allowed_urls")
+        raise InvalidSecurityOptionError(f"{_ENDPOINT} is not among sasl_oauthbearer_allowed_urls")
     scheme = url.partition("://")[0].lower()
     if scheme not in ("https", "http"):
-        raise BadSecurityOption(f"{_ENDPOINT} must begin with https://")
+        raise InvalidSecurityOptionError(f"{_ENDPOINT} must begin with https://")
     if scheme == "http" and not allowed:
-        raise BadSecurityOption(
+        raise InvalidSecurityOptionError(
             f"{_ENDPOINT} would send the secret unencrypted; use https://, or name the whole "
             "URL in sasl_oauthbearer_allowed_urls if this is intended"
         )

@@ -7,14 +7,14 @@ from typing import Final, TypeGuard
 
 from partage.client.addresses import Address
 from partage.client.security.errors import (
-    CertificateForAnotherHost,
-    ClientCertificateRefused,
+    CertificateHostMismatchError,
+    ClientCertificateRejectedError,
     SecurityError,
-    TlsRefused,
-    UntrustedCertificate,
-    WrongSecurityProtocol,
+    TlsNegotiationError,
+    UntrustedCertificateError,
+    WrongSecurityProtocolError,
 )
-from partage.client.security.options import BadSecurityOption, SecurityOptions
+from partage.client.security.options import InvalidSecurityOptionError, SecurityOptions
 
 # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL's x509_vfy.h.
 _OTHER_HOST: Final = frozenset({62, 64})
@@ -42,7 +42,7 @@ def make_context(options: SecurityOptions) -> ssl.SSLContext | None:
     """The context of a connection; None if it is not to be encrypted.
 
     Raises:
-        BadSecurityOption: a file is missing, or does not hold what it should.
+        InvalidSecurityOptionError: a file is missing, or does not hold what it should.
     """
     if not options.uses_tls:
         return None
@@ -52,15 +52,17 @@ def make_context(options: SecurityOptions) -> ssl.SSLContext | None:
         context = ssl.create_default_context(cafile=options.ssl_cafile, cadata=options.ssl_cadata)
     except (OSError, ValueError) as error:
         name = "ssl_cadata" if options.ssl_cafile is None else f"ssl_cafile={options.ssl_cafile}"
-        raise BadSecurityOption(f"{name}: {_file_trouble(error)}") from error
+        raise InvalidSecurityOptionError(f"{name}: {_file_error_text(error)}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = options.ssl_check_hostname
     if options.ssl_certfile is not None:
-        _load_own(context, options, options.ssl_certfile)
+        _load_client_certificate(context, options, options.ssl_certfile)
     return context
 
 
-def _load_own(context: ssl.SSLContext, options: SecurityOptions, certfile: str) -> None:
+def _load_client_certificate(
+    context: ssl.SSLContext, options: SecurityOptions, certfile: str
+) -> None:
     # Some password always: without one OpenSSL asks for it at the terminal.
     password = options.ssl_password or ""
     try:
@@ -69,10 +71,10 @@ def _load_own(context: ssl.SSLContext, options: SecurityOptions, certfile: str) 
         files = f"ssl_certfile={certfile}"
         if options.ssl_keyfile is not None:
             files += f" and ssl_keyfile={options.ssl_keyfile}"
-        raise BadSecurityOption(f"{files}: {_file_trouble(error)}") from None
+        raise InvalidSecurityOptionError(f"{files}: {_file_error_text(error)}") from None
 
 
-def _file_trouble(error: Exception) -> str:
+def _file_error_text(error: Exception) -> str:
     if not isinstance(error, ssl.SSLError):
         return (error.strerror if isinstance(error, OSError) else None) or str(error)
     if error.reason == "KEY_VALUES_MISMATCH":
@@ -82,49 +84,49 @@ def _file_trouble(error: Exception) -> str:
     return "it contains no readable PEM certificate or key (check ssl_password too)"
 
 
-def is_alert(start: bytes) -> bool:
+def is_tls_alert(start: bytes) -> bool:
     """Whether what a broker sent begins like a TLS alert: it expected TLS of us."""
     return start.startswith(_ALERT)
 
 
-def is_telling(error: Exception | None) -> TypeGuard[ssl.SSLError]:
+def has_tls_reason(error: Exception | None) -> TypeGuard[ssl.SSLError]:
     """Whether OpenSSL knows what went wrong; an end without a word may have any reason."""
     return isinstance(error, ssl.SSLError) and not isinstance(
         error, ssl.SSLEOFError | ssl.SSLZeroReturnError
     )
 
 
-def is_about_tls(error: Exception) -> bool:
+def is_from_tls_peer(error: Exception) -> bool:
     """Whether it comes of a broker that does speak TLS, but not as we do."""
-    return is_telling(error) and not any(part in (error.reason or "") for part in _NOT_TLS)
+    return has_tls_reason(error) and not any(part in (error.reason or "") for part in _NOT_TLS)
 
 
-def tls_failure(address: Address, error: ssl.SSLError, *, has_certificate: bool) -> SecurityError:
+def tls_error(address: Address, error: ssl.SSLError, *, has_certificate: bool) -> SecurityError:
     """What ended a TLS connection, by its name."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_HOST:
-            return CertificateForAnotherHost(address, error.verify_message)
-        return UntrustedCertificate(address, error.verify_message)
+            return CertificateHostMismatchError(address, error.verify_message)
+        return UntrustedCertificateError(address, error.verify_message)
     reason = error.reason or type(error).__name__
     words = reason.lower().replace("_", " ")
     if any(part in reason for part in _ABOUT_OUR_CERTIFICATE):
-        return ClientCertificateRefused(address, words, has_one=has_certificate)
+        return ClientCertificateRejectedError(address, words, has_one=has_certificate)
     if any(part in reason for part in _NOT_TLS):
-        return no_tls_there(address)
-    return TlsRefused(address, words, has_certificate=has_certificate)
+        return plaintext_port_error(address)
+    return TlsNegotiationError(address, words, has_certificate=has_certificate)
 
 
-def no_tls_there(address: Address) -> WrongSecurityProtocol:
+def plaintext_port_error(address: Address) -> WrongSecurityProtocolError:
     """We spoke TLS to a port that does not."""
-    return WrongSecurityProtocol(
+    return WrongSecurityProtocolError(
         address,
         "this port does not speak TLS; connect to the broker's TLS listener, or set "
         "security_protocol to PLAINTEXT or SASL_PLAINTEXT",
     )
 
 
-def tls_expected(address: Address) -> WrongSecurityProtocol:
+def tls_port_error(address: Address) -> WrongSecurityProtocolError:
     """We did not speak TLS to a port that does."""
-    return WrongSecurityProtocol(
+    return WrongSecurityProtocolError(
         address, "this port speaks TLS; set security_protocol to SSL or SASL_SSL"
     )

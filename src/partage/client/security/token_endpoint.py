@@ -21,12 +21,12 @@ import msgspec
 from partage.client.security.options import SecurityOptions
 
 _TIMEOUT_S: Final = 10  # as sasl.login.connect.timeout.ms and .read.timeout.ms, which have none
-_ANSWER_MAX: Final = 256 * 1024
+_RESPONSE_BYTES_MAX: Final = 256 * 1024
 #: Statuses that may be others a moment later.
-_BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_RETRIABLE_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-class EndpointFailed(Exception):
+class TokenEndpointError(Exception):
     """The endpoint granted no token."""
 
     def __init__(self, why: str, *, is_retriable: bool = False) -> None:
@@ -34,7 +34,7 @@ class EndpointFailed(Exception):
         self.is_retriable = is_retriable
 
 
-class Granted(msgspec.Struct, frozen=True):
+class TokenResponse(msgspec.Struct, frozen=True):
     """What an endpoint answers."""
 
     access_token: str
@@ -44,7 +44,7 @@ class Granted(msgspec.Struct, frozen=True):
         return f"Granted(***, expires_in={self.expires_in})"
 
 
-class _Refusal(msgspec.Struct, frozen=True):
+class _ErrorResponse(msgspec.Struct, frozen=True):
     error: str
 
 
@@ -55,34 +55,34 @@ class _NoRedirects(HTTPRedirectHandler):
         return None
 
 
-def request_token(options: SecurityOptions) -> Granted:
-    """Ask for a token, blocking. Raises `EndpointFailed`."""
+def request_token(options: SecurityOptions) -> TokenResponse:
+    """Ask for a token, blocking. Raises `TokenEndpointError`."""
     url = options.sasl_oauthbearer_token_endpoint_url or ""
     trusted = _context(options)
     opener = build_opener(ProxyHandler(), HTTPSHandler(context=trusted), _NoRedirects())
     try:
         with opener.open(_request(url, options), timeout=_TIMEOUT_S) as answer:
-            body = answer.read(_ANSWER_MAX + 1)
+            body = answer.read(_RESPONSE_BYTES_MAX + 1)
     except HTTPError as error:
         with error:
             why = f"{url} answered {error.code}{_reason(error)}"
-        is_busy = error.code in _BUSY
-        raise EndpointFailed(why, is_retriable=is_busy) from None
+        is_busy = error.code in _RETRIABLE_STATUSES
+        raise TokenEndpointError(why, is_retriable=is_busy) from None
     except (OSError, HTTPException) as error:
         cause = error.reason if isinstance(error, URLError) else error
         if isinstance(cause, ssl.SSLCertVerificationError):
-            raise EndpointFailed(
+            raise TokenEndpointError(
                 f"the certificate of {url} is not trusted ({cause.verify_message}); "
                 "set sasl_oauthbearer_ssl_cafile to the authorities to trust"
             ) from error
-        raise EndpointFailed(f"{url} cannot be reached ({cause})", is_retriable=True) from error
-    if len(body) > _ANSWER_MAX:
-        raise EndpointFailed(f"{url} sent a response that is too large for a token")
+        raise TokenEndpointError(f"{url} cannot be reached ({cause})", is_retriable=True) from error
+    if len(body) > _RESPONSE_BYTES_MAX:
+        raise TokenEndpointError(f"{url} sent a response that is too large for a token")
     try:
-        return msgspec.json.decode(body, type=Granted)
+        return msgspec.json.decode(body, type=TokenResponse)
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Without the cause: it may quote what was sent.
-        raise EndpointFailed(f"{url} answered without an access_token in JSON") from None
+        raise TokenEndpointError(f"{url} answered without an access_token in JSON") from None
 
 
 def _context(options: SecurityOptions) -> ssl.SSLContext:
@@ -91,7 +91,7 @@ def _context(options: SecurityOptions) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=cafile)
     except OSError as error:
         why = f"sasl_oauthbearer_ssl_cafile={cafile} cannot be read ({error.strerror or error})"
-        raise EndpointFailed(why) from error
+        raise TokenEndpointError(why) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
@@ -118,7 +118,7 @@ def _request(url: str, options: SecurityOptions) -> Request:
 def _reason(error: HTTPError) -> str:
     """The error code of RFC 6749 §5.2, such as ``invalid_client``, if there is one."""
     try:
-        code = msgspec.json.decode(error.read(_ANSWER_MAX), type=_Refusal).error
+        code = msgspec.json.decode(error.read(_RESPONSE_BYTES_MAX), type=_ErrorResponse).error
     except (msgspec.DecodeError, OSError, HTTPException):
         return ""
     is_one = len(code) < 50 and code.replace("_", "").isalnum()

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from partage.client.addresses import Address
-from partage.client.security.aside import aside
-from partage.client.security.errors import TokenUnavailable
+from partage.client.security.daemon_thread import run_in_daemon_thread
+from partage.client.security.errors import TokenUnavailableError
 from partage.client.security.options import SecurityOptions
 
 if TYPE_CHECKING:
-    from partage.client.security.token_endpoint import Granted
+    from partage.client.security.token_endpoint import TokenResponse
 
 #: Used until this share of its life has passed, as sasl.login.refresh.window.factor.
 _REFRESH_AT: Final = 0.8
@@ -40,7 +40,7 @@ class Token(msgspec.Struct, frozen=True):
         return "Token(***)"
 
 
-class Tokens:
+class TokenSource:
     """The tokens that all connections of a cluster authenticate with.
 
     ``sasl_oauth_token_provider`` is a function, asynchronous or not, that returns a token as text
@@ -52,28 +52,28 @@ class Tokens:
     def __init__(self, options: SecurityOptions) -> None:
         self._options = options
         self._turn = asyncio.Lock()
-        self._kept: Token | None = None
-        self._kept_until = 0.0
+        self._cached: Token | None = None
+        self._cached_until = 0.0
 
-    async def current(self, address: Address) -> Token:
-        """A token to authenticate at this broker with. Raises `TokenUnavailable`."""
+    async def get_token(self, address: Address) -> Token:
+        """A token to authenticate at this broker with. Raises `TokenUnavailableError`."""
         if self._options.sasl_oauth_token_provider is None:
             token = await self._from_endpoint(address)
         else:
             token = await self._provided(address, self._options.sasl_oauth_token_provider)
         if not _TOKEN.fullmatch(token.value):
-            raise TokenUnavailable(
+            raise TokenUnavailableError(
                 address, "the token has characters that are not allowed (RFC 6750)"
             )
         for name, value in token.extensions.items():
             if name == "auth" or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-                raise TokenUnavailable(address, f"{name!r} cannot be sent as a SASL extension")
+                raise TokenUnavailableError(address, f"{name!r} cannot be sent as a SASL extension")
         return token
 
-    def refused(self, token: Token) -> None:
+    def invalidate(self, token: Token) -> None:
         """A broker did not accept it: ask for another one the next time."""
-        if token is self._kept:
-            self._kept = None
+        if token is self._cached:
+            self._cached = None
 
     async def _provided(self, address: Address, provider: Any) -> Token:
         try:
@@ -82,36 +82,36 @@ class Tokens:
             extensions = await _called(more) if more is not None else {}
         except Exception as error:
             why = f"sasl_oauth_token_provider raised {type(error).__name__}"
-            raise TokenUnavailable(address, why) from error
+            raise TokenUnavailableError(address, why) from error
         if isinstance(token, Token):
             return token
         if not isinstance(token, str):
             why = f"sasl_oauth_token_provider returned {type(token).__name__}, not text"
-            raise TokenUnavailable(address, why)
+            raise TokenUnavailableError(address, why)
         return Token(token, dict(extensions))
 
     async def _from_endpoint(self, address: Address) -> Token:
         async with self._turn:  # one request for all connections that open at once
             now = asyncio.get_running_loop().time()
-            if self._kept is None or now >= self._kept_until:
+            if self._cached is None or now >= self._cached_until:
                 granted = await self._granted(address)
-                self._kept = Token(granted.access_token)
-                self._kept_until = now + _REFRESH_AT * _lifetime_s(granted)
-            return self._kept
+                self._cached = Token(granted.access_token)
+                self._cached_until = now + _REFRESH_AT * _lifetime_s(granted)
+            return self._cached
 
-    async def _granted(self, address: Address) -> Granted:
+    async def _granted(self, address: Address) -> TokenResponse:
         # Not before it is needed: Python's HTTP client takes a while to import.
-        from partage.client.security.token_endpoint import EndpointFailed, request_token
+        from partage.client.security.token_endpoint import TokenEndpointError, request_token
 
         try:
-            return await aside(lambda: request_token(self._options))
-        except EndpointFailed as error:
-            raise TokenUnavailable(
+            return await run_in_daemon_thread(lambda: request_token(self._options))
+        except TokenEndpointError as error:
+            raise TokenUnavailableError(
                 address, str(error), is_retriable=error.is_retriable
             ) from error.__cause__
 
 
-def expiry(token: str) -> float | None:
+def token_expiry_s(token: str) -> float | None:
     """When a token expires by its own words, in seconds since 1970; None if it does not say."""
     try:
         payload = token.split(".")[1]
@@ -121,10 +121,10 @@ def expiry(token: str) -> float | None:
         return None  # not every token is a JWT
 
 
-def _lifetime_s(granted: Granted) -> float:
+def _lifetime_s(granted: TokenResponse) -> float:
     if granted.expires_in is not None:
         return granted.expires_in
-    expires_at = expiry(granted.access_token)
+    expires_at = token_expiry_s(granted.access_token)
     return 0.0 if expires_at is None else expires_at - time.time()
 
 
@@ -132,5 +132,5 @@ async def _called(function: Callable[[], Any | Awaitable[Any]]) -> Any:
     """What the function returns, wherever it may be called."""
     if inspect.iscoroutinefunction(function):
         return await function()
-    result = await aside(function)
+    result = await run_in_daemon_thread(function)
     return await result if inspect.isawaitable(result) else result

@@ -13,9 +13,9 @@ from partage.client.errors import ClientError
 from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.security.errors import SecurityError
 from partage.client.security.options import (
-    SECURITY_NAMES,
-    BadSecurityOption,
-    security_options,
+    SECURITY_OPTION_NAMES,
+    InvalidSecurityOptionError,
+    parse_security_options,
 )
 from partage.client.security.tls import make_context
 from partage.console.common.errors import CommandError, usage_error
@@ -73,7 +73,7 @@ class GroupReaderOptions(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             return Consumer(self.bootstrap_servers, **self.options)
-        except (BadOption, BadSecurityOption) as error:
+        except (BadOption, InvalidSecurityOptionError) as error:
             raise usage_error(str(error)) from error
         except (ClientError, SecurityError, ValueError, TypeError) as error:
             raise CommandError(str(error)) from error
@@ -117,7 +117,7 @@ def consumer_options(properties: Mapping[str, str]) -> dict[str, Any]:
             given["ssl_check_hostname"] = value.strip().lower() != "none"
         elif name not in _ASIDE:
             option = _RENAMED.get(name, name.replace(".", "_"))
-            if option in option_names() or option in SECURITY_NAMES:
+            if option in option_names() or option in SECURITY_OPTION_NAMES:
                 given[option] = _value(name, option, value)
             elif name.startswith(_SECURITY):
                 raise usage_error(
@@ -142,9 +142,11 @@ def client_options(properties: Mapping[str, str], timeout_ms: int) -> ClientOpti
     """
     try:
         given = consumer_options(properties)
-        security = security_options({n: v for n, v in given.items() if n in SECURITY_NAMES})
+        security = parse_security_options(
+            {n: v for n, v in given.items() if n in SECURITY_OPTION_NAMES}
+        )
         make_context(security)
-    except (CommandError, BadSecurityOption):
+    except (CommandError, InvalidSecurityOptionError):
         return None
     return ClientOptions(
         client_id=properties.get("client.id", "partage"),

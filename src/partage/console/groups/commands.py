@@ -59,7 +59,7 @@ class GroupList(msgspec.Struct, frozen=True):
 
 
 class GroupStates(msgspec.Struct, frozen=True):
-    """Output of ``partage groups describe --json``; the same for --offsets, --members and --state."""
+    """Output of ``partage groups describe --json``, whichever view was requested."""
 
     groups: list[GroupDescription]
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import ClusterMetadata
 
 from partage.client import cluster as client
 from partage.client.addresses import Address
-from partage.client.errors import BadResponse, ClientError
+from partage.client.errors import ClientError, InvalidResponseError
 from partage.client.group.offsets import OffsetAndMetadata, Offsets
 from partage.client.group.reading import committed_offsets as read
 from partage.client.options import ClientOptions
@@ -49,7 +49,7 @@ def committed_offsets(
     brokers = [Address(str(each.host), int(each.port)) for each in metadata.brokers.values()]
     try:
         found = asyncio.run(_asked(brokers, options, names))
-    except BadResponse:
+    except InvalidResponseError:
         return _by_librdkafka(cluster, names)
     except ClientError as error:
         raise CommandError(str(error)) from error

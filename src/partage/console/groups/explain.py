@@ -21,15 +21,15 @@ from partage.assignors import (
     CoPartitioned,
     LagBased,
     Member,
+    PartitionReason,
     RackAware,
     Range,
-    Reason,
     Redundant,
     RoundRobin,
     Sticky,
     Topic,
     Weighted,
-    reasons,
+    explain_assignment,
 )
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
@@ -98,7 +98,7 @@ class Explanation(msgspec.Struct, frozen=True):
     known: bool
     repeated: bool | None
     members: list[MemberInput]
-    partitions: list[Reason]
+    partitions: list[PartitionReason]
 
 
 def explain(
@@ -161,7 +161,7 @@ def _explained(
         raw.protocol.partition("-v")[0] if raw.protocol not in _KNOWN else raw.protocol
     )
     assignor = kind() if kind is not None else None
-    understood = members if assignor is None else assignor.understand(members)
+    understood = members if assignor is None else assignor.with_user_data(members)
     saved = _saved_as(read_last_generation(cluster, name), raw)
     return Explanation(
         group=name,
@@ -174,7 +174,7 @@ def _explained(
             _input(member, each.client_id)
             for member, each in zip(understood, raw.members, strict=True)
         ],
-        partitions=reasons(members, topics, assignment)
+        partitions=explain_assignment(members, topics, assignment)
         if assignor is None
         else assignor.explain(members, topics, assignment),
     )
@@ -275,7 +275,7 @@ def _print(told: Explanation) -> None:
                 each.partition,
                 ",".join(each.owner_ids) or None,
                 ",".join(each.member_ids) or None,
-                each.why,
+                each.reason,
             )
             for each in told.partitions
         ],

@@ -43,7 +43,7 @@ def run_with_progress(
 
     Args:
         run: The pipeline. Its arguments are the session, a function that is true after a request to
-            stop, and a function that reports rows and batches.
+            stop, and a function that takes the numbers of rows and of duplicates so far.
         name: Name of the Spark application.
         done: Label of the progress bar.
         master: Spark master URL.

@@ -1,1 +1,1 @@
-"""Records."""
+"""Commands that read and write records: ``partage produce`` and ``partage consume``."""

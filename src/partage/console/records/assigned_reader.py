@@ -1,4 +1,4 @@
-"""Reading partitions without a group, by librdkafka."""
+"""Reader of assigned partitions without a group, through librdkafka."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from partage.console.records.record_formatter import RecordFormatter
 from partage.console.records.start_positions import ReadRange
 
 _NO_GROUP: Final = "partage-consume"
-"""librdkafka wants a group's name even where none is joined and nothing committed."""
+"""librdkafka requires a group id, even if no group is joined and no offset is committed."""
 
 _PASSING: Final = frozenset(
     {
@@ -29,9 +29,10 @@ _PASSING: Final = frozenset(
 
 
 class AssignedReader(ConsumeLoop):
-    """Reads each partition from its start.
+    """Reads each partition from a start offset.
 
-    Its end is where it ended when it was asked: whoever writes on does not keep us.
+    The end of a partition is its end offset at the start, so that producers cannot keep the reader
+    running.
     """
 
     def __init__(

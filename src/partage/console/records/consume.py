@@ -1,4 +1,4 @@
-"""``partage consume``: records to stdout."""
+"""``partage consume``: print records to stdout."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from partage.console.records.start_positions import (
 app = command_app()
 
 _END_WAIT_MS: Final = 100
-"""A partition's end is told of when a fetch comes back empty."""
+"""Maximum wait of a fetch: librdkafka reports the end of a partition after an empty fetch."""
 
 
 class Isolation(StrEnum):
-    """Whether records of open and aborted transactions are shown."""
+    """Isolation level: whether records of open and aborted transactions are read."""
 
     UNCOMMITTED = "read_uncommitted"
     COMMITTED = "read_committed"

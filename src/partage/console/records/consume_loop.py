@@ -1,4 +1,4 @@
-"""Reading records until there is a reason to stop."""
+"""The loop that reads and prints records until a limit, the end, or a signal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BATCH_RECORDS_MAX: Final = 500
 
 
 class ReadLimits(NamedTuple):
-    """When reading ends by itself; None for never."""
+    """Limits that end the loop; None disables a limit."""
 
     messages_max: int | None = None
     idle_ms: int | None = None
@@ -26,11 +26,11 @@ class ReadLimits(NamedTuple):
 
 
 class OutputClosedError(Exception):
-    """Nobody reads our output any more."""
+    """Raised when the reader of stdout has closed it."""
 
 
 class ConsumeLoop(ABC):
-    """Takes records from a consumer and prints them; alone or in a group."""
+    """Base of the readers: polls records and prints them."""
 
     def __init__(self, cluster: ClusterClient, out: BinaryIO) -> None:
         self.records = 0
@@ -39,10 +39,11 @@ class ConsumeLoop(ABC):
         self._out = out
 
     def run(self, limits: ReadLimits, stop: StopRequest) -> str | None:
-        """Read until a limit or a request to stop; the reason, where it is worth telling.
+        """Read until a limit or a signal. Return the reason for the summary line, or None for a
+        normal end.
 
         Raises:
-            Failure: what no waiting mends.
+            CommandError: An error that retries cannot fix.
         """
         last_record = time.monotonic()
         while not stop:
@@ -67,22 +68,26 @@ class ConsumeLoop(ABC):
 
     @abstractmethod
     def poll(self, records_max: int) -> int:
-        """Print what has come, the first of it waited for; how many records that were."""
+        """Wait for records and print them. Return the number of records."""
 
     @abstractmethod
     def is_at_end(self) -> bool:
-        """Whether every partition that is read has come to its end."""
+        """True if all partitions were read to the end."""
 
     @abstractmethod
     def check_connection(self, stop: StopRequest) -> None:
-        """Wait for the cluster to come back if it is away, but not for ever."""
+        """Wait for a lost cluster to come back, at most for the command's timeout."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it."""
+        """Close the consumer."""
 
     def write(self, text: bytes) -> None:
-        """Put it out at once. Raises `OutputClosedError`."""
+        """Write to stdout and flush.
+
+        Raises:
+            OutputClosedError: The reader of stdout has closed it.
+        """
         if not text:
             return
         try:
@@ -93,7 +98,11 @@ class ConsumeLoop(ABC):
             raise OutputClosedError from None
 
     def wait_for_cluster(self, look: Callable[[float], object], stop: StopRequest) -> None:
-        """Look, for so many seconds at a time, until somebody answers. Raises `Failure`."""
+        """Call ``look`` with a timeout in seconds until it succeeds.
+
+        Raises:
+            CommandError: The cluster did not respond within the command's timeout.
+        """
         deadline = time.monotonic() + self.cluster.timeout_s
         told = False
         while not stop:

@@ -1,4 +1,4 @@
-"""Backslashes in separators and formats, as kcat reads them."""
+"""Backslash escapes in separators and formats, as in kcat."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ _NAMED: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
 def unescape(text: str) -> bytes:
-    r"""The bytes of a text with ``\n``, ``\r``, ``\t``, ``\xHH`` and ``\OOO`` (octal) in it.
+    r"""Return the bytes of a text with the escapes ``\n``, ``\r``, ``\t``, ``\xHH`` and ``\OOO``
+    (octal).
 
-    A backslash before anything else stands for what follows it.
+    A backslash before another character is removed.
     """
     return _ESCAPE.sub(_one, text.encode(errors="surrogateescape"))
 

@@ -1,4 +1,4 @@
-"""Reading in a group, by Partage's own consumer."""
+"""Reader of a group's topics, with Partage's own consumer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from partage.client.consumer import (
     TooSlow,
 )
 from partage.client.errors import (
-    BrokersUnreachable,
-    CannotConnect,
+    BrokersUnreachableError,
     ClientError,
-    ConnectionLost,
-    NoLeader,
-    RequestTimedOut,
+    ConnectError,
+    ConnectionLostError,
+    NoLeaderError,
+    RequestTimeoutError,
 )
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.console.common.client_options import GroupReaderOptions as Options
 from partage.console.common.cluster_client import ClusterClient
 from partage.console.common.errors import CommandError
@@ -44,11 +44,17 @@ from partage.sync import Consumer
 _PATIENCE_S: Final = 5.0
 _LOOK_EVERY_S: Final = 2.0
 _TROUBLES_MAX: Final = 5
-_PASSING: Final = (BrokersUnreachable, CannotConnect, ConnectionLost, NoLeader, RequestTimedOut)
+_PASSING: Final = (
+    BrokersUnreachableError,
+    ConnectError,
+    ConnectionLostError,
+    NoLeaderError,
+    RequestTimeoutError,
+)
 
 
 class MessageAdapter(NamedTuple):
-    """A record of ours, as what prints takes it from librdkafka."""
+    """Adapter that gives a Partage record the interface of a librdkafka message."""
 
     record: Record
 
@@ -78,9 +84,10 @@ class MessageAdapter(NamedTuple):
 
 
 class GroupReader(ConsumeLoop, RebalanceListener):
-    """Shares topics with the others of a group.
+    """Reads topics as a member of a group.
 
-    What is committed is what was written out, so that a record which nobody saw is read again.
+    Commits only offsets of records that were written, so that a record that was not printed is read
+    again.
     """
 
     def __init__(
@@ -97,15 +104,16 @@ class GroupReader(ConsumeLoop, RebalanceListener):
         self._commit_every_s = options.commit_every_s
         self._consumer: Consumer = options.consumer()
         self._is_assigned = False
-        self._written: dict[TopicPartition, int] = {}  # and not committed yet
+        # Offsets to commit: after the records that were written.
+        self._written: dict[TopicPartition, int] = {}
         self._committed_at = self._looked_at = time.monotonic()
         self._joining_since = self._assigned_at = time.monotonic()
         self._is_idle = False
         self._told_of_waiting = False
-        self._troubles = 0  # since the last record
+        self._troubles = 0  # Number of errors since the last record.
         self._consumer.subscribe(topics, self)
 
-    # What the group gives and takes.
+    # Rebalance callbacks.
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         self._is_assigned = True
@@ -118,7 +126,7 @@ class GroupReader(ConsumeLoop, RebalanceListener):
         self._gone(partitions)
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        """The next owner commits for them."""
+        """Forget offsets of these partitions: their next owner commits."""
         for partition in partitions:
             self._written.pop(partition, None)
         self._gone(partitions)
@@ -128,8 +136,6 @@ class GroupReader(ConsumeLoop, RebalanceListener):
         self._joining_since = time.monotonic()
         if self.cluster.verbose:
             note(f"released {_listed(partitions)}")
-
-    # Reading.
 
     def poll(self, records_max: int) -> int:
         records = self._polled(records_max)
@@ -150,19 +156,21 @@ class GroupReader(ConsumeLoop, RebalanceListener):
     def _polled(self, records_max: int) -> list[Record]:
         try:
             return list(self._consumer.poll(POLL_TIMEOUT_S * 1000, max_records=records_max))
-        except (AssignmentFailed, TooSlow) as error:  # it is tried again
+        except (AssignmentFailed, TooSlow) as error:  # The consumer retries.
             note(f"{type(error).__name__}: {error}")
         except _PASSING as error:
             self._troubles += 1
             self._looked_at = 0.0
-            if self._troubles > _TROUBLES_MAX:  # and librdkafka finds the cluster in order
+            if self._troubles > _TROUBLES_MAX:  # Meanwhile librdkafka could reach the cluster.
                 raise CommandError(str(error)) from error
         except ClientError as error:
             raise CommandError(str(error)) from error
         return []
 
     def _commit(self) -> None:
-        """Commit what was written; what cannot be, others read again."""
+        """Commit offsets of written records. After a failed commit, the next owner reads them
+        again.
+        """
         if self._commit_every_s is None or not self._written:
             return
         owned = self._consumer.assignment()
@@ -182,7 +190,7 @@ class GroupReader(ConsumeLoop, RebalanceListener):
             return False
         positions, owned = self._consumer.positions(), self._consumer.assignment()
         if not owned and time.monotonic() - self._assigned_at < _PATIENCE_S:
-            return False  # what is to be ours may have to be revoked by others first
+            return False  # Other members may have to revoke our partitions first.
         try:
             ends = self._consumer.end_offsets(owned)
         except ClientError:
@@ -193,7 +201,7 @@ class GroupReader(ConsumeLoop, RebalanceListener):
         now = time.monotonic()
         is_late = not self._is_assigned and now - self._joining_since > _PATIENCE_S
         if is_late and not self._told_of_waiting:
-            # A group that rebalances for long may wait for a member; say that it is not us.
+            # A long rebalance may wait for another member; say that this process is not stuck.
             self._told_of_waiting = True
             note("waiting for the group to assign partitions; Ctrl-C stops")
         if self._is_idle and now - self._looked_at > _LOOK_EVERY_S:
@@ -201,7 +209,9 @@ class GroupReader(ConsumeLoop, RebalanceListener):
             self._looked_at = time.monotonic()
 
     def close(self) -> None:
-        """Commit what was written, and leave; a group that is out of reach finds out by itself."""
+        """Commit offsets and leave the group. If the group is unreachable, the session timeout
+        removes the member.
+        """
         try:
             self._commit()
         finally:
@@ -210,7 +220,7 @@ class GroupReader(ConsumeLoop, RebalanceListener):
 
 
 def _show_log(is_wanted: bool) -> None:
-    """What our client logs, on stderr or not at all."""
+    """Send the client's log to stderr, or discard it."""
     log = logging.getLogger("partage.client")
     log.propagate = False
     log.handlers = [logging.StreamHandler(sys.stderr) if is_wanted else logging.NullHandler()]

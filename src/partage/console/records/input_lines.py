@@ -1,4 +1,4 @@
-"""Lines of a file, a pipe or a terminal, without ever being stuck waiting for one."""
+"""Lines of a file, a pipe or a terminal, without blocking on input."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 def read_lines(stream: BinaryIO) -> Iterator[bytes | None]:
-    r"""Lines without their ends (``\n``, ``\r\n``), and None whenever there is none to be had yet.
+    r"""Yield lines without their ends (``\n``, ``\r\n``), and None whenever no line is available
+    yet.
 
-    A last line need not end.
+    The last line need not have an end.
     """
     return _whole(_chunks(stream))
 
 
 def _chunks(stream: BinaryIO) -> Iterator[bytes | None]:
-    """What can be read, as it comes; None for each tenth of a second without anything."""
+    """Yield chunks as they arrive, and None after each tenth of a second without input."""
     try:
         number = stream.fileno()
     except (io.UnsupportedOperation, AttributeError):
@@ -36,7 +37,7 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes | None]:
 
 
 def _read_some(stream: BinaryIO) -> bytes:
-    # Straight from the file: a buffer in between would hold lines that select knows nothing of.
+    # Read unbuffered: lines in a buffer would be invisible to select.
     raw = getattr(stream, "raw", stream)
     return bytes(raw.read(_CHUNK_BYTES) or b"")
 

@@ -1,4 +1,4 @@
-"""A record as one line of text, in the manner of Kafka's console producer."""
+"""Parser of text lines into records, with the properties of Kafka's console producer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _KNOWN: Final = frozenset(
 
 
 class LineParser(NamedTuple):
-    r"""How a line is taken apart: ``headers TAB key TAB value``, the first two where asked for.
+    r"""Parser of lines ``headers TAB key TAB value``; headers and key are optional.
 
-    ``null_marker`` is the text that stands for null; ``empty_is_null`` makes nulls of empty keys
-    and values (kcat's -Z). Where a separator is missing, ``lenient`` takes the line as a value.
+    ``null_marker`` is the text for null. ``empty_is_null`` makes empty keys and values null (kcat's
+    -Z). With ``is_lenient``, a line with a missing separator becomes the value.
     """
 
     key_separator: bytes | None = None
@@ -39,10 +39,10 @@ class LineParser(NamedTuple):
     is_lenient: bool = False
 
     def parse(self, line: bytes) -> ProducerRecord:
-        """The record in a line, which comes without its end.
+        """Return the record of a line, which is given without its end.
 
         Raises:
-            RecordParseError: a separator is missing.
+            RecordParseError: A separator is missing.
         """
         try:
             return self._read(line)
@@ -83,10 +83,15 @@ class LineParser(NamedTuple):
 def line_parser(
     key_separator: str | None, empty_is_null: bool, properties: Mapping[str, str]
 ) -> LineParser:
-    """The form that options and Kafka's properties for its line reader ask for.
+    """Return the parser for the options and the properties of Kafka's console producer.
+
+    Args:
+        key_separator: Separator between key and value; None without the option.
+        empty_is_null: True if empty keys and values are null.
+        properties: Values of ``--property``.
 
     Raises:
-        Failure: an unknown property, or separators that cannot be told apart.
+        CommandError: A property is unknown, or separators are empty or equal.
     """
     unknown = sorted(set(properties) - _KNOWN)
     if unknown:

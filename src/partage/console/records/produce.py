@@ -1,4 +1,4 @@
-"""``partage produce``: records from lines of text or JSON."""
+"""``partage produce``: send records from lines of text or JSON."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ Parse: TypeAlias = Callable[[bytes], ProducerRecord | None]
 
 
 class InputFormat(StrEnum):
-    """What a line holds."""
+    """Format of an input line."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class CompressionCodec(StrEnum):
-    """How batches are compressed."""
+    """Compression of batches."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -59,7 +59,7 @@ class CompressionCodec(StrEnum):
 
 
 class Acks(StrEnum):
-    """Who has to have a record before it counts as delivered."""
+    """Replicas that must have a record before it counts as delivered."""
 
     ALL = "all"
     EVERY = "-1"
@@ -68,7 +68,7 @@ class Acks(StrEnum):
 
 
 class _RecordDefaults(NamedTuple):
-    """What the options give every record."""
+    """Headers and partition that the options set for every record."""
 
     headers: Headers
     partition: int | None
@@ -82,7 +82,7 @@ class _RecordDefaults(NamedTuple):
 
 
 class ProduceReport(msgspec.Struct, frozen=True):
-    """``partage produce --json``: what was delivered, and the first hundred that were not."""
+    """Output of ``partage produce --json``; ``failed`` contains the first hundred failures."""
 
     topic: str
     records: int
@@ -226,7 +226,7 @@ def _defaults(cluster: ClusterClient, acks: Acks, codec: CompressionCodec) -> di
     return {
         "acks": acks.value,
         "compression.type": codec.value,
-        # As Java's producer has it: a retried batch neither repeats nor overtakes records.
+        # As in Java's producer: a retry neither duplicates nor reorders records.
         "enable.idempotence": everyone,
         "message.timeout.ms": max(DELIVERY_TIMEOUT_MS, cluster.timeout_ms),
         "partitioner": "murmur2_random",
@@ -241,7 +241,7 @@ def _send_all(
     stop: StopRequest,
     progress: ProgressBar,
 ) -> str | None:
-    """Send every line; returns what is wrong with the first that is no record, if one is."""
+    """Send all lines. Return the error message for the first invalid line, or None."""
     read_bytes = 0
     for source in sources:
         name = "stdin" if source == _STDIN else str(source)
@@ -270,7 +270,9 @@ def _send_all(
 
 
 def _finish(sending: TopicProducer, stop: StopRequest, cluster: ClusterClient) -> None:
-    """Wait for every acknowledgement: as long as librdkafka tries, or briefly once told to stop."""
+    """Wait for all acknowledgements, until librdkafka gives up; after a signal, only for the
+    command's timeout.
+    """
     deadline = None
     while not sending.flush(0.2):
         if stop and deadline is None:

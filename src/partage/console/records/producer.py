@@ -1,4 +1,4 @@
-"""Records on their way to a topic, and what became of each."""
+"""Producer for one topic, which counts its records and failures."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from partage.console.common.signals import StopRequest
 from partage.console.records.record_json import ProducerRecord
 
 _LISTED: Final = 100
-"""Failed records that are kept by name; the rest are counted."""
+"""Number of failed records that are listed; more are only counted."""
 _TOLD: Final = 10
-"""Failed records that are told of as it happens."""
+"""Number of failed records that are reported immediately."""
 _CONNECTING_S: Final = 0.05
 _AUTO_CREATION_S: Final = 2.0
 _NOT_YET: Final = frozenset(
@@ -33,7 +33,7 @@ _NOT_YET: Final = frozenset(
 
 
 class DeliveryFailure(msgspec.Struct, frozen=True):
-    """A record that did not arrive: where it stood, and why."""
+    """A record that was not delivered: its source, its line number and the error."""
 
     source: str
     line: int
@@ -41,10 +41,10 @@ class DeliveryFailure(msgspec.Struct, frozen=True):
 
 
 class TopicProducer:
-    """A producer for one topic that counts what it sends and keeps what failed.
+    """Producer for one topic that counts records and keeps failures.
 
     Raises:
-        Failure: the cluster cannot be reached, or has no such topic and makes none.
+        CommandError: The cluster is unreachable, or the topic does not exist and is not created.
     """
 
     def __init__(
@@ -58,26 +58,26 @@ class TopicProducer:
         self._producer = producer
         self._topic = topic
         self._stop = stop
-        # librdkafka asks for a producer id as soon as it is connected. Metadata asked for before
-        # that makes it change connections and try again only half a second later.
+        # librdkafka requests a producer id when it connects. A metadata request before that makes
+        # it reconnect, with a delay of half a second.
         producer.poll(_CONNECTING_S)
         self.partitions = len(self._found().partitions)
 
     @property
     def delivered(self) -> int:
-        """Records that are in the topic, once `finish` is through; until then, at most these."""
+        """Number of records without a failure; final after `flush` returned True."""
         return self.sent - self.failed_count
 
     @property
     def delivered_bytes(self) -> int:
-        """Keys and values of the same records."""
+        """Bytes of keys and values of these records."""
         return self._bytes
 
     def require_leader(self, partition: int) -> None:
-        """Wait a moment for one: a topic that was just made has none yet.
+        """Wait for the leader of a partition; a new topic has none at first.
 
         Raises:
-            Failure: nobody leads the partition, so that its records would wait to no avail.
+            CommandError: The partition has no leader, so its records could not be delivered.
         """
         deadline = time.monotonic() + min(ELECTION_WAIT_S, self._cluster.timeout_s)
         while self._found().partitions[partition].leader < 0 and not self._stop:
@@ -89,7 +89,9 @@ class TopicProducer:
             self._producer.poll(0.1)
 
     def _found(self) -> TopicMetadata:
-        """The topic. Asking creates it, where the broker creates topics on its own."""
+        """Return the topic's metadata. The request creates the topic if the broker creates topics
+        automatically.
+        """
         deadline = time.monotonic() + min(_AUTO_CREATION_S, self._cluster.timeout_s)
         while True:
             try:
@@ -110,7 +112,13 @@ class TopicProducer:
             self._producer.poll(0.1)
 
     def send(self, record: ProducerRecord, source: str, line: int) -> None:
-        """Hand a record over, waiting while there is no room for it."""
+        """Queue a record, waiting while the queue is full.
+
+        Args:
+            record: Record to send.
+            source: Name of its file, for failures.
+            line: Its line number, for failures.
+        """
         held = len(record.value or b"") + len(record.key or b"")
         settings: dict[str, Any] = {}
         if record.partition is not None:
@@ -150,14 +158,14 @@ class TopicProducer:
             note(f"not delivered: line {line} of {source}: {error_text(error)}")
 
     def poll(self) -> None:
-        """Hear of failures."""
+        """Process delivery reports."""
         self._producer.poll(0)
 
     def flush(self, wait_s: float) -> bool:
-        """Wait for acknowledgements; True once none is owed."""
+        """Wait for acknowledgements. True if none is outstanding."""
         return self._producer.flush(wait_s) == 0
 
     def purge(self) -> None:
-        """Count as failed what is not acknowledged yet."""
+        """Count all unacknowledged records as failed."""
         self._producer.purge()
         self._producer.flush(1)

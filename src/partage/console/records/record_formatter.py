@@ -1,4 +1,4 @@
-"""How a consumed record is printed: as a line, by a format, or as JSON."""
+"""Formatters of consumed records: text lines, kcat formats, JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partage.console.records.escapes import unescape
 from partage.console.records.record_json import ConsumedRecord, headers_of, to_json
 
 RecordFormatter: TypeAlias = Callable[[ConsumedRecord], bytes]
-"""A record's bytes on stdout."""
+"""A function that returns the bytes to print for a record."""
 
 _TIMES: Final = {
     TIMESTAMP_CREATE_TIME: b"CreateTime:%d",
@@ -28,12 +28,12 @@ _KNOWN: Final = frozenset(
 
 
 def format_json_line(message: ConsumedRecord) -> bytes:
-    """The record as a line of JSON, in the form of `partage.console.records.record_json`."""
+    """Return the record as a line of JSON, in the format of `partage.console.records.record_json`."""
     return to_json(message) + b"\n"
 
 
 class LineFormatter(NamedTuple):
-    """What a line shows, as Kafka's console consumer has it: its order, its words, its defaults."""
+    """Fields, separators and defaults of a line, as in Kafka's console consumer."""
 
     timestamp: bool = False
     partition: bool = False
@@ -47,7 +47,7 @@ class LineFormatter(NamedTuple):
     null: bytes = b"null"
 
     def format(self, message: ConsumedRecord) -> bytes:
-        """The record's line."""
+        """Return the line of a record."""
         shown = []
         if self.timestamp:
             kind, at_ms = message.timestamp()
@@ -70,10 +70,15 @@ class LineFormatter(NamedTuple):
 def line_formatter(
     switched_on: Mapping[str, bool], separator: str | None, properties: Mapping[str, str]
 ) -> LineFormatter:
-    """The style that options and Kafka's properties for its formatter ask for.
+    """Return the formatter for the options and the properties of Kafka's console consumer.
+
+    Args:
+        switched_on: Fields to print, by name.
+        separator: Separator after the key; None without the option.
+        properties: Values of ``--property``.
 
     Raises:
-        Failure: an unknown property.
+        CommandError: A property is unknown.
     """
     unknown = sorted(set(properties) - _KNOWN)
     if unknown:
@@ -101,12 +106,14 @@ def line_formatter(
 
 
 def kcat_formatter(format_string: str, null: bytes) -> RecordFormatter:
-    """What prints records by a format of kcat's: ``%t %p %o %k %s %h %T %K %S %R %%``, ``\\n``...
+    r"""Return a formatter for a kcat format: ``%t %p %o %k %s %h %T %K %S %R %%``, ``\n``, etc.
 
-    ``null`` is what stands for a null key or value.
+    Args:
+        format_string: The format.
+        null: Bytes for a null key or value.
 
     Raises:
-        Failure: a ``%`` with something else after it.
+        CommandError: An unknown character follows a ``%``.
     """
     shown: list[RecordFormatter] = []
     for literal, token in re.findall(r"([^%]+)|%(.?)", format_string, re.DOTALL):

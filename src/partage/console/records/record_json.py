@@ -1,7 +1,7 @@
-"""A record as one line of JSON: what ``consume --json`` prints and ``produce --format json`` reads.
+"""Records as lines of JSON, for ``consume --json`` and ``produce --format json``.
 
-Bytes that are UTF-8 stand as text. Others stand in base64, and ``key_encoding``,
-``value_encoding`` or a header's ``encoding`` says so; those three are left out for text.
+UTF-8 bytes are text. Other bytes are base64, marked by ``key_encoding``, ``value_encoding`` or a
+header's ``encoding``. These three keys are omitted for text.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TIMESTAMP_TYPES: Final = {
 
 
 class RecordParseError(ValueError):
-    """A line that is no record; it says why."""
+    """Raised for a line that is not a record; the message says why."""
 
 
 class ProducerRecord(NamedTuple):
-    """A record on its way to a topic. The broker's clock where ``timestamp_ms`` is None."""
+    """A record to send. Without ``timestamp_ms``, librdkafka sets the current time."""
 
     value: bytes | None
     key: bytes | None = None
@@ -46,7 +46,7 @@ class JsonHeader(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ConsumedRecord(Protocol):
-    """A consumed record: librdkafka's, or one that is like it."""
+    """A consumed record: a librdkafka message or an object with the same interface."""
 
     def topic(self) -> str | None: ...
     def partition(self) -> int | None: ...
@@ -60,8 +60,8 @@ class ConsumedRecord(Protocol):
 class JsonRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A record as ``partage consume --json`` prints it.
 
-    ``timestamp`` is in milliseconds since 1970, ``timestamp_type`` CreateTime or LogAppendTime;
-    both are null in records without a time.
+    ``timestamp`` is in ms since the epoch, ``timestamp_type`` is CreateTime or LogAppendTime. Both
+    are null for records without a timestamp.
     """
 
     topic: str
@@ -79,10 +79,10 @@ class JsonRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class JsonLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A record as ``partage produce --format json`` reads it.
 
-    ``key`` and ``value`` may be any JSON: strings are sent as their text, null as no bytes,
-    anything else as its JSON. ``headers`` is an object, or a list as ``consume --json`` has it.
-    ``timestamp`` is at least 1, as librdkafka takes 0 for now.
-    ``topic``, ``offset`` and ``timestamp_type`` may stand there and mean nothing.
+    ``key`` and ``value`` may be any JSON. A string is sent as its text, null as null, another value
+    as its JSON. ``headers`` is an object, or a list as in ``consume --json``. ``timestamp`` is at
+    least 1, because librdkafka takes 0 for the current time. ``topic``, ``offset`` and
+    ``timestamp_type`` are ignored.
     """
 
     value: msgspec.Raw
@@ -102,7 +102,7 @@ _decoder: Final = msgspec.json.Decoder(JsonLine)
 
 
 def to_json(message: ConsumedRecord) -> bytes:
-    """The record as one line of JSON, without a line's end."""
+    """Return the record as one line of JSON, without a line end."""
     kind, timestamp = message.timestamp()
     key, key_encoding = _text(message.key())
     value, value_encoding = _text(message.value())
@@ -122,10 +122,10 @@ def to_json(message: ConsumedRecord) -> bytes:
 
 
 def from_json(line: bytes) -> ProducerRecord | None:
-    """The record in a line of JSON; None for a blank line.
+    """Return the record of a line of JSON; None for a blank line.
 
     Raises:
-        RecordParseError: the line is not JSON, or no record.
+        RecordParseError: The line is not JSON, or not a record.
     """
     if not line.strip():
         return None
@@ -151,7 +151,7 @@ def from_json(line: bytes) -> ProducerRecord | None:
 
 
 def headers_of(message: ConsumedRecord) -> Headers:
-    """A record's headers in order, with bytes as values."""
+    """Return the headers of a record, in order, with values as bytes."""
     found = message.headers() or []
     listed = found.items() if isinstance(found, dict) else found
     return [(name, value.encode() if isinstance(value, str) else value) for name, value in listed]

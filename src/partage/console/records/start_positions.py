@@ -1,4 +1,4 @@
-"""Where to begin reading."""
+"""Start positions: from an option to an offset in each partition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from partage.console.common.offsets import ELECTION_WAIT_S, Place, list_offsets
 
 
 class StartOrigin(Enum):
-    """What a start is counted from."""
+    """Reference point of a start position."""
 
     BEGINNING = "beginning"
     END = "end"
@@ -23,7 +23,7 @@ class StartOrigin(Enum):
 
 
 class StartPosition(NamedTuple):
-    """The beginning, an offset, or so many records before the end."""
+    """A start position: the beginning, the end, an offset, or N records before the end."""
 
     origin: StartOrigin
     number: int = 0
@@ -35,10 +35,10 @@ _NAMED: Final = {"beginning": BEGINNING, "earliest": BEGINNING, "end": END, "lat
 
 
 def parse_start_position(text: str) -> StartPosition:
-    """The start in an option's words.
+    """Return the start position of an ``--offset`` value.
 
     Raises:
-        Failure: it is none.
+        CommandError: The value is invalid.
     """
     if text in _NAMED:
         return _NAMED[text]
@@ -53,7 +53,7 @@ def parse_start_position(text: str) -> StartPosition:
 
 
 class ReadRange(NamedTuple):
-    """What to read of a partition: from an offset to where the partition ends by now."""
+    """Offsets to read in a partition: from ``start`` to the end offset at this time."""
 
     start: int
     end: int
@@ -62,14 +62,14 @@ class ReadRange(NamedTuple):
 def resolve_ranges(
     cluster: ClusterClient, places: Iterable[Place], start: StartPosition
 ) -> dict[Place, ReadRange]:
-    """Where to start in each partition, and where each ends.
+    """Return the range to read in each partition.
 
     Raises:
-        Failure: a partition without a leader; an offset that it does not have.
+        CommandError: A partition has no leader, or the offset is out of range.
     """
     places = list(places)
     earliest = list_offsets(cluster, places, OffsetSpec.earliest(), patience_s=ELECTION_WAIT_S)
-    # Who has no leader by now is not waited for a second time.
+    # Partitions that have no leader after the first wait are not waited for again.
     latest = list_offsets(cluster, earliest, OffsetSpec.latest(), patience_s=ELECTION_WAIT_S)
     lost = [place for place in places if place not in latest]
     if lost:

@@ -28,7 +28,7 @@ _TOPIC_EVERY_S: Final = 10.0
 
 
 class GroupEventsReader:
-    """Reads new group events at each `read`; none if the topic does not exist, as in Apache Kafka."""
+    """Reader of new group events; finds none if the topic does not exist, as in Apache Kafka."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster

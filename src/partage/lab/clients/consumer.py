@@ -23,14 +23,14 @@ from partage.member import events, invariants, outcome
 from partage.member.ownership import Ownership, RebalanceProtocol
 from partage.member.settings import MemberSettings
 from partage.member.states import MemberState
-from partage.member.timers import Timer
+from partage.member.timers import MemberTimer
 from partage.runtime.timers import TimerQueue
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 
 if TYPE_CHECKING:
     from partage.lab.world import World
 
-_OUT: Final = frozenset({MemberState.OUT, MemberState.FAILED})
+_OUT: Final = frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL})
 
 
 class Process:
@@ -62,12 +62,12 @@ class Process:
         self.has_left = False
         self.link: Link | None = None
         self.coordinator_id = 1  # the broker that was found last
-        self.due: outcome.Tell | None = None  # the call that the listener is due
+        self.due: outcome.CallListener | None = None  # the call that the listener is due
         self.topics = topics
         self.embedded = EmbeddedProtocol(self, embedding)
         self._found: int | None = None
         self._postponed: list[Callable[[], None]] = []
-        self._timers: TimerQueue[Timer] = TimerQueue()
+        self._timers: TimerQueue[MemberTimer] = TimerQueue()
         self._wake_ms: int | None = None
         self._holds: frozenset[history.Partition] = frozenset()
         self._generation = -1  # in which it was stable last
@@ -85,12 +85,12 @@ class Process:
                 rebalance_timeout_ms=options.rebalance_timeout_ms,
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
                 max_poll_interval_ms=options.max_poll_interval_ms,
-                parked_lapse_ms=PARKED_LAPSE_MS,
+                parked_request_grace_ms=PARKED_LAPSE_MS,
             ),
             RebalanceProtocol(embedding.rebalance_protocol.name.lower()),
         )
         self.reading = self.reads(self)
-        self.hear(events.Subscribed(at_ms=world.now_ms, topics=topics))
+        self.hear(events.SubscriptionChanged(at_ms=world.now_ms, topics=topics))
         self.reading.poll()
 
     # Time.
@@ -119,8 +119,8 @@ class Process:
         self.is_asleep = False
         postponed, self._postponed = self._postponed, []
         if self.is_alive:
-            is_waiting = self.core.membership.is_polled
-            self.hear(events.Polled(at_ms=self.world.now_ms, is_waiting=is_waiting))
+            is_waiting = self.core.membership.is_in_poll
+            self.hear(events.Polled(at_ms=self.world.now_ms, is_in_poll=is_waiting))
         for call in postponed:
             self.when_awake(call)
 
@@ -170,8 +170,8 @@ class Process:
             )
         )
 
-    def _arm(self, key: Timer, deadline_ms: int | None) -> None:
-        if deadline_ms is not None and key is Timer.RETRY:  # as the driver, it jitters these
+    def _arm(self, key: MemberTimer, deadline_ms: int | None) -> None:
+        if deadline_ms is not None and key is MemberTimer.RETRY:  # as the driver, it jitters these
             wait_ms = max(0, deadline_ms - self.world.now_ms)
             deadline_ms = self.world.now_ms + int(wait_ms * self.rng.uniform(0.8, 1.2))
         self._timers.set(key, deadline_ms)
@@ -211,28 +211,28 @@ class Process:
                 | outcome.SendLeave()
             ):
                 self._send(action)
-            case outcome.Describe():
+            case outcome.EncodeSubscription():
                 self.embedded.describe(action)
-            case outcome.Assign():
+            case outcome.ComputeAssignment():
                 self.embedded.assign(action)
-            case outcome.Decode():
+            case outcome.DecodeAssignment():
                 self.embedded.decode(action)
-            case outcome.Tell():
+            case outcome.CallListener():
                 self.due = action
                 self.world.note(
                     history.Told(
                         at_ms=self.world.now_ms,
                         process=self.name,
-                        call=str(action.call),
+                        call=str(action.callback),
                         partitions=action.partitions,
                     )
                 )
-            case outcome.Fail(error=error):
+            case outcome.ReportFatalError(error=error):
                 self.failure = error.name
                 self.world.happened("a member fails", f"{self.name}: {error.name}")
-            case outcome.Left():
+            case outcome.LeftGroup():
                 self.has_left = True
-            case outcome.Watch():
+            case outcome.WatchTopics():
                 if self.embedded.is_outdated:  # topics changed while nobody led
                     self.later(0, self.notice_metadata)
 
@@ -312,7 +312,7 @@ class Process:
                 settings.session_timeout_ms,
                 settings.request_timeout_ms,
             )
-            return longest + 2 * settings.parked_lapse_ms
+            return longest + 2 * settings.parked_request_grace_ms
         return settings.request_timeout_ms
 
     def _leave_elsewhere(self, action: outcome.SendLeave) -> None:
@@ -345,12 +345,12 @@ class Process:
     def leave(self) -> None:
         """Leave the group."""
         self.wants_in = False
-        self.hear(events.Leave(at_ms=self.world.now_ms, reason="enough"))
+        self.hear(events.LeaveRequested(at_ms=self.world.now_ms, reason="enough"))
 
     def drain(self) -> None:
         """Leave the group once the others are at hand."""
         self.wants_in = False
-        self.hear(events.Drain(at_ms=self.world.now_ms, reason="going"))
+        self.hear(events.DrainRequested(at_ms=self.world.now_ms, reason="going"))
 
     def subscribe(self, topics: frozenset[str]) -> None:
         """Subscribe to other topics; as a new start, if it is out."""
@@ -358,7 +358,7 @@ class Process:
         self.wants_in = True
         self.failure = None
         self.has_left = False
-        self.hear(events.Subscribed(at_ms=self.world.now_ms, topics=topics))
+        self.hear(events.SubscriptionChanged(at_ms=self.world.now_ms, topics=topics))
 
     def notice_metadata(self) -> None:
         """See that topics have changed."""
@@ -366,7 +366,7 @@ class Process:
 
     def rejoin(self) -> None:
         """Ask for a rebalance."""
-        self.hear(events.RejoinWanted(at_ms=self.world.now_ms, reason="asked to"))
+        self.hear(events.RejoinRequested(at_ms=self.world.now_ms, reason="asked to"))
 
     def copied(self, name: str) -> dict[str, Any]:
         """What a new process needs to be what this one was."""

@@ -20,19 +20,19 @@ class EmbeddedProtocol:
         self.embedding = embedding
         self._process = process
         self._counts: dict[str, int] = {}  # what it last assigned, as the leader
-        self._hanging: outcome.Assign | None = None
+        self._hanging: outcome.ComputeAssignment | None = None
 
     @property
     def is_outdated(self) -> bool:
         """Whether topics are not what this process last assigned."""
         return self._counts != self._process.world.partition_counts
 
-    def describe(self, action: outcome.Describe) -> None:
+    def describe(self, action: outcome.EncodeSubscription) -> None:
         """Write what the process subscribes to and owns."""
 
         def describe() -> None:
             self._process.hear(
-                events.Prepared(
+                events.JoinPrepared(
                     at_ms=self._process.world.now_ms,
                     serial=action.serial,
                     protocols=self.embedding.build_protocols(
@@ -43,7 +43,7 @@ class EmbeddedProtocol:
 
         self._process.later(0, describe)
 
-    def assign(self, action: outcome.Assign) -> None:
+    def assign(self, action: outcome.ComputeAssignment) -> None:
         """Assign as the leader: after a while, or once the assignor hangs no more."""
         if self._process.is_wedged:
             self._hanging = action
@@ -64,7 +64,7 @@ class EmbeddedProtocol:
                 self._assign_failed(action, str(error))
             else:
                 self._process.hear(
-                    events.Assigned(
+                    events.AssignmentComputed(
                         at_ms=self._process.world.now_ms, serial=action.serial, assignments=shares
                     )
                 )
@@ -77,9 +77,9 @@ class EmbeddedProtocol:
         if hanging is not None:
             self.assign(hanging)
 
-    def _assign_failed(self, action: outcome.Assign, reason: str) -> None:
+    def _assign_failed(self, action: outcome.ComputeAssignment, reason: str) -> None:
         self._process.hear(
-            events.AssignFailed(
+            events.AssignorFailed(
                 at_ms=self._process.world.now_ms,
                 serial=action.serial,
                 reason=reason,
@@ -87,7 +87,7 @@ class EmbeddedProtocol:
             )
         )
 
-    def decode(self, action: outcome.Decode) -> None:
+    def decode(self, action: outcome.DecodeAssignment) -> None:
         """Read the assignment."""
 
         def decode() -> None:
@@ -98,13 +98,15 @@ class EmbeddedProtocol:
                 )
             except (LeaderAssignmentError, Malformed) as error:
                 self._process.hear(
-                    events.DecodeFailed(at_ms=at_ms, serial=serial, reason=str(error))
+                    events.AssignmentDecodeFailed(at_ms=at_ms, serial=serial, reason=str(error))
                 )
                 return
             topics = self._process.topics
             fits = all(topic in topics for topic, _ in share)
             self._process.hear(
-                events.Decoded(at_ms=at_ms, serial=serial, partitions=tuple(share), fits=fits)
+                events.AssignmentDecoded(
+                    at_ms=at_ms, serial=serial, partitions=tuple(share), is_subscribed=fits
+                )
             )
 
         self._process.later(0, decode)

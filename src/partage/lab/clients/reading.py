@@ -69,7 +69,7 @@ class Reading:
     def poll(self) -> None:
         """The user polls: the listener is told first, then records are asked for."""
         process = self._process
-        process.hear(events.Polled(at_ms=process.world.now_ms, is_waiting=True))
+        process.hear(events.Polled(at_ms=process.world.now_ms, is_in_poll=True))
         due, process.due = process.due, None
         if due is not None:
             self._listen(due)
@@ -77,9 +77,12 @@ class Reading:
         self._ask()
         process.later(_FETCH_MS, self._return)
 
-    def _listen(self, due: outcome.Tell) -> None:
+    def _listen(self, due: outcome.CallListener) -> None:
         process = self._process
-        is_heard = due.call is outcome.Call.REVOKED and not process.core.is_lost
+        is_heard = (
+            due.callback is outcome.ListenerCallback.REVOKED
+            and not process.core.has_lost_partitions
+        )
         takes_ms = process.rng.randrange(30)
         if process.is_slow:
             takes_ms += process.world.options.rebalance_timeout_ms + 2_000
@@ -88,14 +91,14 @@ class Reading:
             takes_ms += 100
 
         def done() -> None:
-            process.hear(events.CallbackDone(at_ms=process.world.now_ms, serial=due.serial))
+            process.hear(events.CallbackCompleted(at_ms=process.world.now_ms, serial=due.serial))
             self.poll()
 
         process.later(takes_ms, done)
 
     def _return(self) -> None:
         process, world = self._process, self._process.world
-        process.hear(events.Polled(at_ms=world.now_ms, is_waiting=False))
+        process.hear(events.Polled(at_ms=world.now_ms, is_in_poll=False))
         if process.rng.random() < 0.5 or world.is_calm:
             self.commit(self._positions)
         works_ms = process.rng.randrange(1, world.options.poll_interval_ms)
@@ -201,8 +204,8 @@ class Reading:
         def heard(answer: Any) -> None:
             process = self._process
             # Before anything is handed out the core learns the time: it may have stood still.
-            is_waiting = process.core.membership.is_polled
-            process.hear(events.Polled(at_ms=process.world.now_ms, is_waiting=is_waiting))
+            is_waiting = process.core.membership.is_in_poll
+            process.hear(events.Polled(at_ms=process.world.now_ms, is_in_poll=is_waiting))
             for topic in answer.responses:
                 for result in topic.partitions:
                     partition = (topic.topic, result.partition_index)
@@ -238,7 +241,7 @@ class Reading:
     def commit(self, partitions: Iterable[Partition]) -> None:
         """Commit how far these were read, in the member's name; one attempt."""
         process = self._process
-        identity = process.core.commits_as
+        identity = process.core.commit_identity
         link = self._ready(process.coordinator_id)
         offsets = {
             p: at
@@ -275,7 +278,7 @@ class Reading:
                 self._committed |= offsets
             if fenced:
                 process.hear(
-                    events.CommitAnswered(
+                    events.CommitRejected(
                         at_ms=process.world.now_ms,
                         generation=identity.generation,
                         member_id=identity.member_id,

@@ -34,9 +34,9 @@ from partage.lab.rehearsals.handovers import Disturbance, Reads
 from partage.lab.rehearsals.live_group import LiveGroup, LiveMember, Partition
 from partage.lab.world import World
 from partage.member import events, outcome
+from partage.member.handler_context import HandlerContext
 from partage.member.states import MemberState
-from partage.member.timers import Timer
-from partage.member.turn import Turn
+from partage.member.timers import MemberTimer
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.consumer_protocol import Assignment, TopicPartitions, encode_assignment
 from partage.wire.types import Message
@@ -95,7 +95,7 @@ class _Waiting(Reading):
 
     def poll(self) -> None:
         process = self._process
-        process.hear(events.Polled(at_ms=process.world.now_ms, is_waiting=True))
+        process.hear(events.Polled(at_ms=process.world.now_ms, is_in_poll=True))
 
 
 class _Member(Process):
@@ -122,31 +122,31 @@ class _Member(Process):
 
     def _do(self, action: outcome.Action) -> None:
         match action:
-            case outcome.Watch():  # topics stay what they are
+            case outcome.WatchTopics():  # topics stay what they are
                 return
-            case outcome.Tell():
+            case outcome.CallListener():
                 self.later(self.rng.randrange(BUSY_MS), self._listen)
         super()._do(action)
 
     def _listen(self) -> None:
         due, self.due = self.due, None
         if due is not None:
-            self.hear(events.CallbackDone(at_ms=self.world.now_ms, serial=due.serial))
+            self.hear(events.CallbackCompleted(at_ms=self.world.now_ms, serial=due.serial))
 
     def lose_beat(self) -> None:
         """A long time passes: heartbeats come as seldom as they do at rest, and at any moment."""
         now_ms, interval_ms = self.world.now_ms, self.world.options.heartbeat_interval_ms
-        turn = Turn(now_ms)
+        turn = HandlerContext(now_ms)
         for _ in range(interval_ms.bit_length()):
-            self.core.membership.link.time_heartbeat(turn)
-        self._arm(Timer.HEARTBEAT, now_ms + self.rng.randrange(interval_ms))
+            self.core.membership.link.schedule_heartbeat(turn)
+        self._arm(MemberTimer.HEARTBEAT, now_ms + self.rng.randrange(interval_ms))
 
     @property
     def is_at_rest(self) -> bool:
         """Whether it owns what it was given, and nobody is to be told."""
         core = self.core
         return (
-            core.membership.state is MemberState.STABLE and core.task is None and self.due is None
+            core.membership.state is MemberState.STABLE and core.step is None and self.due is None
         )
 
 

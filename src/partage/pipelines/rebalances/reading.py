@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from partage.client.errors import ClientError
-from partage.client.fetching import decoded, fetch_range
+from partage.client.range_fetch import decode_fetched, fetch_range
 from partage.pipelines.queries import QueryFailed
 from partage.pipelines.rebalances.results import LocalResults
 from partage.pipelines.rebalances.tables import Analysis, group_of
@@ -62,17 +62,17 @@ def analyse_here(
 def _records(
     connected: Connected, of: OffsetRange, options: ReadOptions
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
-    from partage.client.arrow import ArrowRows, kafka_schema
+    from partage.client.arrow import ArrowBatchBuilder, kafka_schema
 
     fetch = msgspec.structs.replace(
         options.kafka.fetch,
         patience_ms=options.poll_timeout_ms,
         skip_gone=not options.fail_on_data_loss,
     )
-    rows = ArrowRows(*of.partition, kafka_schema(["key", "value"]))
+    rows = ArrowBatchBuilder(*of.partition, kafka_schema(["key", "value"]))
     answers = fetch_range(connected.cluster, of.partition, of.from_offset, of.to_offset, fetch)
-    for fetched in connected.loop.pulled(answers):
-        for columns in decoded(fetched, with_headers=False, verify_crc=fetch.verify_crc):
+    for fetched in connected.loop.iterate(answers):
+        for columns in decode_fetched(fetched, with_headers=False, verify_crc=fetch.verify_crc):
             batch = rows.batch(columns)
             for key, value in zip(batch["key"], batch["value"], strict=True):
                 yield key.as_py(), value.as_py()

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from partage.client.addresses import BadAddress, parse_servers
+from partage.client.addresses import InvalidAddressError, parse_bootstrap_servers
 from partage.client.security.options import SecurityOptions
 from partage.spark.bounds import BadOption
 from partage.spark.kafka_options import PREFIX, SERVERS
@@ -166,8 +166,8 @@ def _servers(kafka: Mapping[str, str]) -> str:
     if servers is None:
         raise BadOption(f"{PREFIX}{SERVERS} is missing; it says where the brokers are, HOST:PORT")
     try:
-        parse_servers(servers)
-    except BadAddress as error:
+        parse_bootstrap_servers(servers)
+    except InvalidAddressError as error:
         raise BadOption(f"{PREFIX}{SERVERS}: {error}") from None
     return servers
 

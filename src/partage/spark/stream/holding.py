@@ -19,8 +19,8 @@ from partage.client.consumer.group import GroupOwner
 from partage.client.errors import ClientError
 from partage.client.group.errors import AssignmentFailed, CommitFailed, GroupError, MemberFailed
 from partage.client.group.offsets import OffsetAndMetadata
-from partage.client.topics import TopicPartition
-from partage.member.outcome import Call
+from partage.client.metadata import TopicPartition
+from partage.member.outcome import ListenerCallback
 from partage.member.settings import MemberSettings
 from partage.spark.group_options import GroupOptions
 from partage.spark.options import Assign, Subscribe, SubscribePattern, Wanted
@@ -215,13 +215,13 @@ class Share(Holding):
     @property
     def to_give_up(self) -> tuple[TopicPartition, ...]:
         due = self._owner.due
-        if due is None or due.call is not Call.REVOKED:
+        if due is None or due.callback is not ListenerCallback.REVOKED:
             return ()
         return tuple(TopicPartition(*partition) for partition in due.partitions)
 
     def give_up(self) -> None:
         due = self._owner.due
-        if due is not None and due.call is Call.REVOKED:
+        if due is not None and due.callback is ListenerCallback.REVOKED:
             self._owner.called(due)
 
     @property
@@ -279,6 +279,6 @@ class Share(Holding):
     def wake(self) -> None:
         """Something is different: what is assigned, or gone anyway, needs no batch to end."""
         due = self._owner.due
-        if due is not None and due.call is not Call.REVOKED:
+        if due is not None and due.callback is not ListenerCallback.REVOKED:
             self._owner.called(due)
         self._changed.set()

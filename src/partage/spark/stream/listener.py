@@ -23,7 +23,7 @@ from partage.client.errors import ClientError
 from partage.client.group.coordinator import Coordinator
 from partage.client.group.offsets import OffsetAndMetadata, commit, committed
 from partage.client.loop_thread import LoopThread
-from partage.member.member import Identity
+from partage.member.member import CommitIdentity
 from partage.spark.bounds import BadOption
 from partage.spark.kafka_options import PREFIX, SERVERS, parse_kafka_options
 from partage.spark.stream.offset import BadCheckpoint, StreamOffset, read
@@ -139,7 +139,7 @@ class _Group:
             if partition not in has or has[partition].offset < last
         }
         whose = end.whose
-        identity = Identity(
+        identity = CommitIdentity(
             generation=whose.generation, member_id=whose.member, instance_id=whose.instance
         )
         if ahead:

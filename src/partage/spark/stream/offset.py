@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.spark.planning import OffsetRange
 
 _VERSION: Final = 1

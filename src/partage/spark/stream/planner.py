@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 from partage.spark.stream.offset import INITIAL, StreamOffset, TopicMark, Whose
 from partage.spark.stream.sharing import Pace, shares
 

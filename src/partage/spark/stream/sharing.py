@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from partage.client.topics import TopicPartition
+from partage.client.metadata import TopicPartition
 
 Sizes = Mapping[TopicPartition, int]
 

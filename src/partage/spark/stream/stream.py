@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from partage.client.cluster import Cluster
-from partage.client.errors import ClientError, RecordsGone
+from partage.client.errors import ClientError, RecordsUnavailableError
+from partage.client.metadata import TopicPartition
 from partage.client.offsets import EARLIEST, LATEST
-from partage.client.topics import TopicPartition
 from partage.spark.options import ReadOptions
 from partage.spark.planning import OffsetRange, split
 from partage.spark.stream.holding import Everything, Holding, Share, Tenures
@@ -85,7 +85,7 @@ class Stream:
 
         Raises:
             BadCheckpoint: the offsets that Spark has kept are of another cluster, group or topic.
-            RecordsGone, TopicGone: records are gone, unless failOnDataLoss is false.
+            RecordsUnavailableError, TopicGone: records are gone, unless failOnDataLoss is false.
             MemberFailed: the group does not take this query, or not any more.
             ClientError: the brokers do not answer.
         """
@@ -291,10 +291,10 @@ class Stream:
             if partition.topic in anew:
                 self._planner.moved(partition, first)
             elif at < first:
-                self._topics.gone(RecordsGone(partition, at, first, last))
+                self._topics.gone(RecordsUnavailableError(partition, at, first, last))
                 self._planner.moved(partition, first)
             elif at > last:
-                self._topics.gone(RecordsGone(partition, at, first, last))
+                self._topics.gone(RecordsUnavailableError(partition, at, first, last))
                 self._planner.moved(partition, last)
 
 

@@ -11,9 +11,14 @@ from typing import Final
 import msgspec
 
 from partage.client.cluster import Cluster
-from partage.client.errors import ClientError, RecordsGone, UnknownPartition, UnknownTopic
+from partage.client.errors import (
+    ClientError,
+    RecordsUnavailableError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from partage.client.metadata import TopicPartition
 from partage.client.offsets import list_offsets
-from partage.client.topics import TopicPartition
 from partage.spark.bounds import Earliest, Latest
 from partage.spark.options import (
     Assign,
@@ -54,8 +59,8 @@ class Topics:
         """Look for what the options name.
 
         Raises:
-            UnknownTopic, UnknownPartition: it is not there.
-            BrokersUnreachable: nobody answers.
+            UnknownTopicError, UnknownPartitionError: it is not there.
+            BrokersUnreachableError: nobody answers.
         """
         found = await wanted_partitions(self._cluster, self._options.wanted)
         await self._mark({partition.topic for partition in found})
@@ -121,7 +126,7 @@ class Topics:
                 return []
             try:
                 return await wanted_partitions(self._cluster, wanted)
-            except UnknownTopic as error:
+            except UnknownTopicError as error:
                 self._deleted(error.topic)
 
     def _still_there(self) -> Wanted | None:
@@ -148,7 +153,7 @@ class Topics:
         while wanted:
             try:
                 found = await self._cluster.topics(wanted, fresh=True)
-            except UnknownTopic as error:
+            except UnknownTopicError as error:
                 self._deleted(error.topic)
                 wanted.remove(error.topic)
             else:
@@ -177,9 +182,9 @@ class Topics:
                     read_committed=self._options.kafka.fetch.read_committed,
                     policy=self._policy,
                 )
-            except UnknownTopic as error:
+            except UnknownTopicError as error:
                 self._deleted(error.topic)
-            except UnknownPartition as error:
+            except UnknownPartitionError as error:
                 self._deleted(error.partition.topic)
             else:
                 return {p: offset.offset for p, offset in found.items() if offset is not None}
@@ -204,7 +209,7 @@ class Topics:
 
     # What is gone.
 
-    def gone(self, error: RecordsGone) -> None:
+    def gone(self, error: RecordsUnavailableError) -> None:
         """Records are gone that were not read. Raises it, unless failOnDataLoss is false."""
         if self._options.fail_on_data_loss:
             raise error

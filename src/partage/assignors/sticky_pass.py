@@ -1,0 +1,165 @@
+"""The sticky pass: returns partitions to their previous owners where no load changes.
+
+The balancer decides by the counts of whole classes. So a member may end up without a partition that
+it owned, and with another one that it did not own. If that other partition can go to the member
+that holds the first one, one partition less moves and all loads stay equal. It may go directly or
+through a chain of members that each pass on a partition they did not own. The same holds if two
+members whose loads differ by one swap their loads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from partage.assignors.claims import PartitionOwners
+
+PartitionsByTopic: TypeAlias = dict[str, list[int]]
+
+#: The search stops after this many times the number of partitions and subscriptions. Then some
+#: partitions move without need; the result is still balanced.
+_SEARCH_STEPS_FACTOR = 4
+_NOBODY: Mapping[int, int] = {}
+
+
+def return_to_owners(
+    shares: Sequence[PartitionsByTopic],
+    holders: PartitionOwners,
+    subscriptions: Sequence[Iterable[str]],
+    weights: Sequence[float] | None = None,
+) -> None:
+    """Change the shares in place, as long as it helps."""
+    exchange = _Exchange(shares, holders, subscriptions, weights)
+    for may_swap_loads in False, True:
+        for holder, topic, partition, owner in exchange.displaced():
+            if partition in exchange.borrowed[holder].get(topic, ()):
+                exchange.return_partition(
+                    holder, topic, partition, owner, may_swap_loads=may_swap_loads
+                )
+
+
+class _Exchange:
+    """The partitions that members could pass to each other."""
+
+    def __init__(
+        self,
+        shares: Sequence[PartitionsByTopic],
+        holders: PartitionOwners,
+        subscriptions: Sequence[Iterable[str]],
+        weights: Sequence[float] | None,
+    ) -> None:
+        self.shares = shares
+        self.holders = holders
+        self.weights = weights
+        self.wants = [frozenset(topics) for topics in subscriptions]
+        self.loads = [sum(map(len, share.values())) for share in shares]
+        self.borrowed = [self._borrowed(member, share) for member, share in enumerate(shares)]
+        self.takers: dict[str, list[int]] = {}
+        for member, wanted in enumerate(self.wants):
+            for topic in sorted(wanted):
+                self.takers.setdefault(topic, []).append(member)
+        self.effort = _SEARCH_STEPS_FACTOR * (sum(self.loads) + sum(map(len, self.takers.values())))
+
+    def _borrowed(self, member: int, share: PartitionsByTopic) -> PartitionsByTopic:
+        """Return the partitions of a member that it did not own."""
+        borrowed: PartitionsByTopic = {}
+        for topic, partitions in share.items():
+            of_topic = self.holders.get(topic, _NOBODY)
+            if others := [p for p in partitions if of_topic.get(p) != member]:
+                borrowed[topic] = others
+        return borrowed
+
+    def displaced(self) -> list[tuple[int, str, int, int]]:
+        """Return the partitions whose previous owner could have them, as (holder, topic, partition,
+        owner).
+        """
+        return [
+            (holder, topic, partition, owner)
+            for holder, borrowed in enumerate(self.borrowed)
+            for topic, partitions in borrowed.items()
+            if topic in self.holders
+            for partition in partitions
+            if (owner := self.holders[topic].get(partition, -1)) >= 0 and topic in self.wants[owner]
+        ]
+
+    def return_partition(
+        self, holder: int, topic: str, partition: int, owner: int, *, may_swap_loads: bool
+    ) -> None:
+        """Return one partition to its owner, if a chain makes up for it.
+
+        The chain leads from the owner to the holder. If loads may be swapped, it may also begin at
+        a member with one partition more than the owner, or end at one with one partition less than
+        the holder.
+        """
+        sources, targets = [owner], {holder}
+        if may_swap_loads and self.effort > 0:
+            self.effort -= len(self.shares)
+            sources += self._with_load(self.loads[owner] + 1, owner)
+            if holder in sources:
+                self._pass(holder, owner, topic, partition)
+                return
+            targets.update(self._with_load(self.loads[holder] - 1, holder))
+            targets.difference_update(sources)
+        came: dict[int, tuple[int, str]] = {}
+        target = self._search(sources, targets, came)
+        if target is None:
+            return
+        self._pass(holder, owner, topic, partition)
+        while target in came:
+            giver, passed = came[target]
+            self._pass(giver, target, passed, self._choose(giver, target, passed))
+            target = giver
+
+    def _with_load(self, load: int, like: int) -> list[int]:
+        weights = self.weights
+        return [
+            member
+            for member, its in enumerate(self.loads)
+            if its == load and (weights is None or weights[member] == weights[like])
+        ]
+
+    def _search(
+        self, sources: Sequence[int], targets: set[int], came: dict[int, tuple[int, str]]
+    ) -> int | None:
+        """Return the nearest target that can be reached by passing on partitions that givers do not
+        own.
+        """
+        seen: set[str] = set()
+        waiting = deque(sources)
+        known = set(sources)
+        while waiting and self.effort > 0:
+            giver = waiting.popleft()
+            for passed in self.borrowed[giver]:
+                if passed in seen:
+                    continue
+                seen.add(passed)
+                takers = self.takers.get(passed, ())
+                self.effort -= 1 + len(takers)
+                for taker in takers:
+                    if taker in known:
+                        continue
+                    known.add(taker)
+                    came[taker] = giver, passed
+                    if taker in targets:
+                        return taker
+                    if self.borrowed[taker]:
+                        waiting.append(taker)
+        return None
+
+    def _choose(self, giver: int, taker: int, topic: str) -> int:
+        """Return a partition that the taker owned, if there is one."""
+        of_topic = self.holders.get(topic, _NOBODY)
+        choice = self.borrowed[giver][topic]
+        return next((p for p in choice if of_topic.get(p) == taker), choice[-1])
+
+    def _pass(self, giver: int, taker: int, topic: str, partition: int) -> None:
+        for share in self.borrowed[giver], self.shares[giver]:
+            share[topic].remove(partition)
+            if not share[topic]:
+                del share[topic]
+        self.shares[taker].setdefault(topic, []).append(partition)
+        if self.holders.get(topic, _NOBODY).get(partition) != taker:
+            self.borrowed[taker].setdefault(topic, []).append(partition)
+        self.loads[giver] -= 1
+        self.loads[taker] += 1

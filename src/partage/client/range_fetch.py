@@ -1,0 +1,252 @@
+"""Reading a range of a partition, whatever happens to its brokers meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+import msgspec
+
+from partage.client.cluster import Cluster
+from partage.client.errors import (
+    BatchTooLargeError,
+    BrokerResponseError,
+    ClientError,
+    CorruptRecordsError,
+    NoProgressError,
+    RecordsUnavailableError,
+)
+from partage.client.metadata import LeaderAndEpoch, TopicMetadata, TopicPartition
+from partage.client.offsets import EARLIEST, LATEST, list_offsets
+from partage.client.retries import Retries
+from partage.model.errors import ErrorCode
+from partage.wire.apis.fetch import (
+    FETCH,
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    FetchTopic,
+)
+from partage.wire.primitives import Malformed
+from partage.wire.records.batch import HEADER_SIZE, parse_header
+from partage.wire.records.columns import Columns
+from partage.wire.records.decode import decode_columns, scan
+from partage.wire.types import ZERO_UUID, Buffer
+
+log = logging.getLogger(__name__)
+
+_LAST_BY_NAME: Final = 12  # the last version that names topics; from 13 on they have ids
+_FRAME_ROOM: Final = 64 * 1024  # what an answer holds beside the records
+_COLUMNS_SIZE: Final = 64 * 1024 * 1024
+
+
+class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a range is read.
+
+    ``partition_bytes_max`` is what one request asks for; a batch that is larger comes whole all
+    the same (KIP-74). ``patience_ms`` is how long nothing may come before that is an error. With
+    ``skip_gone`` offsets that are no longer there are passed over with a warning.
+    """
+
+    partition_bytes_max: int = 8 * 1024 * 1024
+    max_wait_ms: int = 500
+    read_committed: bool = False
+    verify_crc: bool = True
+    progress_timeout_ms: int = 120_000
+    may_skip_unavailable: bool = False
+
+
+class FetchedRange(msgspec.Struct, frozen=True):
+    """What one answer brought: ``records`` are batches as they are stored.
+
+    Wanted are the offsets from ``from_offset`` to before ``to_offset``; the first batch may begin
+    earlier and the last one end later. ``aborted`` is None unless only what is committed is read.
+    """
+
+    partition: TopicPartition
+    from_offset: int
+    to_offset: int
+    records: Buffer
+    aborted: list[tuple[int, int]] | None = None
+
+
+async def fetch_range(
+    cluster: Cluster,
+    partition: TopicPartition,
+    from_offset: int,
+    to_offset: int,
+    options: FetchOptions | None = None,
+) -> AsyncIterator[FetchedRange]:
+    """The records with ``from_offset <= offset < to_offset``, an answer at a time, in order.
+
+    Leaders that change, brokers that restart and connections that break are borne, as long as
+    something comes within ``patience_ms``. Gaps that compaction left are no loss.
+
+    Raises:
+        RecordsUnavailableError: an offset of the range is no longer there, or not yet.
+        UnknownTopicError, UnknownPartitionError: there is no such partition, or no longer.
+        NoProgressError, BatchTooLargeError, CorruptRecordsError, BrokerResponseError, BrokersUnreachableError
+    """
+    reading = _RangeFetcher(cluster, partition, to_offset, options or FetchOptions())
+    position = from_offset
+    while position < to_offset:
+        try:
+            fetched, position = await reading.next(position)
+        except RecordsUnavailableError as gone:
+            if not reading.options.may_skip_unavailable:
+                raise
+            resumed = gone.earliest if position < gone.earliest else to_offset
+            log.warning("%s; continued at offset %d", gone, min(resumed, to_offset))
+            position = resumed
+        else:
+            yield fetched
+
+
+class _RangeFetcher:
+    """The state of one `fetch_range`."""
+
+    def __init__(
+        self, cluster: Cluster, partition: TopicPartition, to_offset: int, options: FetchOptions
+    ) -> None:
+        self.options = options
+        self._cluster = cluster
+        self._partition = partition
+        self._to_offset = to_offset
+        self._bytes_max = options.partition_bytes_max
+        policy = msgspec.structs.replace(
+            cluster.options.retries, timeout_ms=options.progress_timeout_ms, attempts_max=None
+        )
+        self._retries = Retries(policy)
+
+    async def next(self, position: int) -> tuple[FetchedRange, int]:
+        """An answer with something in it, and the position after it."""
+        self._retries.reset()
+        while True:
+            try:
+                return await self._attempt(position)
+            except ClientError as error:
+                if not isinstance(error, NoProgressError):
+                    self._cluster.invalidate_topic(self._partition.topic)
+                await self._retries.wait_or_raise(error)
+
+    async def _attempt(self, position: int) -> tuple[FetchedRange, int]:
+        result = await self._ask(position)
+        if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._raise_gone(position)
+        if result.error_code:
+            raise BrokerResponseError(result.error_code, f"fetching {self._partition}")
+        records: Buffer = result.records[0] if result.records else b""
+        after = _position_after(self._partition, records, position)
+        if after == position:
+            self._make_room(records, position)
+            raise NoProgressError(
+                self._partition, position, self._to_offset, self.options.progress_timeout_ms
+            )
+        aborted = None
+        if self.options.read_committed:
+            aborted = [(t.producer_id, t.first_offset) for t in result.aborted_transactions or ()]
+        to_offset = min(after, self._to_offset)
+        return FetchedRange(self._partition, position, to_offset, records, aborted), after
+
+    async def _ask(self, position: int) -> FetchPartitionResult:
+        connection, leadership = await self._cluster.leader(self._partition)
+        topic = (await self._cluster.topics([self._partition.topic]))[self._partition.topic]
+        request = self._request(position, topic, leadership)
+        answer = await connection.send(
+            FETCH, request, version_max=_LAST_BY_NAME if topic.topic_id == ZERO_UUID else None
+        )
+        if answer.error_code:
+            raise BrokerResponseError(answer.error_code, f"fetching {self._partition}")
+        for one in answer.responses:
+            for result in one.partitions:
+                return result  # one partition was asked for
+        raise BrokerResponseError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._partition} is missing in the response"
+        )
+
+    def _request(
+        self, position: int, topic: TopicMetadata, leadership: LeaderAndEpoch
+    ) -> FetchRequest:
+        wanted = FetchPartition(
+            partition=self._partition.partition,
+            current_leader_epoch=leadership.leader_epoch,
+            fetch_offset=position,
+            partition_max_bytes=self._bytes_max,
+        )
+        return FetchRequest(
+            max_wait_ms=self.options.max_wait_ms,
+            min_bytes=1,
+            max_bytes=self._bytes_max,
+            isolation_level=int(self.options.read_committed),
+            topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[wanted])],
+        )
+
+    async def _raise_gone(self, position: int) -> None:
+        """Find out what there is; a leader that does not know yet is asked again."""
+        committed = self.options.read_committed
+        ends = [
+            await list_offsets(self._cluster, {self._partition: end}, read_committed=committed)
+            for end in (EARLIEST, LATEST)
+        ]
+        earliest, latest = (found[self._partition] for found in ends)
+        if earliest is None or latest is None or earliest.offset <= position <= latest.offset:
+            raise BrokerResponseError(ErrorCode.OFFSET_NOT_AVAILABLE, f"fetching {self._partition}")
+        raise RecordsUnavailableError(self._partition, position, earliest.offset, latest.offset)
+
+    def _make_room(self, records: Buffer, position: int) -> None:
+        """Ask for more if not even one batch did fit (brokers that do not know KIP-74)."""
+        if len(records) < HEADER_SIZE:
+            return
+        size = parse_header(records).size
+        largest = self._cluster.options.response_bytes_max - _FRAME_ROOM
+        if size > largest:
+            raise BatchTooLargeError(self._partition, position, size, largest)
+        self._bytes_max = max(self._bytes_max, size)
+
+
+def _position_after(partition: TopicPartition, records: Buffer, position: int) -> int:
+    """Where reading goes on: after the last whole batch, not after the last record.
+
+    Compaction removes records, and a transaction's markers are none.
+    """
+    found = scan(records, verify_crc=False)
+    if found.reason not in ("end", "incomplete") and not found.count:
+        raise CorruptRecordsError(partition, position, f"a batch with an invalid {found.reason}")
+    return max(position, found.last_offset[-1] + 1) if found.count else position
+
+
+def decode_fetched(
+    fetched: FetchedRange,
+    *,
+    with_headers: bool = False,
+    verify_crc: bool = True,
+    size_max: int = _COLUMNS_SIZE,
+) -> Iterator[Columns]:
+    """The records of an answer as columns, none without a row.
+
+    One native call, unless there are more than ``size_max`` bytes of records once unpacked.
+
+    Raises:
+        CorruptRecordsError: once what stands before the damage has been handed out.
+    """
+    position = fetched.from_offset
+    while position < fetched.to_offset:
+        try:
+            columns = decode_columns(
+                fetched.records,
+                from_offset=position,
+                to_offset=fetched.to_offset,
+                with_headers=with_headers,
+                verify_crc=verify_crc,
+                read_committed_aborted=fetched.aborted,
+                size_max=size_max,
+            )
+        except Malformed as error:
+            raise CorruptRecordsError(fetched.partition, position, str(error)) from error
+        if columns.count:
+            yield columns
+        if columns.next_offset <= position:
+            why = "they end before the requested range ends"
+            raise CorruptRecordsError(fetched.partition, position, why)
+        position = columns.next_offset

@@ -1,0 +1,29 @@
+"""What kind of port broke off a connection: looked at only then, to say what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+
+from partage.client.addresses import Address
+from partage.client.security.tls import is_from_tls_peer
+
+#: How long a port is looked at; one that speaks TLS answers at once.
+PROBE_TIMEOUT_MS: Final = 2_000
+
+
+async def speaks_tls(address: Address) -> bool:
+    """Whether a port answers a TLS greeting; nothing is sent over what comes of it."""
+    anybody = ssl.create_default_context()
+    anybody.check_hostname = False
+    anybody.verify_mode = ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_MS / 1000):
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                asyncio.Protocol, *address, ssl=anybody
+            )
+    except (OSError, TimeoutError) as error:
+        return is_from_tls_peer(error)
+    transport.abort()
+    return True

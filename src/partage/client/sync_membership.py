@@ -1,0 +1,113 @@
+"""`Membership` for code without asyncio, on a loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from partage.client.loop_thread import LoopThread
+from partage.client.membership import Membership as AsyncMembership
+from partage.client.membership import NotAMemberError, Standing
+
+
+class Membership:
+    """The same as `partage.Membership`, which see, blocking; begins to join at once.
+
+    A listener is called in the membership's thread. May be used from several threads::
+
+        with Membership("localhost:9092", "crew", "crew", {"url": url}) as member:
+            print(member.standing().state)
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        protocol_type: str,
+        metadata: Any,
+        **options: Any,
+    ) -> None:
+        self._member = AsyncMembership(
+            bootstrap_servers, group_id, protocol_type, metadata, **options
+        )
+        self._is_closed = False
+        self._thread = LoopThread("partage-membership")
+        self._thread.call(self._member.start())
+
+    @property
+    def current_assignment(self) -> Standing | None:
+        """The standing as of now, None while there is none."""
+        return self._member.current_assignment
+
+    @property
+    def member_id(self) -> str:
+        """The member's id, empty until the coordinator has given it one."""
+        return self._member.member_id
+
+    @property
+    def exclusive_until_ms(self) -> int | None:
+        """See `partage.Membership.surely_until_ms`."""
+        return self._member.exclusive_until_ms
+
+    def assignment(self, after: int = -1, timeout_ms: float | None = None) -> Standing:
+        """Wait for a standing in a generation later than ``after``.
+
+        Raises:
+            TimeoutError: there is none in time.
+            ClientError: as `partage.Membership.standing`.
+        """
+
+        self._check()
+
+        async def within() -> Standing:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                return await self._member.assignment(after)
+
+        return self._thread.call(within())
+
+    def update(self, metadata: Any, *, rejoins: bool = True) -> None:
+        """Change what the leader learns of this member."""
+        self._on_loop(lambda: self._member.update(metadata, rejoins=rejoins))
+
+    def rejoin(self, reason: str) -> None:
+        """Ask for a rebalance."""
+        self._on_loop(lambda: self._member.rejoin(reason))
+
+    def close(self, timeout_ms: float = 30_000) -> None:
+        """Leave, once the listener is through, and end the thread; again does nothing.
+
+        Raises:
+            CalledFromLoopError: from a listener, which it would wait for.
+        """
+        self._thread.check_caller()
+        if not self._is_closed:
+            self._is_closed = True
+            try:
+                self._thread.call(self._member.close(timeout_ms))
+            finally:  # also when Ctrl-C has cut the leaving short
+                self._thread.stop()
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        self._check()
+
+        async def done() -> None:
+            work()
+
+        self._thread.call(done())
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise NotAMemberError(self._member.settings.group_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,103 @@
+"""Handlers of heartbeats, of the coordinator lookup, and of rejected commits."""
+
+from __future__ import annotations
+
+from partage.member.events import (
+    CommitRejected,
+    CoordinatorFound,
+    CoordinatorLost,
+    CoordinatorNotFound,
+    HeartbeatResponseReceived,
+)
+from partage.member.handler_context import HandlerContext
+from partage.member.member import Member
+from partage.member.outcome import SendHeartbeat
+from partage.member.reactions import CoordinatorRequest, Reaction, reaction_to
+from partage.member.states import ACTIVE_STATES, PARKED_STATES
+
+#: Reactions to a commit that require a new connection if a request is parked.
+_NOT_WHILE_PARKED = (Reaction.LOSE_GENERATION, Reaction.LOSE_MEMBERSHIP, Reaction.FAIL)
+
+
+def send_heartbeat(member: Member, turn: HandlerContext) -> None:
+    """Send a heartbeat, unless the last one is unanswered."""
+    link = member.link
+    link.schedule_heartbeat(turn)
+    if link.coordinator_serial is None or link.heartbeat_in_flight is not None:
+        return
+    serial = link.next_serial()
+    link.heartbeat_in_flight = serial, turn.at_ms
+    turn.add_action(
+        SendHeartbeat(
+            serial=serial,
+            generation=member.generation,
+            member_id=member.member_id,
+            instance_id=member.settings.instance_id,
+        )
+    )
+
+
+def on_coordinator_found(member: Member, turn: HandlerContext, event: CoordinatorFound) -> None:
+    """Use the found coordinator, and send it a heartbeat if the member has a session."""
+    if member.link.accept_coordinator(event.serial) and member.link.session_deadline_ms is not None:
+        send_heartbeat(member, turn)
+
+
+def on_coordinator_not_found(
+    member: Member, turn: HandlerContext, event: CoordinatorNotFound
+) -> None:
+    """Back off after a failed lookup, or fail if the coordinator may not be looked up."""
+    if event.serial != member.link.lookup_serial:
+        return
+    member.link.lookup_serial = None
+    if (
+        event.error is not None
+        and reaction_to(CoordinatorRequest.FIND, event.error) is Reaction.FAIL
+    ):
+        member.fail_fatally(turn, event.error, "the coordinator lookup was rejected")
+    elif member.state in ACTIVE_STATES:
+        member.link.start_backoff(turn)
+
+
+def on_coordinator_lost(member: Member, turn: HandlerContext, event: CoordinatorLost) -> None:
+    """Continue without the coordinator after its connection closed."""
+    if event.serial == member.link.coordinator_serial:
+        member.link.clear_coordinator()
+        member.continue_without_coordinator(turn)
+
+
+def on_heartbeat_response(
+    member: Member, turn: HandlerContext, event: HeartbeatResponseReceived
+) -> None:
+    """Extend the session, or react to the error."""
+    if (
+        member.link.heartbeat_in_flight is None
+        or event.serial != member.link.heartbeat_in_flight[0]
+    ):
+        return
+    _, sent_ms = member.link.heartbeat_in_flight
+    member.link.heartbeat_in_flight = None
+    answer = reaction_to(CoordinatorRequest.HEARTBEAT, event.error)
+    if answer in (Reaction.CONTINUE, Reaction.REBALANCE):
+        member.link.reset_backoff()
+        member.link.extend_session(turn, sent_ms)
+        if member.link.is_session_expired:
+            send_heartbeat(member, turn)
+    if answer is not Reaction.CONTINUE:
+        member.apply_reaction(turn, answer, event, CoordinatorRequest.HEARTBEAT)
+
+
+def on_commit_rejected(member: Member, turn: HandlerContext, event: CommitRejected) -> None:
+    """React to a rejected commit, if it is of the current generation."""
+    if (event.generation, event.member_id) == (member.generation, member.member_id):
+        answer = reaction_to(CoordinatorRequest.COMMIT, event.error)
+        if member.state in PARKED_STATES and answer in _NOT_WHILE_PARKED:
+            member.drop_coordinator(turn)
+        member.apply_reaction(turn, answer, event, CoordinatorRequest.COMMIT)
+
+
+def on_session_timeout(member: Member, turn: HandlerContext) -> None:
+    """Look up the coordinator again: after a whole session without a response it may have moved."""
+    member.link.expire_session(turn)
+    if member.link.coordinator_serial is not None:
+        member.drop_coordinator(turn)

@@ -1,0 +1,21 @@
+"""What an administrator does to members of groups."""
+
+from __future__ import annotations
+
+from partage.client.cluster import Cluster
+from partage.client.group.coordinator import Coordinator
+from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
+
+
+async def remove_member(servers, group_id, member_id):
+    """Have a member leave in its name; it hears of it from its next heartbeat."""
+    async with Cluster(servers) as cluster:
+        coordinator = Coordinator(cluster, group_id)
+        await coordinator.connected()
+        leaving = LeaveGroupMember(member_id=member_id)
+        answer = await coordinator.send(
+            LEAVE_GROUP,
+            LeaveGroupRequest(group_id=group_id, member_id=member_id, members=[leaving]),
+        )
+        assert [answer.error_code, *(m.error_code for m in answer.members)] == [0, 0]
+        coordinator.disconnect()

@@ -1,0 +1,202 @@
+"""A broker that does what a test tells it to, whatever a real one would do."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from partage.client.addresses import Address
+from partage.wire.api import AnyApi
+from partage.wire.apis import APIS
+from partage.wire.apis.api_versions import ApiVersionRange, ApiVersionsResponse
+from partage.wire.apis.fetch import FetchPartitionResult, FetchResponse, FetchTopicResult
+from partage.wire.apis.list_offsets import (
+    EARLIEST,
+    ListOffsetsPartitionResult,
+    ListOffsetsResponse,
+    ListOffsetsTopicResult,
+)
+from partage.wire.apis.metadata import (
+    MetadataBroker,
+    MetadataPartition,
+    MetadataResponse,
+    MetadataTopic,
+)
+from partage.wire.frames import client_id_and_body, request_start, response_frame
+
+#: Say nothing, and keep the connection.
+SILENCE = object()
+#: Close the connection.
+CLOSE = object()
+#: Let what was sent so far be received.
+TURN = object()
+
+
+class ScriptedRequest(NamedTuple):
+    """A request, and how to answer it."""
+
+    api: AnyApi
+    version: int
+    correlation_id: int
+    message: Any
+
+    def reply(self, message: Any, *, version: int | None = None) -> bytes:
+        version = self.version if version is None else version
+        body = self.api.encode_response(version, message)
+        header = self.api.response_header_version(version)
+        return b"".join(response_frame(header, self.correlation_id, body))
+
+
+#: Raw bytes to send, a message to answer with, one of the words above, or None for the default;
+#: in a list one after the other.
+Answer = Any
+Script = Callable[[ScriptedRequest], Answer]
+
+
+class ScriptedBroker:
+    """Listens on a free port; every request goes to ``script``, then to the defaults."""
+
+    def __init__(
+        self,
+        script: Script = lambda asked: None,
+        *,
+        host: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.script = script
+        self._tls = tls
+        self.asked: list[ScriptedRequest] = []
+        self.connections = 0
+        self.leader_id = 1
+        self.node_id = 1
+        self.topics = {"t": 1}
+        self.ends = (0, 100)
+        self.peers: list[ScriptedBroker] = []
+        self._host = host
+        self._writers: list[asyncio.StreamWriter] = []
+        self._serving: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> ScriptedBroker:
+        self._server = await asyncio.start_server(self._serve, self._host, 0, ssl=self._tls)
+        self.address = Address(*self._server.sockets[0].getsockname()[:2])
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*self._serving)
+
+    def names(self) -> list[str]:
+        """The APIs that were asked, without the greeting."""
+        return [asked.api.name for asked in self.asked if asked.api.name != "ApiVersions"]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.append(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.append(task)
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                if size > 100 * 1024 * 1024:  # as Kafka; a TLS greeting looks so
+                    writer.close()
+                    return
+                asked = _asked(await reader.readexactly(size))
+                self.asked.append(asked)
+                answer = self.script(asked)
+                if answer is None:
+                    answer = self.default(asked)
+                for part in answer if isinstance(answer, list) else [answer]:
+                    if part is CLOSE:
+                        writer.close()
+                        return
+                    if part is TURN:
+                        for _ in range(3):
+                            await asyncio.sleep(0)
+                    elif part is not SILENCE:
+                        writer.write(part if isinstance(part, bytes) else asked.reply(part))
+                        await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    def default(self, asked: ScriptedRequest) -> Any:
+        return getattr(self, f"_{asked.api.name}")(asked)
+
+    def _ApiVersions(self, asked: ScriptedRequest) -> Any:  # noqa: N802 - found by its API's name
+        return api_versions(APIS.values())
+
+    def _Metadata(self, asked: ScriptedRequest) -> Any:  # noqa: N802
+        names = asked.message.topics
+        wanted = list(self.topics) if names is None else [topic.name for topic in names]
+        brokers = [
+            MetadataBroker(node_id=b.node_id, host=b.address.host, port=b.address.port)
+            for b in (self, *self.peers)
+        ]
+        return MetadataResponse(
+            brokers=brokers, controller_id=1, topics=[self._topic(name) for name in wanted]
+        )
+
+    def _topic(self, name: str) -> MetadataTopic:
+        if name not in self.topics:
+            return MetadataTopic(error_code=3, name=name, partitions=[])
+        partitions = [
+            MetadataPartition(
+                error_code=0,
+                partition_index=index,
+                leader_id=self.leader_id,
+                leader_epoch=4,
+                replica_nodes=[1],
+                isr_nodes=[1],
+            )
+            for index in range(self.topics[name])
+        ]
+        return MetadataTopic(error_code=0, name=name, topic_id=b"t" * 16, partitions=partitions)
+
+    def _ListOffsets(self, asked: ScriptedRequest) -> Any:  # noqa: N802
+        def result(part: Any) -> ListOffsetsPartitionResult:
+            offset = self.ends[0] if part.timestamp_ms == EARLIEST else self.ends[1]
+            return ListOffsetsPartitionResult(
+                partition_index=part.partition_index, error_code=0, offset=offset
+            )
+
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResult(name=t.name, partitions=[result(p) for p in t.partitions])
+                for t in asked.message.topics
+            ]
+        )
+
+
+def _asked(frame: bytes) -> ScriptedRequest:
+    key, version, correlation_id = request_start(frame)
+    api = APIS[key]
+    _, pos = client_id_and_body(api, version, frame)
+    return ScriptedRequest(api, version, correlation_id, api.decode_request(version, frame, pos))
+
+
+def api_versions(apis: Iterable[AnyApi], error: int = 0) -> ApiVersionsResponse:
+    """The greeting of a broker that speaks these."""
+    ranges = [
+        ApiVersionRange(api_key=api.key, min_version=api.version_min, max_version=api.version_max)
+        for api in apis
+    ]
+    return ApiVersionsResponse(error_code=error, api_keys=ranges)
+
+
+def fetched(
+    asked: ScriptedRequest, records: bytes = b"", *, error: int = 0, end: int = 100
+) -> FetchResponse:
+    """The answer to a Fetch of one partition."""
+    result = FetchPartitionResult(
+        partition_index=0, error_code=error, high_watermark=end, records=[records]
+    )
+    topic = asked.message.topics[0]
+    return FetchResponse(
+        responses=[
+            FetchTopicResult(topic=topic.topic, topic_id=topic.topic_id, partitions=[result])
+        ]
+    )

@@ -1,0 +1,79 @@
+"""Memberships without asyncio: on a thread of their own, which ends with them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+
+import pytest
+
+from partage.client.loop_thread import CalledFromLoopError
+from partage.client.membership import MembershipListener, NotAMemberError
+from partage.sync import Membership
+
+from .test_membership import QUICK
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def servers(partage_broker):
+    return partage_broker.bootstrap_servers
+
+
+def test_without_asyncio(servers):
+    one = Membership(servers, "crew", "crew", 1, **QUICK)
+    with one:
+        first = one.assignment()
+        assert first == one.current_assignment
+        assert list(first.state) == [one.member_id]
+        assert one.exclusive_until_ms is not None
+        with pytest.raises(TimeoutError):
+            one.assignment(after=first.generation, timeout_ms=10)
+        one.update(2)
+        second = one.assignment(after=first.generation)
+        assert second.state == {one.member_id: 2}
+        one.rejoin("for a test")
+        one.assignment(after=second.generation)
+    one.close()
+    with pytest.raises(NotAMemberError):
+        one.assignment()
+    with pytest.raises(NotAMemberError):
+        one.update(3)
+
+
+def test_a_listener_cannot_close_the_membership_that_calls_it(servers):
+    """It would wait for itself; and the membership goes on."""
+    refused = []
+
+    class Closing(MembershipListener):
+        def on_assigned(self, standing):
+            try:
+                made.wait(30)
+                members[0].close()
+            except CalledFromLoopError as error:
+                refused.append(error)
+
+    made, members = threading.Event(), []
+    members.append(Membership(servers, "crew", "crew", 1, listener=Closing(), **QUICK))
+    with members[0] as one:
+        made.set()
+        first = one.standing()
+        one.rejoin("for a test")
+        one.standing(after=first.generation)
+    assert refused
+    assert not one._thread._thread.is_alive()
+
+
+def test_an_interrupt_while_it_leaves_ends_its_thread_all_the_same(servers):
+    class Interrupting(MembershipListener):
+        async def on_leaving(self, standing):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            await asyncio.Event().wait()  # never
+
+    one = Membership(servers, "crew", "crew", 1, listener=Interrupting(), **QUICK)
+    one.assignment()
+    with pytest.raises(KeyboardInterrupt):
+        one.close()
+    assert not one._thread._thread.is_alive()

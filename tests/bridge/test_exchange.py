@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from wire.arbitrary import Case, plain, random_message
 
 from partage.bridge import API_ADAPTERS
 from partage.bridge.api_adapter import deliver
@@ -41,7 +42,6 @@ from partage.wire.apis.offset_fetch import (
 )
 from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupRequest
 from partage.wire.types import Message
-from wire.arbitrary import Case, arbitrary, plain
 
 from .calls import complete, event_of, every_version, new_shard, response_to, start_call, versions
 
@@ -140,7 +140,7 @@ def test_whatever_is_asked_is_answered(api: AnyApi, version: int) -> None:
     rng = case.rng("bridge")
     shard = new_shard()
     for _ in range(20):
-        call, events = start_call(api, version, arbitrary(case, rng))
+        call, events = start_call(api, version, random_message(case, rng))
         replies = [shard.handle(event).replies for event in events]
         complete(call, events, [reply for ((_, reply),) in replies])
 
@@ -150,7 +150,7 @@ def test_no_request_asks_the_same_reply_twice(api: AnyApi, version: int) -> None
     case = Case(api, version, "request")
     rng = case.rng("tickets")
     for _ in range(10):
-        _, events = start_call(api, version, arbitrary(case, rng))
+        _, events = start_call(api, version, random_message(case, rng))
         assert len({event.reply_to for event in events}) == len(events)
 
 

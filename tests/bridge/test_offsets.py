@@ -33,7 +33,7 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchTopic,
 )
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 from .calls import NOW_MS, event_of, new_shard, response_to, serve, start_call, versions
 
@@ -239,7 +239,7 @@ def test_everything_that_a_group_has_committed(version: int) -> None:
 def test_the_first_version_must_name_topics() -> None:
     nothing_named = b"\x00\x01g\xff\xff\xff\xff"
     assert OFFSET_FETCH.decode_request(2, nothing_named).topics is None
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedError):
         OFFSET_FETCH.decode_request(1, nothing_named)
 
 

@@ -285,7 +285,7 @@ def test_two_brokers_cannot_have_one_address(zookeeper: Ensemble, tmp_path: Path
         state = f"zookeeper://{zookeeper.servers_at}/tests/address"
         second = ClusterBroker(2, tmp_path / "second", state, {})
         second.advertised = running[1].address
-        assert f"broker 1 is up at {running[1].address}" in second.refused()
+        assert f"address {running[1].address} is in use by broker 1" in second.refused()
         assert running[1].is_running
         running[1].kill()
         second.start()

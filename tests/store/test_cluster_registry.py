@@ -100,9 +100,9 @@ def test_two_found_it_at_the_same_time() -> None:
 @pytest.mark.parametrize(
     ("nodes", "words"),
     [
-        ({"/a/cluster/topics": b""}, "something else"),
-        ({PATHS.root: b"hello"}, "something else than a cluster of Partage .data of the node"),
-        ({PATHS.cluster: b"<xml>"}, "cannot be read"),
+        ({"/a/cluster/topics": b""}, "holds other data"),
+        ({PATHS.root: b"hello"}, "other data than a Partage cluster .data in the node"),
+        ({PATHS.cluster: b"<xml>"}, "cannot be decoded"),
         (
             {PATHS.cluster: encode(ClusterDoc(partage=2, cluster_id="x", shards=1))},
             "format 2",

@@ -18,7 +18,7 @@ from partage.coordinator.records import (
     Record,
 )
 from partage.store.formats import AWAITING_SYNC_TAG, decode_record, encode_record
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 from .kafka import GROUP_KEY, GROUP_VALUE, MADE_BY_KAFKA, OFFSET_KEY, OFFSET_VALUE
 from .record_strategies import (
@@ -241,17 +241,17 @@ def test_other_kinds_of_keys_are_left_alone(kind: int) -> None:
 @pytest.mark.parametrize("key", [OFFSET_KEY_BYTES, GROUP_KEY_BYTES])
 @pytest.mark.parametrize("version", [5, 99, -1])
 def test_versions_of_tomorrow_are_refused(key: bytes, version: int) -> None:
-    with pytest.raises(Malformed, match=f"in version {version}; 0 to 4 can be read"):
+    with pytest.raises(MalformedError, match=f"in version {version}; 0 to 4 can be read"):
         decode_record(key, struct.pack(">h", version) + bytes(100))
 
 
 @pytest.mark.parametrize(("key", "value"), VALUES)
 def test_what_ends_too_early_is_refused(key: bytes, value: bytes) -> None:
     for length in range(len(value)):
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedError):
             decode_record(key, value[:length])
     for length in range(len(key)):
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedError):
             decode_record(key[:length], value)
 
 
@@ -264,7 +264,7 @@ def test_any_bytes_are_a_record_or_refused(key: bytes, version: int, rest: bytes
     """Nothing else is raised, so that loading can say what is wrong."""
     try:
         record = decode_record(key, struct.pack(">h", version) + rest)
-    except Malformed:
+    except MalformedError:
         return
     assert isinstance(record, OffsetRecord | GroupRecord)
 
@@ -277,5 +277,5 @@ def test_one_wrong_byte_is_a_record_or_refused(data: st.DataObject) -> None:
     for key in (OFFSET_KEY_BYTES, GROUP_KEY_BYTES):
         try:
             decode_record(key, damaged)
-        except Malformed:
+        except MalformedError:
             continue

@@ -26,12 +26,12 @@ from partage.store.group_events import (
 )
 from partage.wire.consumer_protocol import (
     Assignment,
+    ConsumerTopicPartitions,
     Subscription,
-    TopicPartitions,
     encode_assignment,
     encode_subscription,
 )
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 
 def saved_member(name: str, subscription: bytes = b"", assignment: bytes = b"") -> MemberRecord:
@@ -68,8 +68,8 @@ def told(happening: GroupEventType, **fields: Any) -> list[GroupEventRecord]:
     return [decode_event(encode_event(event)) for event in events if event is not None]
 
 
-def partitions(topic: str, *numbers: int) -> list[TopicPartitions]:
-    return [TopicPartitions(topic=topic, partitions=list(numbers))]
+def partitions(topic: str, *numbers: int) -> list[ConsumerTopicPartitions]:
+    return [ConsumerTopicPartitions(topic=topic, partitions=list(numbers))]
 
 
 def owning(*numbers: int) -> bytes:
@@ -223,7 +223,7 @@ def test_readers_pass_over_what_they_do_not_know() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[1]", b'{"version": "one"}', b"\xff\xfe"])
 def test_what_is_no_event_is_refused(value: bytes) -> None:
-    with pytest.raises(Malformed, match="not a group event"):
+    with pytest.raises(MalformedError, match="not a group event"):
         decode_event(value)
 
 

@@ -23,11 +23,15 @@ from partage.coordinator.shard import Shard
 from partage.model.settings import GroupSettings
 from partage.store.formats import encode_record
 from partage.store.shard_log import encode_records, replay, shard_of, subscribed_topics
-from partage.wire.consumer_protocol import Subscription, TopicPartitions, encode_subscription
-from partage.wire.primitives import Malformed
-from partage.wire.records.decode import decode_pairs, decode_records
-from partage.wire.records.encode import Record as StoredRecord
-from partage.wire.records.encode import encode_batch
+from partage.wire.consumer_protocol import (
+    ConsumerTopicPartitions,
+    Subscription,
+    encode_subscription,
+)
+from partage.wire.primitives import MalformedError
+from partage.wire.records.decoder import decode_pairs, decode_records
+from partage.wire.records.encoder import SimpleRecord as StoredRecord
+from partage.wire.records.encoder import encode_batch
 
 from .record_strategies import AT_MS, records
 
@@ -187,7 +191,7 @@ def test_kinds_of_records_that_are_not_ours_are_left_alone() -> None:
 )
 def test_a_record_that_cannot_be_read_stops_the_load(pair: tuple[bytes, bytes]) -> None:
     """Rather than that a group is forgotten; unless a later record stands in its place."""
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedError):
         replay(blobs(pair), SETTINGS)
     mended = replay(blobs(pair, (pair[0], None)), SETTINGS)
     assert (mended.groups, mended.offsets) == ({}, {})
@@ -197,14 +201,14 @@ def test_a_damaged_batch_stops_the_load() -> None:
     (batch,) = encode_records([offset(5)], AT_MS)
     damaged = bytearray(batch)
     damaged[-1] ^= 1
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedError):
         replay([bytes(damaged)], SETTINGS)
     assert len(list(decode_pairs([batch]))) == 1
 
 
 # What a consumer subscribes to.
 
-OWNED = [TopicPartitions(topic="old", partitions=[0, 1])]
+OWNED = [ConsumerTopicPartitions(topic="old", partitions=[0, 1])]
 
 
 @pytest.mark.parametrize("version", range(4))

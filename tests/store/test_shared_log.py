@@ -17,7 +17,7 @@ from partage.store.zookeeper import (
     InDoubtError,
     Operation,
 )
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 from .zk_fixture import (
     PATHS,
@@ -301,7 +301,7 @@ def test_what_is_missing_or_damaged_is_said(path: str, content: bytes | None) ->
         node = zoo.nodes.pop(path)
         if content is not None:
             zoo.nodes[path] = type(node)(data=content, version=9)
-        with pytest.raises((Malformed, ForeignDataError)):
+        with pytest.raises((MalformedError, ForeignDataError)):
             await one.read()
 
     run(scenario())

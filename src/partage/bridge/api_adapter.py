@@ -24,7 +24,7 @@ class BrokerContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiAdapter(Generic[Req, Res]):
-    """Converts the requests of one API to events, and their replies to a response.
+    """Converter of the requests of one API to events, and of their replies to a response.
 
     Args:
         api: The API.
@@ -132,7 +132,7 @@ class ApiCall(Generic[Req]):
         return Ticket(SubTicket(self, position))
 
     def encode_response(self) -> list[Buffer]:
-        """Return the bytes of the response, in the client's version; all replies must be present."""
+        """Return the bytes of the response, in the client's version, once no reply is missing."""
         assert not self.missing_replies, (
             f"{self.adapter.api} has no reply yet for some of its events"
         )

@@ -29,14 +29,14 @@ from partage.bridge import version_probing
 from partage.member.events import GroupMemberMetadata, SupportedProtocol
 from partage.wire.consumer_protocol import (
     Assignment,
+    ConsumerTopicPartitions,
     Subscription,
-    TopicPartitions,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 PROTOCOL_TYPE: Final = "consumer"
 
@@ -70,7 +70,7 @@ class AssignmentInput(msgspec.Struct, frozen=True):
 
 
 class ConsumerProtocol:
-    """Encodes, decodes and assigns for the assignors of one consumer.
+    """The assignors of one consumer, with the encoding of their subscriptions and assignments.
 
     Raises:
         IncompatibleAssignorsError: The assignors cannot be offered together.
@@ -266,8 +266,8 @@ def _probe_versions(assignor: Assignor, subscribers: Iterable[Subscriber]) -> As
 def _subscriber(member: GroupMemberMetadata) -> Subscriber:
     try:
         said = decode_subscription(member.metadata)
-    except Malformed as error:
-        raise Malformed(
+    except MalformedError as error:
+        raise MalformedError(
             f"metadata of member {member.member_id!r} is no consumer subscription ({error}); "
             "stop that member, or move it to another group"
         ) from None
@@ -289,9 +289,9 @@ def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     return by_topic
 
 
-def _listed(by_topic: Mapping[str, Sequence[int]]) -> list[TopicPartitions]:
+def _listed(by_topic: Mapping[str, Sequence[int]]) -> list[ConsumerTopicPartitions]:
     return [
-        TopicPartitions(topic=topic, partitions=sorted(by_topic[topic]))
+        ConsumerTopicPartitions(topic=topic, partitions=sorted(by_topic[topic]))
         for topic in sorted(by_topic)
         if by_topic[topic]
     ]

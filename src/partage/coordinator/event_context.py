@@ -61,7 +61,7 @@ class EventContext(Outcome):
         times_ms: tuple[int | None, ...] | None = None,
         topics: tuple[str, ...] = (),
     ) -> None:
-        """Emit a group event for operators; with ``times_ms`` it includes the group's generation."""
+        """Emit a group event for operators; with ``times_ms`` it includes the generation."""
         self.group_events.append(
             GroupEvent(
                 at_ms=self.at_ms,

@@ -74,7 +74,8 @@ def counts_are_right(group: Group) -> None:
     )
     joined_static = sum(m.join_ticket is not None and m.is_static for m in members)
     assert group.joined_static_count == joined_static, (
-        f"{group.id}: {group.joined_static_count} static members counted as joined, {joined_static} are"
+        f"{group.id}: {group.joined_static_count} static members counted as joined, "
+        f"{joined_static} are"
     )
     support: dict[str, int] = {}
     for member in members:

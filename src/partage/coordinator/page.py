@@ -47,9 +47,9 @@ Joins, leaves and heartbeats are not stored. Every response waits until all reco
 it are durable. This includes responses to reads.
 
 A coordinator that takes over a stable group keeps its generation, members and assignments, and
-restarts the sessions. A group with a pending sync continues to wait for it, and the leader can still
-send the assignment. But if a member sends JoinGroup, it has not received the generation, and all
-members must join again.
+restarts the sessions. A group with a pending sync continues to wait for it, and the leader can
+still send the assignment. But if a member sends JoinGroup, it has not received the generation, and
+all members must join again.
 
 Offsets expire after the retention:
 

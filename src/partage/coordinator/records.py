@@ -41,7 +41,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class GroupTombstone(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Removes a group."""
+    """The tombstone of a removed group."""
 
     group_id: str
 
@@ -60,7 +60,7 @@ class OffsetRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class OffsetTombstone(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Removes an offset that expired or was deleted."""
+    """The tombstone of an offset that expired or was deleted."""
 
     group_id: str
     topic: str

@@ -45,7 +45,7 @@ STATE_DESCRIPTIONS: dict[GroupState, str] = {
         "and members park in SyncGroup until the leader sends the assignment."
     ),
     GroupState.STABLE: "The assignment is stored, and SyncGroup returns each member's part.",
-    GroupState.DEAD: "The group was removed; requests are answered as for a group that does not exist.",
+    GroupState.DEAD: "The group was removed; responses are those for a missing group.",
 }
 
 #: The causes of each transition, for the documentation.

@@ -15,7 +15,7 @@ _GRACE_MAX_MS: Final = 10_000
 
 
 class StallGrace:
-    """Computes when the next timer may fire, and detects timers that are late because of a stall.
+    """The grace period of timers that are late because of a stall.
 
     When the timer is due, a shell calls `begin_if_stalled`. If no grace period begins, the shell
     reads its input, calls `must_read_again`, and fires the timers with deadlines up to

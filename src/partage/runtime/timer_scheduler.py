@@ -37,7 +37,7 @@ class TimerShell(Protocol):
 
 
 class TimerScheduler:
-    """Wakes a driver at its next deadline.
+    """The schedule of a driver's next deadline.
 
     Input that has arrived is read before any timer fires. After a stall, timers wait: see
     `StallGrace`.

@@ -62,7 +62,7 @@ class TimerQueue(Generic[Key]):
         heapq.heapify(self._heap)
 
     def wake_at_ms(self) -> int | None:
-        """Return when to check again, at or before the next deadline; None if the queue is empty."""
+        """Return when to check again, at or before the next deadline; None if the heap is empty."""
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> Iterator[Key]:

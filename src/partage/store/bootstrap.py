@@ -129,7 +129,9 @@ async def reserve_producer_ids(session: Session, tree: ZkPaths, count: int) -> i
     while True:
         node = await retry_read(session, lambda: session.read(tree.producer_ids))
         if node is None:
-            raise ForeignDataError(f"{tree.producer_ids} is missing in ZooKeeper; restore it, or use another path")
+            raise ForeignDataError(
+                f"{tree.producer_ids} is missing in ZooKeeper; restore it, or use another path"
+            )
         first = decode(tree.producer_ids, node.data, CountDoc).value
         following = SetData(tree.producer_ids, encode(CountDoc(value=first + count)), node.version)
         try:

@@ -41,8 +41,8 @@ class BrokerIdInUseError(RegistrationConflictError):
 
     def __init__(self, broker_id: int, other: BrokerDoc) -> None:
         super().__init__(
-            f"broker id {broker_id} is in use by the broker at {other.host}:{other.port}; set another "
-            "one with --broker-id, or stop that broker"
+            f"broker id {broker_id} is in use by the broker at {other.host}:{other.port}; set "
+            "another one with --broker-id, or stop that broker"
         )
         self.other = other
 

@@ -20,7 +20,7 @@ from partage.coordinator.records import (
     Record,
 )
 from partage.wire.codec import decoder, encoder
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.types import (
     Array,
     Bool,
@@ -198,7 +198,7 @@ def decode_record(key: bytes, value: bytes | None) -> Record | None:
 
 def _version(data: bytes) -> int:
     if len(data) < 2:
-        raise Malformed(f"a version has 2 bytes, found {len(data)}")
+        raise MalformedError(f"a version has 2 bytes, found {len(data)}")
     version: int = _INT16.unpack_from(data)[0]
     return version
 
@@ -209,7 +209,7 @@ def _decode_offset(key: bytes, value: bytes | None) -> OffsetRecord | OffsetTomb
         return OffsetTombstone(group_id=at.group, topic=at.topic, partition=at.partition)
     version = _version(value)
     if not 0 <= version <= OFFSET_VALUE_READ_MAX:
-        raise Malformed(
+        raise MalformedError(
             f"committed offset has version {version}; supported: 0 to {OFFSET_VALUE_READ_MAX}"
         )
     held: OffsetCommitValue = decoder(OffsetCommitValue, version, version >= _FLEXIBLE)(value, 2)[0]
@@ -231,7 +231,7 @@ def _decode_group(key: bytes, value: bytes | None) -> GroupRecord | GroupTombsto
         return GroupTombstone(group_id=group_id)
     version = _version(value)
     if not 0 <= version <= GROUP_VALUE_VERSION:
-        raise Malformed(f"group has version {version}; supported: 0 to {GROUP_VALUE_VERSION}")
+        raise MalformedError(f"group has version {version}; supported: 0 to {GROUP_VALUE_VERSION}")
     decode = decoder(GroupMetadataValue, version, version >= _FLEXIBLE)
     held: GroupMetadataValue = decode(value, 2)[0]
     return GroupRecord(

@@ -18,11 +18,11 @@ import msgspec
 from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.coordinator.records import GroupRecord, MemberRecord
 from partage.wire.consumer_protocol import (
-    TopicPartitions,
+    ConsumerTopicPartitions,
     decode_assignment,
     decode_subscription,
 )
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 TOPIC: Final = "__group_events"
 #: Retention of a week, or 256 MiB. A large group makes large records, but always below 1 MiB.
@@ -141,7 +141,7 @@ def decode_event(value: bytes) -> GroupEventRecord:
     try:
         return _decoder.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not a group event: {error}") from None
+        raise MalformedError(f"not a group event: {error}") from None
 
 
 def order_by_epoch(values: Iterable[bytes | None]) -> list[int]:
@@ -259,7 +259,7 @@ def event_records(notice: GroupEvent, count: int = 1) -> Iterator[GroupEventReco
 
 
 class _MemberDescriber:
-    """Describes the members of one generation; partition lists that members share are decoded once."""
+    """Descriptions of the members of one generation; equal metadata is decoded once."""
 
     def __init__(self, saved: GroupRecord, notice: GroupEvent) -> None:
         self._is_consumer = saved.protocol_type == "consumer"
@@ -305,21 +305,21 @@ class _MemberDescriber:
             decode = _owned if self._is_generation_start else _assigned
             try:
                 self._known[content] = _by_topic(decode(content))
-            except Malformed:
+            except MalformedError:
                 self._known[content] = None
         return self._known[content]
 
 
-def _owned(content: bytes) -> list[TopicPartitions]:
+def _owned(content: bytes) -> list[ConsumerTopicPartitions]:
     return decode_subscription(content).owned_partitions
 
 
-def _assigned(content: bytes) -> list[TopicPartitions]:
+def _assigned(content: bytes) -> list[ConsumerTopicPartitions]:
     # Kafka's coordinator sends no bytes to a member that the leader left out.
     return decode_assignment(content).assigned_partitions if content else []
 
 
-def _by_topic(listed: list[TopicPartitions]) -> PartitionsByTopic:
+def _by_topic(listed: list[ConsumerTopicPartitions]) -> PartitionsByTopic:
     partitions: PartitionsByTopic = {}
     for of in listed:
         if of.partitions:

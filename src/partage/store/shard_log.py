@@ -12,10 +12,10 @@ from partage.model.settings import GroupSettings
 from partage.store.formats import decode_record, encode_record
 from partage.wire.codec import decoder
 from partage.wire.consumer_protocol import Subscription
-from partage.wire.primitives import Malformed
-from partage.wire.records.decode import decode_pairs
-from partage.wire.records.encode import Record as StoredRecord
-from partage.wire.records.encode import encode_batch
+from partage.wire.primitives import MalformedError
+from partage.wire.records.decoder import decode_pairs
+from partage.wire.records.encoder import SimpleRecord as StoredRecord
+from partage.wire.records.encoder import encode_batch
 from partage.wire.types import Buffer
 
 TOPIC: Final = "__consumer_offsets"
@@ -122,5 +122,5 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """
     try:
         return frozenset(_decode_topics(metadata, 2)[0].topics)
-    except Malformed:
+    except MalformedError:
         return None

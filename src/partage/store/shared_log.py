@@ -31,7 +31,7 @@ from partage.store.zookeeper import (
     retry_read,
     transact_once,
 )
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer
 
 CHUNK_BYTES: Final = 384 * 1024
@@ -91,14 +91,14 @@ class SharedLog:
         tree, shard = self._tree, self.shard
         node = await self._session.read(tree.state(shard))
         if node is None:
-            raise Malformed(f"{tree.state(shard)} is missing in ZooKeeper")
+            raise MalformedError(f"{tree.state(shard)} is missing in ZooKeeper")
         self._state_version = node.version
         state = decode(tree.state(shard), node.data, StateDoc)
         names = await self._session.children(tree.log(shard))
         found = [parse_number(tree.log(shard), name) for name in names]
         numbers = sorted(number for number in found if number >= state.first)
         if numbers != list(range(state.first, state.first + len(numbers))):
-            raise Malformed(
+            raise MalformedError(
                 f"{tree.log(shard)} has a gap in the entries from {state.first} on: {numbers}"
             )
         self._blobs = [(part, await self._read_blob(part)) for part in state.parts]
@@ -106,7 +106,7 @@ class SharedLog:
         self._entries = []
         for number, content in zip(numbers, contents, strict=True):
             if content is None:
-                raise Malformed(f"{tree.entry(shard, number)} was removed while it was read")
+                raise MalformedError(f"{tree.entry(shard, number)} was removed while it was read")
             self._entries.append(await self._decode_entry(number, content.data))
         self._next = state.first + len(numbers)
         return [blob for _, blob in self._blobs] + [entry.batch for entry in self._entries]
@@ -115,12 +115,12 @@ class SharedLog:
         path = self._tree.entry(self.shard, number)
         body = content[_HEADER.size :]
         if len(content) < _HEADER.size or _HEADER.unpack_from(content)[1] != crc32c(body):
-            raise Malformed(f"{path} does not match its checksum")
+            raise MalformedError(f"{path} does not match its checksum")
         kind = _HEADER.unpack_from(content)[0]
         if kind == _INLINE:
             return LogEntry(number, body)
         if kind != _CHUNKED:
-            raise Malformed(f"{path} has unknown kind {kind}")
+            raise MalformedError(f"{path} has unknown kind {kind}")
         part = decode(path, body, ChunkedBlob)
         return LogEntry(number, await self._read_blob(part), part)
 
@@ -128,7 +128,9 @@ class SharedLog:
         nodes = await self._session.read_all(self._chunk_paths(part))
         joined = b"".join(b"" if node is None else node.data for node in nodes)
         if len(joined) != part.length or crc32c(joined) != part.crc32c:
-            raise Malformed(f"chunks {part.version} of shard {self.shard} are missing or damaged")
+            raise MalformedError(
+                f"chunks {part.version} of shard {self.shard} are missing or damaged"
+            )
         return joined
 
     def _chunk_paths(self, part: ChunkedBlob) -> list[str]:
@@ -275,7 +277,7 @@ class SharedLog:
         self._state_version += 1
 
     async def _remove(self, removals: Sequence[Delete]) -> None:
-        """Remove data that is no longer valid. The next owner removes what remains after a crash."""
+        """Remove data that is no longer valid; after a crash, the next owner removes the rest."""
         for begin in range(0, len(removals), _REMOVALS_PER_TRANSACTION):
             some = removals[begin : begin + _REMOVALS_PER_TRANSACTION]
 
@@ -285,7 +287,7 @@ class SharedLog:
             await transact_once(self._session, [self.fence, *some], are_gone)
 
     async def remove_orphans(self) -> None:
-        """Remove unfinished data of former owners: chunks without a reference, and merged entries."""
+        """Remove data that former owners left: chunks without a reference, and merged entries."""
         names = await retry_read(
             self._session, lambda: self._session.children(self._tree.chunks(self.shard))
         )

@@ -75,7 +75,9 @@ class SharedTopics:
         tree, session = self._tree, self._session
         node = await session.read(tree.topics, changed)
         if node is None:
-            raise ForeignDataError(f"{tree.topics} is missing in ZooKeeper; restore it, or use another path")
+            raise ForeignDataError(
+                f"{tree.topics} is missing in ZooKeeper; restore it, or use another path"
+            )
         if node.version <= self.version:
             return
         doc = decode(tree.topics, node.data, TopicsDoc)
@@ -186,7 +188,7 @@ class SharedTopics:
     async def _try_change(
         self, name: str, topic: TopicDoc | None, operations: Sequence[Operation], nonce: str
     ) -> bool:
-        """Try a change on top of the known version; if that is outdated, refresh and return False."""
+        """Try a change of the known version; if that is outdated, refresh and return False."""
         path, version = self._tree.topics, self.version
         recent = TopicsDoc(
             recent=(*self._recent.recent, name)[-_RECENT_MAX:],

@@ -67,7 +67,7 @@ class ShardDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChunkedBlob(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that are stored in chunks: their version, number of chunks, total length and CRC-32C."""
+    """Bytes that are stored in chunks: version, number of chunks, total length and CRC-32C."""
 
     version: str
     chunks: int
@@ -91,7 +91,7 @@ class TopicDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicsDoc(msgspec.Struct, frozen=True, kw_only=True):
-    """The names of the latest changes, the last one at the end; ``nonces`` identify these changes."""
+    """The names of the latest changes, oldest first; ``nonces`` identify these changes."""
 
     recent: tuple[str, ...] = ()
     nonces: tuple[str, ...] = ()
@@ -141,8 +141,8 @@ def decode(path: str, data: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
         raise ForeignDataError(
-            f"{path} in ZooKeeper cannot be decoded: {error}. It was damaged, or written by another "
-            "program; restore it, or use another path for the cluster"
+            f"{path} in ZooKeeper cannot be decoded: {error}. It was damaged, or written by "
+            "another program; restore it, or use another path for the cluster"
         ) from None
 
 
@@ -168,7 +168,8 @@ def parse_topic_id(parent: str, name: str) -> str:
 
 def _foreign_node(path: str) -> ForeignDataError:
     return ForeignDataError(
-        f"{path} in ZooKeeper was not written by Partage; remove it, or use another path for the cluster"
+        f"{path} in ZooKeeper was not written by Partage; remove it, or use another path "
+        "for the cluster"
     )
 
 

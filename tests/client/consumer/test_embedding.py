@@ -163,5 +163,5 @@ class TestVersions:
         leader, apart = ConsumerProtocol([leads()]), ConsumerProtocol([other()])
         given = self.led(leader, a=apart, b=leader)
         assert self.taken(leader, given["b"])[1] == 4
-        with pytest.raises(NoCommonVersionError, match="this member speaks"):
+        with pytest.raises(NoCommonVersionError, match="this member supports"):
             apart.negotiate_version("mine", given["a"])

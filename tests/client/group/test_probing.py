@@ -100,4 +100,4 @@ def test_without_a_version_in_common_one_is_told(joined, used):
         return told
 
     until(is_told)
-    assert "have it speak one of the leader's too" in told[0]
+    assert "support one of the leader's versions" in told[0]

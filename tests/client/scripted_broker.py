@@ -24,7 +24,7 @@ from partage.wire.apis.metadata import (
     MetadataResponse,
     MetadataTopic,
 )
-from partage.wire.frames import client_id_and_body, request_start, response_frame
+from partage.wire.frames import encode_response_frame, parse_request_header, parse_request_prefix
 
 #: Say nothing, and keep the connection.
 SILENCE = object()
@@ -46,7 +46,7 @@ class ScriptedRequest(NamedTuple):
         version = self.version if version is None else version
         body = self.api.encode_response(version, message)
         header = self.api.response_header_version(version)
-        return b"".join(response_frame(header, self.correlation_id, body))
+        return b"".join(encode_response_frame(header, self.correlation_id, body))
 
 
 #: Raw bytes to send, a message to answer with, one of the words above, or None for the default;
@@ -172,9 +172,9 @@ class ScriptedBroker:
 
 
 def _asked(frame: bytes) -> ScriptedRequest:
-    key, version, correlation_id = request_start(frame)
+    key, version, correlation_id = parse_request_prefix(frame)
     api = APIS[key]
-    _, pos = client_id_and_body(api, version, frame)
+    _, pos = parse_request_header(api, version, frame)
     return ScriptedRequest(api, version, correlation_id, api.decode_request(version, frame, pos))
 
 

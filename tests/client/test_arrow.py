@@ -7,8 +7,8 @@ import pytest
 
 from partage.client.arrow import KAFKA_COLUMN_TYPES, ArrowBatchBuilder, kafka_schema
 from partage.wire.records.columns import OFFSET_MAX
-from partage.wire.records.decode import decode_columns
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.decoder import decode_columns
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 NOW_MS = 1_700_000_000_000
 
@@ -31,8 +31,8 @@ def batch(records, names=tuple(KAFKA_COLUMN_TYPES), **options):
 
 def test_rows_are_as_the_connector_has_them():
     records = [
-        Record(b"k", b"v", (("a", b"1"), ("b", None)), NOW_MS),
-        Record(None, None, (), NOW_MS + 1),
+        SimpleRecord(b"k", b"v", (("a", b"1"), ("b", None)), NOW_MS),
+        SimpleRecord(None, None, (), NOW_MS + 1),
     ]
     rows = batch(records, base_offset=7).to_pylist()
     time = pa.scalar(NOW_MS * 1000, KAFKA_COLUMN_TYPES["timestamp"]).as_py()
@@ -55,13 +55,13 @@ def test_rows_are_as_the_connector_has_them():
 
 
 def test_the_brokers_time_has_its_type():
-    (row,) = batch([Record(b"k", b"v")], append_time_ms=NOW_MS).to_pylist()
+    (row,) = batch([SimpleRecord(b"k", b"v")], append_time_ms=NOW_MS).to_pylist()
     assert row["timestampType"] == 1
     assert row["timestamp"].timestamp() * 1000 == NOW_MS
 
 
 def test_columns_are_chosen_and_ordered():
-    made = batch([Record(b"k", b"v")], ["value", "offset"], with_headers=False)
+    made = batch([SimpleRecord(b"k", b"v")], ["value", "offset"], with_headers=False)
     assert made.schema == kafka_schema(["value", "offset"])
     assert made.to_pylist() == [{"value": b"v", "offset": 0}]
 
@@ -80,7 +80,7 @@ def test_only_headers_need_headers():
 def test_headers_are_null_or_a_list_however_they_fall(chance):
     rng = Random(chance)
     has = [rng.random() < chance for _ in range(1000)]
-    records = [Record(None, b"v", (("h", b"x"),) if one else ()) for one in has]
+    records = [SimpleRecord(None, b"v", (("h", b"x"),) if one else ()) for one in has]
     made = batch(records, ["headers"])
     assert [row is not None for row in made["headers"].to_pylist()] == has
     assert made["headers"].null_count == has.count(False)
@@ -89,7 +89,7 @@ def test_headers_are_null_or_a_list_however_they_fall(chance):
 
 def test_shared_columns_are_slices_of_one():
     rows = ArrowBatchBuilder("t", 0, kafka_schema(["topic", "partition"]))
-    many, few = (rows.batch(columns([Record(None, b"")] * count)) for count in (100, 10))
+    many, few = (rows.batch(columns([SimpleRecord(None, b"")] * count)) for count in (100, 10))
     assert few["topic"].buffers()[2].address == many["topic"].buffers()[2].address
     assert few["topic"].to_pylist() == ["t"] * 10
     assert few["partition"].to_pylist() == [0] * 10
@@ -100,7 +100,8 @@ def test_what_is_sent_is_hardly_more_than_what_there_is(with_headers):
     """Arrow's stream ships the whole buffer of an empty child array: they must be trimmed."""
     headers = (("h", b"y" * 50),)
     records = [
-        Record(None, b"x" * 100, headers if n < 500 and with_headers else ()) for n in range(1000)
+        SimpleRecord(None, b"x" * 100, headers if n < 500 and with_headers else ())
+        for n in range(1000)
     ]
     made = batch(records)
     sent = 0

@@ -20,7 +20,7 @@ from partage.client import (
     decode_fetched,
     fetch_range,
 )
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 from .confluent_admin import delete_records, delete_topic, produce
 from .scripted_broker import CLOSE, ScriptedBroker, fetched
@@ -137,7 +137,7 @@ class TestFromABroker:
 
 def batch(first, count, **options):
     return encode_batch(
-        [Record(None, b"v%d" % n) for n in range(count)], base_offset=first, **options
+        [SimpleRecord(None, b"v%d" % n) for n in range(count)], base_offset=first, **options
     )
 
 
@@ -191,7 +191,7 @@ class TestAnswers:
     def test_gaps_of_compaction_are_no_loss(self):
         """Batches keep their range when their records go; whole batches may go too."""
         kept = encode_batch(
-            [Record(None, b"x", offset_delta=3)], base_offset=10, last_offset_delta=9
+            [SimpleRecord(None, b"x", offset_delta=3)], base_offset=10, last_offset_delta=9
         )
         empty = encode_batch([], base_offset=40, last_offset_delta=59)
         found, broker = run(serving(kept, empty), last=100)
@@ -236,7 +236,7 @@ class TestAnswers:
 
     def test_a_batch_that_fits_no_answer_is_told(self):
         client = ClientOptions(retries=QUICK.retries, response_bytes_max=70_000)
-        large = encode_batch([Record(None, b"x" * 100_000)])
+        large = encode_batch([SimpleRecord(None, b"x" * 100_000)])
         with pytest.raises(
             BatchTooLargeError, match=r"t-0 at offset 0 has 1000\d\d bytes; the maximum is 4464"
         ):
@@ -321,7 +321,7 @@ class TestErrors:
 
 
 def test_records_that_unpack_to_much_come_in_parts():
-    records = encode_batch([Record(None, b"x" * 1000)] * 100, compression=4)
+    records = encode_batch([SimpleRecord(None, b"x" * 1000)] * 100, compression=4)
 
     async def main():
         return [answer async for answer in answers(serving(records))]

@@ -113,7 +113,7 @@ class Assignor(ABC):
             )
         if list(cls.versions) != sorted(set(cls.versions), reverse=True):
             raise ValueError(
-                f"{cls.__name__}.versions must be distinct and in descending order, not {cls.versions}"
+                f"{cls.__name__}.versions must be distinct and descending, not {cls.versions}"
             )
         cls.version = cls.versions[0]
 

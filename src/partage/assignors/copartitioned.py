@@ -14,7 +14,7 @@ from partage.assignors.sticky import by_member_id
 
 
 class CoPartitioningError(Exception):
-    """Topics that are to be read together cannot be."""
+    """Raised if topics that must be co-partitioned cannot be."""
 
 
 class CoPartitioned(Assignor):

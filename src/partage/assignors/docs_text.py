@@ -5,59 +5,62 @@ from __future__ import annotations
 HEAD = """\
 # Assignors
 
-Who gets which partitions is decided by one of the members, the leader, with an assignor: a pure
-function of the members, what they subscribe to and own, and the topics. A consumer offers one or
-more, in order of preference; the coordinator chooses one that all members have.
+One of the members, the leader, decides which member gets which partitions. It uses an assignor: a
+pure function of the members, their subscriptions and owned partitions, and the topics. A consumer
+offers one or more assignors, in order of preference. The coordinator chooses one that all members
+support.
 
-This page is generated, and its pictures are what the code does (`python -m
-partage.assignors.page`). In each, members a and b share out a topic (or two), then c comes, then a
-goes. A column is a generation of the group; `+` marks what is new to a member. Cooperative groups
-often need two generations for a change: what moves is first given to nobody, until its owner has
-revoked it. All the rest goes on being read meanwhile. In an eager group everybody stops at every
-change, also for what stays.
+This page is generated, and the code computes its tables (`python -m partage.assignors.page`). In
+each table, members a and b share one or two topics; then c joins, then a leaves. A column is a
+generation of the group; `+` marks a partition that is new to a member. A cooperative group often
+needs two generations for a change: a partition that moves is first assigned to no member, until its
+owner has revoked it. All other partitions are read meanwhile. In an eager group all members stop at
+every change, also for partitions that stay.
 
 | | moves | evenness | rebalance |
 |---|---|---|---|
-| `Range` | much | an extra partition of each topic goes to the first members | eager |
-| `RoundRobin` | almost everything | within one, if all subscribe alike | eager |
-| `Sticky` | little | as level as can be | eager |
-| `CooperativeSticky` | little; the rest never stops | as level as can be | cooperative |
+| `Range` | many | an extra partition of each topic goes to the first members | eager |
+| `RoundRobin` | almost all | within one, if all subscribe alike | eager |
+| `Sticky` | few | as balanced as possible | eager |
+| `CooperativeSticky` | few; others never stop | as balanced as possible | cooperative |
 
-The others have a purpose of their own. A consumer whose assignors are all cooperative rebalances
-cooperatively; one eager assignor among them makes it eager, and assignors that share no rebalance
-protocol are refused.
+The other assignors have special purposes. A consumer whose assignors are all cooperative rebalances
+cooperatively; one eager assignor makes it eager. Assignors without a common rebalance protocol are
+rejected.
 """
 
 CUSTOM_ASSIGNOR = """\
 ## Writing your own
 
-One small class: a name, and `assign`. It gets the members and the topics, and returns for each
-member id its partitions, by topic. Nothing about it is known to the broker; every member of the
-group needs the class. What else there is, is there if you want it:
+An assignor is one small class: a name, and `assign`. It gets the members and the topics, and
+returns the partitions by member id and topic. The broker knows nothing about it; every member of
+the group needs the class. The rest is optional:
 
-- **User data**: `user_data` returns bytes that every member sends with its subscription and that
-  the leader finds in `Member.user_data`.
-- **Cooperative**: list `RebalanceProtocol.COOPERATIVE`, and end with `hold_back`, which takes out
-  whatever somebody else still owns. A result in which a partition goes from owner to owner at once
-  is refused.
-- **Versions**: when old and new code cannot assign for each other, add a version. Each is a
-  protocol of its own, `name`, `name-v1` and so on; members offer all of theirs, newest first, and
-  the group goes over to the newest once the last member has it, with no stop. `self.version` says
-  which one is being spoken.
-- **Probing** (KIP-429): with `probing = True` all versions share the one name, and members of all
-  of them one group. The newest leads: our coordinator sees to it, for members state their version
-  in JoinGroup. It finds in `Member.version` who wrote what, and has to read all versions that it
-  lists. Apache Kafka knows nothing of versions: there an older leader may find newer members, says
-  so, and they join again at once, writing what it reads; once a newer one leads they write the
-  newest again. Who has no version in common with the leader gets nothing and is told why, in
-  `AssignmentFailed`. Everybody has to be `probing` for that: go over to it under a new name.
+- **User data**: `user_data` returns bytes that every member sends with its subscription. The leader
+  finds them in `Member.user_data`.
+- **Cooperative**: list `RebalanceProtocol.COOPERATIVE`, and end with `hold_back`, which removes
+  partitions that another member still owns. A result that moves a partition directly between owners
+  is rejected.
+- **Versions**: when old and new code cannot assign for each other, add a version. Each version is a
+  separate protocol: `name`, `name-v1` and so on. Members offer all of theirs, newest first. The
+  group switches to the newest version once the last member has it, without a stop. `self.version`
+  is the version in use.
+- **Version probing** (KIP-429): with `has_version_probing = True` all versions share one protocol
+  name, and their members form one group. The newest member leads: members state their version in
+  JoinGroup, and our coordinator selects the leader by it. The leader finds the writer's version in
+  `Member.version`, and has to read all versions that it lists. Apache Kafka does not know versions.
+  There an older leader may find newer members. It reports this, and the newer members rejoin at
+  once with a version that it reads. Once a newer member leads they use the newest version again. A
+  member without a common version gets no partitions and an `AssignmentFailedError`. All members
+  need `has_version_probing` for this: introduce it under a new name.
 
 A consumer works with shallow copies of the object that it is given, one for each version
-(`Assignor.at`). What an attribute refers to, a list or a lock, is shared with the original;
-an attribute that is set later is not. So look at what your assignor notes in a list of its own, not
-in a number.
+(`Assignor.at_version`). An object that an attribute refers to, such as a list or a lock, is shared
+with the original. An attribute that is set later is not. So to observe an assignor, let it append
+to a list instead of setting a number.
 
-Here one member gets everything and the others stand by. In version 1 members have priorities.
+In this example one member gets all partitions and the others stand by. In version 1 members have
+priorities.
 
 ```python
 from partage.assignors import (
@@ -100,11 +103,11 @@ topics = {"flights": Topic(name="flights", partition_count=3)}
 assignor = HotStandby()
 assert list(offered([assignor])) == ["hot-standby-v1", "hot-standby"]
 
-# A member by itself has everything.
+# A single member gets all partitions.
 old = Member(member_id="old", topics=("flights",), user_data=b"1")
 assert assignor.assign([old], topics) == {"old": {"flights": [0, 1, 2]}}
 
-# One of higher priority joins: first nobody has anything new, ...
+# A member of higher priority joins: first no member gets anything new, ...
 old = Member(
     member_id="old", topics=("flights",), user_data=b"1", owned={"flights": [0, 1, 2]}, generation=1
 )
@@ -113,16 +116,16 @@ first = assignor.assign([old, new], topics)
 assert first == {"old": {}, "new": {}}
 check_assignment([old, new], topics, first, cooperative=True)
 
-# ... and once the old one has revoked it, the new one has everything.
+# ... and once the old one has revoked its partitions, the new one gets them all.
 old = Member(member_id="old", topics=("flights",), user_data=b"1", generation=2)
 second = assignor.assign([old, new], topics)
 assert second == {"old": {}, "new": {"flights": [0, 1, 2]}}
 check_assignment([old, new], topics, second)
 ```
 
-An assignor is a pure function: no clock, no chance, no order of sets or dictionaries that may
-differ from one machine to the next. Then its tests need no broker, as above, and every assignment
-can be computed again to be explained (`explain` tells why each partition went where it went).
-`Member.order` is Kafka's order of members, in which static ones keep their places when they return
-under a new id.
+An assignor is a pure function: no clock, no randomness, no order of sets or dictionaries that may
+differ between machines. So its tests need no broker, as above. Every assignment can be computed
+again for an explanation (`explain` returns the reason for each partition). `Member.sort_key` gives
+Kafka's order of members, in which static members keep their positions when they return under a new
+id.
 """

@@ -80,7 +80,7 @@ def _why(
     if gone:
         return f"no longer subscribed to by {_names(gone)}"
     if set(had) & set(has):
-        return f"stays with {_names(set(had) & set(has))}, the others are its new replicas"
+        return f"stays with {_names(set(had) & set(has))}, with new replicas on the other members"
     return f"moved from {_names(had)} to balance the group"
 
 

@@ -43,46 +43,49 @@ EXAMPLES = (
     AssignorExample(
         title="Range",
         text="""\
-`Range()`: topic by topic, each member a stretch of neighbouring partitions; what does not divide
-evenly goes to the first members, of each topic anew. Topics with equally many partitions are
-divided alike. Where members name racks and not all replicas are in all of them, each gets
-partitions from its own rack first (KIP-881). Results are those of Kafka's RangeAssignor.""",
+`Range()`: for each topic, each member gets a range of adjacent partitions. The remainder goes to
+the first members, for each topic separately. Topics with equal partition counts are divided alike.
+If members have racks and not every rack has all replicas, each member gets partitions from its own
+rack
+first (KIP-881). The results equal those of Kafka's RangeAssignor.""",
         topics=_TWO,
         make_assignor=lambda _: Range(),
     ),
     AssignorExample(
         title="Round-robin",
         text="""\
-`RoundRobin()`: all partitions of all topics in a row, dealt to the members in turn. Results are
-those of Kafka's RoundRobinAssignor.""",
+`RoundRobin()`: deals all partitions of all topics to the members in turn. The results equal those
+of
+Kafka's RoundRobinAssignor.""",
         topics=_SEVEN,
         make_assignor=lambda _: RoundRobin(),
     ),
     AssignorExample(
         title="Sticky",
         text="""\
-`Sticky()`: as even as can be, and of all such assignments one that moves little. It is eager: all
-members give up everything before they join, and remember in their user data what they had
-(KIP-54). The bytes are Java's.""",
+`Sticky()`: as balanced as possible, and among such assignments one with few moves. It is eager: all
+members give up all partitions before they join, and send what they had in their user data (KIP-54).
+The bytes are those of the Java client.""",
         topics=_SEVEN,
         make_assignor=lambda _: Sticky(),
     ),
     AssignorExample(
         title="Cooperative-sticky",
         text="""\
-`CooperativeSticky()`: the same without giving up anything but what moves (KIP-429). What moves
-is held back for a generation until its owner has revoked it. Racks are matched as far as even loads
-allow, before stickiness. Where subscriptions differ, loads are level along every chain of moves,
-and so at least as even as Java's; names and user data are Java's, and a group may mix both with
-librdkafka's, whoever leads.""",
+`CooperativeSticky()`: like `Sticky`, but members give up only partitions that move (KIP-429). Such
+a partition is held back for a generation, until its owner has revoked it. Racks are matched as far
+as even loads allow, before stickiness. If subscriptions differ, loads are balanced along every
+chain of moves, so they are at least as even as those of the Java client. Names and user data are
+those of the
+Java client. A group may mix members with librdkafka and Java, whichever member leads.""",
         topics=_SEVEN,
         make_assignor=lambda _: CooperativeSticky(),
     ),
     AssignorExample(
         title="Rack-aware",
         text="""\
-`RackAware(rack_of_host)`: cooperative-sticky for clusters whose brokers don't say where they are:
-a function derives the rack from the host's name.""",
+`RackAware(rack_of_host)`: cooperative-sticky for clusters whose brokers have no rack setting: a
+function derives the rack from the host name.""",
         topics=(
             Topic(
                 name="t",
@@ -97,28 +100,31 @@ a function derives the rack from the host's name.""",
     AssignorExample(
         title="Co-partitioned",
         text="""\
-`CoPartitioned("clicks", "orders")`: partition n of all the named topics to one member, as a join
-of keyed topics needs it; topics that are not named are spread evenly. Without names, topics with
-equally many partitions and the same subscribers go together. Topics that cannot go together are
-refused (`CoPartitioningError`).""",
+`CoPartitioned("clicks", "orders")`: partition n of all named topics goes to one member, as a join
+of keyed topics needs it. Other topics are divided evenly. Without names, topics with equal
+partition counts and equal subscribers are co-partitioned. Topics that cannot be co-partitioned
+raise
+`CoPartitioningError`.""",
         topics=_TWO,
         make_assignor=lambda _: CoPartitioned("t", "u"),
     ),
     AssignorExample(
         title="Redundant",
         text="""\
-`Redundant(replicas=2)`: each partition to several members, for copies that survive the loss of
-one. Only replicas of lost members are given anew, and of each member's to all others. Nothing is
-held back: a copy too many for a moment is no harm. With `copies`, a function, members say what they
-have copies of anyway, as after a restart, and get those first.""",
+`Redundant(replicas=2)`: each partition goes to several members, for copies that survive the loss of
+a member. Only replicas of lost members move, and those of one member spread over all others.
+Nothing is held back: a surplus copy for a moment does no harm. With the function `copies`, members
+report which
+copies they have already, for example after a restart, and get those first.""",
         topics=_SEVEN,
         make_assignor=lambda _: Redundant(2),
     ),
     AssignorExample(
         title="Weighted",
         text="""\
-`Weighted(weight)`: partitions in proportion to what members can take: `Weighted(os.cpu_count())`,
-or any number that all mean the same by. Sticky and cooperative.""",
+`Weighted(weight)`: partitions in proportion to the capacity of the members:
+`Weighted(os.cpu_count())`,
+or any number with the same meaning for all members. Sticky and cooperative.""",
         topics=_TEN,
         make_assignor=lambda member_id: Weighted(2 if member_id == "c" else 1),
         setting="Member c has weight 2, the others 1.",
@@ -126,19 +132,18 @@ or any number that all mean the same by. Sticky and cooperative.""",
     AssignorExample(
         title="Consistent hashing",
         text="""\
-`ConsistentHashing(points=100, headroom=0.25)`: where a partition goes depends on names alone, not
-on what was before; nobody gets more than the headroom above the average. Good where a group may
-lose all its members at once and each still has a cache on its disk: give members an instance id,
-which is what is hashed.""",
+`ConsistentHashing(points=100, headroom=0.25)`: the assignment depends on names only, not on earlier
+assignments. A member gets at most the headroom above the average. It suits groups that may lose all
+members at once while each keeps a cache on disk. Give members an instance id, which is hashed.""",
         topics=_TEN,
         make_assignor=lambda _: ConsistentHashing(),
     ),
     AssignorExample(
         title="Lag-based",
         text="""\
-`LagBased()`: the partitions with most to read go to different members. Each member gets as many
-partitions as the others; which ones, their lags decide (`Topic.lags`, from the leader's look at
-committed offsets). Eager, for with the lags everything changes.""",
+`LagBased()`: the partitions with the largest lag go to different members. Each member gets the same
+number of partitions; their lags decide which ones (`Topic.lags`, which the leader computes from
+committed offsets). It is eager, because the assignment changes with the lags.""",
         topics=(Topic(name="t", partition_count=6, lags=(900, 800, 500, 30, 20, 10)),),
         make_assignor=lambda _: LagBased(),
         setting="Records to read, by partition: 900, 800, 500, 30, 20, 10.",
@@ -146,9 +151,9 @@ committed offsets). Eager, for with the lags everything changes.""",
     AssignorExample(
         title="Canary",
         text="""\
-`Canary("2.1", share=0.2)` on the members that try a new version, `Canary("2.0")` on the others: the
-canaries get that share of each topic, however many they are, and at least one partition; they keep
-it while others come and go. When nobody asks for a share any more, all are equal.""",
+`Canary("2.1", share=0.2)` on members that test a new version, `Canary("2.0")` on the others. The
+canaries together get that share of each topic, whatever their number, and at least one partition.
+They keep it while other members come and go. Once no member asks for a share, all are equal.""",
         topics=_TEN,
         make_assignor=lambda member_id: (
             Canary("new", share=0.2) if member_id == "c" else Canary("old")
@@ -199,7 +204,7 @@ def _generations(scene: AssignorExample) -> Iterator[tuple[str, dict[str, str]]]
     assignors: dict[str, Assignor] = {}
     owned: dict[str, dict[str, list[int]]] = {}
     generation = 0
-    for event, present in (("at first", "ab"), ("c comes", "abc"), ("a goes", "bc")):
+    for event, present in (("at first", "ab"), ("c joins", "abc"), ("a leaves", "bc")):
         for member_id in present:
             assignors.setdefault(member_id, scene.make_assignor(member_id))
         owned = {member_id: owned.get(member_id, {}) for member_id in present}

@@ -2,7 +2,7 @@
 
 Topics with equal partition counts and equal subscribers are divided alike, so that a member gets
 the same partition numbers of each. If members have racks and not every partition has a replica in
-each of them, members get partitions of their own rack first, as far as even ranges and the equal
+each of them, members get partitions in their rack first, as far as even ranges and the equal
 division of like topics allow (KIP-881). The results equal those of Kafka's RangeAssignor.
 """
 

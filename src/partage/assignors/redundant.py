@@ -1,5 +1,4 @@
-"""The redundant assignor: several members get each partition, and each keeps a copy of its records.
-"""
+"""The redundant assignor: each partition goes to several members, which keep copies of it."""
 
 from __future__ import annotations
 

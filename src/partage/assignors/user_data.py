@@ -15,8 +15,8 @@ from typing import Annotated
 from partage.assignors.base import NO_GENERATION
 from partage.assignors.claims import OwnershipClaim
 from partage.wire import codec
-from partage.wire.consumer_protocol import TopicPartitions
-from partage.wire.primitives import Malformed
+from partage.wire.consumer_protocol import ConsumerTopicPartitions
+from partage.wire.primitives import MalformedError
 from partage.wire.types import Array, Int32, Message, Since
 
 _KAFKA_PYTHON_HEADER = b"\0\1"
@@ -25,14 +25,14 @@ _KAFKA_PYTHON_HEADER = b"\0\1"
 class StickyUserData(Message):
     """Kafka's StickyAssignorUserData. It has no version field."""
 
-    previous_assignment: Array[TopicPartitions]
+    previous_assignment: Array[ConsumerTopicPartitions]
     generation: Annotated[Int32, Since(1)] = NO_GENERATION
 
 
 def encode_sticky(owned: Mapping[str, Sequence[int]], generation: int) -> bytes:
     """Encode version 1, which has the generation."""
     previous = [
-        TopicPartitions(topic=topic, partitions=list(partitions))
+        ConsumerTopicPartitions(topic=topic, partitions=list(partitions))
         for topic, partitions in owned.items()
         if partitions
     ]
@@ -56,7 +56,7 @@ def _decode_sticky(data: bytes, versions: Sequence[int]) -> OwnershipClaim | Non
     for version in versions:
         try:
             message, _ = codec.decoder(StickyUserData, version, False)(data, 0)
-        except Malformed:
+        except MalformedError:
             continue
         owned: dict[str, list[int]] = {}
         for of_topic in message.previous_assignment:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class InvalidAssignmentError(Exception):
-    """An assignor gave what cannot be handed out; nobody gets any of it."""
+    """Raised if an assignor returned an invalid assignment. No member gets any of it."""
 
 
 def check_assignment(

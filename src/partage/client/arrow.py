@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partage.wire.records.columns import Binary, Bytes, Columns, Headers
+from partage.wire.records.columns import BinaryBuffers, Bytes, HeaderColumns, RecordColumns
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
@@ -53,7 +53,7 @@ class ArrowBatchBuilder:
         self._make = [make[name] for name in schema.names]
         self.needs_headers = "headers" in schema.names
 
-    def batch(self, columns: Columns) -> pa.RecordBatch:
+    def batch(self, columns: RecordColumns) -> pa.RecordBatch:
         """One row a record, without a copy of keys and values."""
         arrays = [make(columns) for make in self._make]
         if not arrays:
@@ -62,7 +62,7 @@ class ArrowBatchBuilder:
         rows = pa.Array.from_buffers(self._row, columns.count, [None], 0, children=arrays)
         return pa.RecordBatch.from_struct_array(rows)
 
-    def _makers(self) -> dict[str, Callable[[Columns], pa.Array]]:
+    def _makers(self) -> dict[str, Callable[[RecordColumns], pa.Array]]:
         return {
             "key": lambda c: (
                 self._no_key.times(c.count)
@@ -104,7 +104,7 @@ def _fixed(held: Bytes, count: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(held)], null_count=0)
 
 
-def _binary(column: Binary, count: int, kind: pa.DataType) -> pa.Array:
+def _binary(column: BinaryBuffers, count: int, kind: pa.DataType) -> pa.Array:
     validity = None if column.validity is None else pa.py_buffer(column.validity)
     buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
     return pa.Array.from_buffers(kind, count, buffers, null_count=column.null_count)
@@ -120,7 +120,7 @@ def _no_headers(count: int) -> pa.Array:
     )
 
 
-def _headers(column: Headers | None, count: int) -> pa.Array:
+def _headers(column: HeaderColumns | None, count: int) -> pa.Array:
     assert column is not None, "the records were decoded without their headers"
     fields = [
         _binary(column.key, column.count, pa.string()),

@@ -41,8 +41,8 @@ from partage.client.security.tls_probe import PROBE_TIMEOUT_MS, speaks_tls
 from partage.model.errors import ErrorCode
 from partage.wire.api import AnyApi, Api, Req, Res
 from partage.wire.apis.api_versions import API_VERSIONS, ApiVersionsRequest, ApiVersionsResponse
-from partage.wire.frames import LENGTH, request_frame, response_body
-from partage.wire.primitives import Malformed
+from partage.wire.frames import FRAME_LENGTH, encode_request_frame, parse_response_header
+from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer
 
 ApiVersionRanges = Mapping[int, tuple[int, int]]
@@ -286,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionLostError(self.address, "it is already closed")
         self._last_id = correlation_id = self._last_id + 1 & 0x7FFFFFFF
         body = api.encode_request(version, message)
-        frame = request_frame(api, version, correlation_id, self._options.client_id, body)
+        frame = encode_request_frame(api, version, correlation_id, self._options.client_id, body)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Buffer] = loop.create_future()
         self._in_flight[correlation_id] = answer
@@ -305,9 +305,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _decoded(self, api: Api[Req, Res], version: int, frame: Buffer) -> Res:
         try:
-            _, pos = response_body(api, version, frame)
+            _, pos = parse_response_header(api, version, frame)
             return api.decode_response(version, memoryview(frame), pos)
-        except Malformed as error:
+        except MalformedError as error:
             failure = InvalidResponseError(self.address, f"{api.name} v{version}: {error}")
             self._end(failure)
             raise failure from error
@@ -350,7 +350,9 @@ class Connection(asyncio.BufferedProtocol):
         self._end(ConnectionLostError(self.address, why))
 
     def _complete_request(self, frame: Buffer) -> None:
-        correlation_id = LENGTH.unpack_from(frame)[0] if len(frame) >= LENGTH.size else -1
+        correlation_id = (
+            FRAME_LENGTH.unpack_from(frame)[0] if len(frame) >= FRAME_LENGTH.size else -1
+        )
         answer = self._in_flight.pop(correlation_id, None)
         if answer is None:
             self._end(

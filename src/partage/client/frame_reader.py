@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from partage.wire.frames import LENGTH
-from partage.wire.records.decode import room
+from partage.wire.frames import FRAME_LENGTH
+from partage.wire.records.decoder import room
 from partage.wire.types import Buffer
 
 _SCRATCH: Final = 64 * 1024
@@ -17,7 +17,7 @@ class InvalidFrameSizeError(ValueError):
 
     def __init__(self, size: int, size_max: int) -> None:
         super().__init__(f"the frame size is {size} bytes; it must be 1 to {size_max}")
-        self.start = LENGTH.pack(size)
+        self.start = FRAME_LENGTH.pack(size)
 
 
 class FrameReader:
@@ -70,11 +70,11 @@ class FrameReader:
         held = memoryview(self._tail + chunk) if self._tail else chunk
         frames: list[Buffer] = []
         pos, end = 0, len(held)
-        while end - pos >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(held, pos)
+        while end - pos >= FRAME_LENGTH.size:
+            (size,) = FRAME_LENGTH.unpack_from(held, pos)
             if not 0 < size <= self._frame_bytes_max:
                 raise InvalidFrameSizeError(size, self._frame_bytes_max)
-            pos += LENGTH.size
+            pos += FRAME_LENGTH.size
             if size > end - pos:
                 self._begin(size, held[pos:])
                 self._tail = b""

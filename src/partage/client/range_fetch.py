@@ -28,10 +28,10 @@ from partage.wire.apis.fetch import (
     FetchRequest,
     FetchTopic,
 )
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.records.batch import HEADER_SIZE, parse_header
-from partage.wire.records.columns import Columns
-from partage.wire.records.decode import decode_columns, scan
+from partage.wire.records.columns import RecordColumns
+from partage.wire.records.decoder import decode_columns, scan
 from partage.wire.types import ZERO_UUID, Buffer
 
 log = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ def decode_fetched(
     with_headers: bool = False,
     verify_crc: bool = True,
     size_max: int = _COLUMNS_SIZE,
-) -> Iterator[Columns]:
+) -> Iterator[RecordColumns]:
     """The records of an answer as columns, none without a row.
 
     One native call, unless there are more than ``size_max`` bytes of records once unpacked.
@@ -242,7 +242,7 @@ def decode_fetched(
                 read_committed_aborted=fetched.aborted,
                 size_max=size_max,
             )
-        except Malformed as error:
+        except MalformedError as error:
             raise CorruptRecordsError(fetched.partition, position, str(error)) from error
         if columns.count:
             yield columns

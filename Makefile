@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _rooms.pxi _walk.pxi)
+NATIVE := $(addprefix src/partage/wire/records/,_native.pyx _batches.pxi _columns.pxi _crc32c.h _fields.pxi _buffers.pxi _walk.pxi)
 
 .PHONY: setup demo test again check interop bench soak fuzz images lab mutants pin clean
 

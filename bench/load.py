@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from partage.wire.api import Api, Req, Res
-from partage.wire.frames import request_frame, response_body
+from partage.wire.frames import encode_request_frame, parse_response_header
 
 Address = tuple[str, int]
 
@@ -77,12 +77,12 @@ async def connect(address: Address, count: int) -> list[Caller]:
 def encoded(api: Api[Req, Res], version: int, message: Req, client_id: str = "bench") -> bytes:
     """A request as one buffer."""
     body = api.encode_request(version, message)
-    return b"".join(request_frame(api, version, 0, client_id, body))
+    return b"".join(encode_request_frame(api, version, 0, client_id, body))
 
 
 def decoded(api: Api[Req, Res], version: int, frame: bytes) -> Res:
     """The response in a frame."""
-    _, pos = response_body(api, version, frame)
+    _, pos = parse_response_header(api, version, frame)
     return api.decode_response(version, frame, pos)
 
 

@@ -30,8 +30,8 @@ from partage.wire.apis.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, Off
 from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupAssignment, SyncGroupRequest
 from partage.wire.consumer_protocol import (
     Assignment,
+    ConsumerTopicPartitions,
     Subscription,
-    TopicPartitions,
     encode_assignment,
     encode_subscription,
 )
@@ -242,7 +242,7 @@ class Member:
 
 def _share(number: int) -> bytes:
     return encode_assignment(
-        Assignment(assigned_partitions=[TopicPartitions(topic=TOPIC, partitions=[number])])
+        Assignment(assigned_partitions=[ConsumerTopicPartitions(topic=TOPIC, partitions=[number])])
     )
 
 

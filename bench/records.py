@@ -27,7 +27,7 @@ from rich.table import Table
 from bench.figures import Figure
 from partage.wire.records.columns import OFFSET_MAX
 from partage.wire.records.compression import compress, decompress
-from partage.wire.records.encode import Record, encode_batch, encode_pairs
+from partage.wire.records.encoder import SimpleRecord, encode_batch, encode_pairs
 
 with warnings.catch_warnings():
     # kafka-python reads its definitions through a deprecated function.
@@ -86,7 +86,8 @@ def fetch(batch_size: int, codec: int, size: int) -> tuple[bytes, int]:
     batches, offset = [], 0
     while offset * VALUE_SIZE < size:
         written = [
-            Record(None, value, (), NOW_MS + n) for n, value in enumerate(values(rng, per_batch))
+            SimpleRecord(None, value, (), NOW_MS + n)
+            for n, value in enumerate(values(rng, per_batch))
         ]
         batches.append(encode_batch(written, base_offset=offset, compression=codec))
         offset += per_batch
@@ -168,7 +169,7 @@ def build_by(builder: Any, pairs: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def build_records(pairs: list[tuple[bytes, bytes]]) -> bytes:
-    return encode_batch([Record(key, value, (), NOW_MS) for key, value in pairs])
+    return encode_batch([SimpleRecord(key, value, (), NOW_MS) for key, value in pairs])
 
 
 def building(rounds: int) -> Table:

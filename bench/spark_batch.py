@@ -28,7 +28,7 @@ from rich.table import Table
 
 from partage.spark import prepare_java
 from partage.testing import BrokerProcess
-from partage.wire.records.decode import DECODER
+from partage.wire.records.decoder import DECODER
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 

@@ -35,7 +35,7 @@ from partage.wire.apis.list_offsets import (
     ListOffsetsTopic,
 )
 from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 TITLE = "Topics"
 
@@ -158,7 +158,7 @@ async def delete_topic(address: Address, name: str) -> None:
 def batch() -> bytes:
     """The batch that is sent again and again, of today: older records might be deleted."""
     value = struct.pack(">256I", *((n * 2_654_435_761) & 0xFFFF_FFFF for n in range(256)))
-    return encode_batch([Record(None, value, timestamp_ms=int(time.time() * 1e3))] * _RECORDS)
+    return encode_batch([SimpleRecord(None, value, timestamp_ms=int(time.time() * 1e3))] * _RECORDS)
 
 
 async def produce(address: Address, topic: str, size: int, connections: int) -> float:

@@ -1,4 +1,4 @@
-"""For code without asyncio: ``from partage.sync import Consumer, Membership``."""
+"""The blocking API: ``from partage.sync import Consumer, Membership``."""
 
 from __future__ import annotations
 

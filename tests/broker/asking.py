@@ -47,8 +47,8 @@ from partage.wire.apis.produce import (
     ProduceRequest,
     ProduceTopic,
 )
-from partage.wire.records.decode import decode_records
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.decoder import decode_records
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 from .raw import Raw
 
@@ -103,7 +103,9 @@ def metadata(
 
 def batch(*values: bytes, **options: Any) -> bytes:
     """A record batch with these values, each with itself for a key."""
-    records = [Record(value, value, timestamp_ms=NOW_MS + at) for at, value in enumerate(values)]
+    records = [
+        SimpleRecord(value, value, timestamp_ms=NOW_MS + at) for at, value in enumerate(values)
+    ]
     return encode_batch(records, **options)
 
 

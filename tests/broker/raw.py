@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from partage.wire.api import AnyApi, Api, Req, Res
-from partage.wire.frames import LENGTH, request_frame, response_body
+from partage.wire.frames import FRAME_LENGTH, encode_request_frame, parse_response_header
 
 
 class Raw:
@@ -59,7 +59,7 @@ class Raw:
         version = api.version_max if version is None else version
         self._last_id += 1
         body = api.encode_request(version, message)
-        return b"".join(request_frame(api, version, self._last_id, self.client_id, body))
+        return b"".join(encode_request_frame(api, version, self._last_id, self.client_id, body))
 
     def send(
         self,
@@ -80,7 +80,7 @@ class Raw:
         """The answer to the oldest request that has none yet."""
         expected, api, version = self._owed.popleft()
         frame = self.receive_frame()
-        correlation_id, pos = response_body(api, version, frame)
+        correlation_id, pos = parse_response_header(api, version, frame)
         assert correlation_id == expected, "answers out of order"
         return api.decode_response(version, frame, pos)
 
@@ -105,7 +105,7 @@ class Raw:
         return bytes(parts)
 
     def receive_frame(self) -> bytes:
-        (size,) = LENGTH.unpack(self.receive_bytes(LENGTH.size))
+        (size,) = FRAME_LENGTH.unpack(self.receive_bytes(FRAME_LENGTH.size))
         return self.receive_bytes(size)
 
     def is_closed(self, within_s: float = 20.0) -> bool:

@@ -14,8 +14,8 @@ from partage.broker.broker import Broker
 from partage.broker.disk import RealDisk
 from partage.broker.hosted import HostedTopic
 from partage.log.disk import Buffer
-from partage.log.layout import CATALOGUE
-from partage.log.outcomes import Refusal
+from partage.log.layout import CATALOGUE_FILE
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
 
@@ -28,7 +28,7 @@ class FullDisk(RealDisk):
     is_full = False
 
     def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
-        if self.is_full and path.startswith(CATALOGUE):
+        if self.is_full and path.startswith(CATALOGUE_FILE):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().write(path, position, chunks)
 

@@ -14,7 +14,7 @@ from partage.broker.cluster.ends import NeighbourEnds
 from partage.broker.lag import Place
 from partage.broker.neighbours import Alone
 from partage.broker.node import Node
-from partage.log.topics import Topic
+from partage.log.catalogue.topic_catalogue import TopicDefinition
 from partage.testing import ThreadedBroker
 
 from .asking import batch, create, produce
@@ -38,7 +38,7 @@ class Street(Alone):
             nodes.append(Node(node_id=node_id, host=host, port=int(port), cluster_id="c"))
         return nodes
 
-    def holder(self, topic: Topic, index: int) -> int:
+    def holder(self, topic: TopicDefinition, index: int) -> int:
         return topic.brokers[index]
 
 

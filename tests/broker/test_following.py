@@ -13,9 +13,9 @@ from partage.broker.clock import Clock
 from partage.broker.cluster.following import Following
 from partage.broker.hosted import Hosted
 from partage.broker.writer import Writer
-from partage.log.memory import MemoryDisk
-from partage.log.outcomes import Refusal
-from partage.log.topics import Topics
+from partage.log.catalogue.topic_catalogue import TopicCatalogue
+from partage.log.memory_disk import MemoryDisk
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
 from partage.store.memory import MemoryZooKeeper
@@ -97,7 +97,7 @@ class Follower:
         assert begun.cancelled()
 
     def on_disk(self) -> set[str]:
-        return {topic.name for topic in Topics.load(self.disk, 1)}
+        return {topic.name for topic in TopicCatalogue.load(self.disk, 1)}
 
 
 async def turns() -> None:

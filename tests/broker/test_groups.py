@@ -9,7 +9,7 @@ import pytest
 from partage.bridge import API_ADAPTERS, ApiCall
 from partage.bridge.api_adapter import BrokerContext
 from partage.broker.broker import Broker
-from partage.log.memory import MemoryDisk
+from partage.log.memory_disk import MemoryDisk
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
 from partage.wire.apis.delete_groups import DELETE_GROUPS, DeleteGroupsRequest

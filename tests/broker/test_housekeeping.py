@@ -14,14 +14,14 @@ import pytest
 from partage.broker.broker import Broker
 from partage.broker.disk import RealDisk
 from partage.broker.partition import Partition
+from partage.log.checkpoints import CheckpointFile
 from partage.log.disk import Buffer
-from partage.log.layout import CLEANED, MARKERS
-from partage.log.markers import Markers
-from partage.log.outcomes import Step
+from partage.log.layout import CHECKPOINT_FILE, CLEANED_SUFFIX
+from partage.log.results import DurableStep
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
-from partage.wire.records.decode import decode_records
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.decoder import decode_records
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 SETTINGS = BrokerSettings(offsets_partitions=1)
 COMPACTED = {"cleanup_policy": "compact", "segment_ms": "1", "min_cleanable_dirty_ratio": "0"}
@@ -45,7 +45,7 @@ class PausingDisk(RealDisk):
         return super().read(path, position, length)
 
     def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
-        if not self._in_reading and path.endswith(CLEANED):
+        if not self._in_reading and path.endswith(CLEANED_SUFFIX):
             self._pause()
         super().write(path, position, chunks)
 
@@ -78,7 +78,7 @@ class Running:
         for value in values:
             self.at_ms += 10
             told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-            batch = encode_batch([Record(b"key", value, timestamp_ms=self.at_ms)])
+            batch = encode_batch([SimpleRecord(b"key", value, timestamp_ms=self.at_ms)])
             self.partition.append(batch, told.set_result, at_ms=self.at_ms)
             assert await told is ErrorCode.NONE
 
@@ -195,7 +195,7 @@ class NotRenamingDisk(RealDisk):
     renamed = 0
 
     def rename(self, old: str, new: str) -> None:
-        if old.endswith(CLEANED):
+        if old.endswith(CLEANED_SUFFIX):
             self.renamed += 1
             if self.renamed == 2:
                 raise OSError(errno.EIO, "it keeps its name", old)
@@ -249,7 +249,7 @@ def test_of_two_deletions_of_records_the_later_one_stays(tmp_path: Path) -> None
 
         def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
             in_writer = threading.current_thread().name == "partage-writer"
-            if path == MARKERS and self.is_next and not in_writer:
+            if path == CHECKPOINT_FILE and self.is_next and not in_writer:
                 self.is_next = False
                 self.has_paused.set()
                 assert self.may_go_on.wait(20)
@@ -264,7 +264,7 @@ def test_of_two_deletions_of_records_the_later_one_stays(tmp_path: Path) -> None
         told: list[asyncio.Future[OSError | None]] = []
         for offset in (1, 3):
             step = run.partition.log.delete_records(offset)
-            assert isinstance(step, Step)
+            assert isinstance(step, DurableStep)
             told.append(asyncio.get_running_loop().create_future())
             run.hosted.perform(step, told[-1].set_result)
         assert await asyncio.to_thread(disk.has_paused.wait, 20)
@@ -274,7 +274,7 @@ def test_of_two_deletions_of_records_the_later_one_stays(tmp_path: Path) -> None
         topic = run.hosted.topic("t")
         assert topic is not None
         key = topic.topic.topic_id, 0
-        found = Markers.load(disk, [key]).found(*key)
+        found = CheckpointFile.load(disk, [key]).get(*key)
         assert found is not None
         assert found.log_start_offset == 3
         await stopped(disk, run)

@@ -13,7 +13,7 @@ from partage.broker.disk import RealDisk
 from partage.broker.hosted import HostedTopic
 from partage.broker.shard_store import ShardStore
 from partage.coordinator.records import OffsetRecord
-from partage.log.outcomes import Slice
+from partage.log.results import Slice
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
 from partage.store.shard_log import encode_records

@@ -28,7 +28,7 @@ from partage.wire.apis.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 from .asking import NOW_MS, batch, create, ends, fetch, list_offset, produce, values
 
@@ -39,7 +39,7 @@ def topic(raw):
     create(raw, "t")
     produce(raw, "t", batch(b"a", b"b", b"c"))
     for after_ms in (100, 50):
-        produce(raw, "t", encode_batch([Record(b"k", b"v", timestamp_ms=NOW_MS + after_ms)]))
+        produce(raw, "t", encode_batch([SimpleRecord(b"k", b"v", timestamp_ms=NOW_MS + after_ms)]))
     return "t"
 
 

@@ -11,7 +11,7 @@ from partage.model.errors import ErrorCode
 from partage.wire.apis.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
 from partage.wire.records.batch import CRC_FROM, Compression
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 from .asking import (
     NOW_MS,
@@ -107,8 +107,8 @@ def test_batches_come_back_as_they_were_sent_but_for_their_place(raw, topic, cod
 
 def test_headers_nulls_and_times_are_kept(raw, topic):
     made = [
-        Record(None, None, [("h", b"1"), ("h", None), ("", b"")], NOW_MS + 5),
-        Record(b"", b"", (), NOW_MS - 5),
+        SimpleRecord(None, None, [("h", b"1"), ("h", None), ("", b"")], NOW_MS + 5),
+        SimpleRecord(b"", b"", (), NOW_MS - 5),
     ]
     produce(raw, topic, encode_batch(made))
     (result,) = fetch(raw, topic)
@@ -199,7 +199,7 @@ def test_no_records(raw, topic):
 
 def test_control_batches(raw, topic):
     control = encode_batch(
-        [Record(b"\0\0\0\1", b"")],
+        [SimpleRecord(b"\0\0\0\1", b"")],
         producer_id=1,
         producer_epoch=0,
         base_sequence=0,
@@ -219,20 +219,20 @@ def test_transactions(raw, topic):
 
 def test_a_record_without_a_key_for_a_compacted_topic(raw):
     create(raw, "table", cleanup_policy="compact")
-    without = encode_batch([Record(None, b"v", timestamp_ms=NOW_MS)])
+    without = encode_batch([SimpleRecord(None, b"v", timestamp_ms=NOW_MS)])
     assert refused(raw, without, topic="table") is ErrorCode.INVALID_RECORD
     assert produce(raw, "table", batch(b"k")).error_code == 0
 
 
 def test_times_out_of_bounds(raw):
     create(raw, "now", message_timestamp_after_max_ms="1000")
-    later = encode_batch([Record(b"k", b"v", timestamp_ms=1 << 45)])
+    later = encode_batch([SimpleRecord(b"k", b"v", timestamp_ms=1 << 45)])
     assert refused(raw, later, topic="now") is ErrorCode.INVALID_TIMESTAMP
 
 
 def test_times_are_held_to_the_wall_also_after_the_machine_slept(broker, raw, topic):
     broker.broker._clock._offset_ns -= 2 * 3600 * 10**9  # a steady clock stood still meanwhile
-    now = encode_batch([Record(b"k", b"v", timestamp_ms=time.time_ns() // 1_000_000)])
+    now = encode_batch([SimpleRecord(b"k", b"v", timestamp_ms=time.time_ns() // 1_000_000)])
     assert produce(raw, topic, now).error_code == 0
 
 

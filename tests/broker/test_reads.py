@@ -8,8 +8,8 @@ from pathlib import Path
 
 from partage.broker.disk import RealDisk
 from partage.broker.reads import Reads
-from partage.log.damage import DamagedLog
-from partage.log.times import TimedOffset
+from partage.log.errors import DamagedLogError
+from partage.log.segments.timestamp_lookup import TimestampAndOffset
 
 
 def test_who_looks_for_a_time_holds_up_nobody(tmp_path: Path) -> None:
@@ -18,17 +18,17 @@ def test_who_looks_for_a_time_holds_up_nobody(tmp_path: Path) -> None:
     async def story() -> None:
         disk, may_go_on = RealDisk(tmp_path), threading.Event()
 
-        def search() -> TimedOffset | None:
+        def search() -> TimestampAndOffset | None:
             assert may_go_on.wait(5), "nobody else had his turn"
-            return TimedOffset(3, 7)
+            return TimestampAndOffset(3, 7)
 
-        def fails() -> TimedOffset | None:
-            raise DamagedLog("t-0/x.log", 5, "it is gone")
+        def fails() -> TimestampAndOffset | None:
+            raise DamagedLogError("t-0/x.log", 5, "it is gone")
 
         asyncio.get_running_loop().call_soon(may_go_on.set)
         found = await Reads(disk).searched([search, fails, lambda: None])
-        assert found[0] == TimedOffset(3, 7)
-        assert isinstance(found[1], DamagedLog)
+        assert found[0] == TimestampAndOffset(3, 7)
+        assert isinstance(found[1], DamagedLogError)
         assert found[2] is None
         disk.close()
 

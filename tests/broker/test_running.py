@@ -12,8 +12,8 @@ import pytest
 
 from partage.broker.broker import Broker
 from partage.console.broker.command import serve
-from partage.log.layout import MARKERS
-from partage.log.memory import MemoryDisk
+from partage.log.layout import CHECKPOINT_FILE
+from partage.log.memory_disk import MemoryDisk
 from partage.model.settings import BrokerSettings
 from partage.wire.apis.fetch import FETCH
 
@@ -107,11 +107,11 @@ def test_a_directory_that_cannot_be_made(tmp_path):
 def test_a_directory_that_fails_is_what_is_named(tmp_path):
     """Not the address, which has no part in it."""
     data = tmp_path / "data"
-    (data / MARKERS).mkdir(parents=True)
+    (data / CHECKPOINT_FILE).mkdir(parents=True)
     ran = run("broker", "--listen", "127.0.0.1:0", "--data-dir", data)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert f"error: cannot use data directory '{data}': " in ran.stderr
-    assert f"Is a directory: '{data / MARKERS}'" in ran.stderr
+    assert f"Is a directory: '{data / CHECKPOINT_FILE}'" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

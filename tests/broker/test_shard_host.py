@@ -21,7 +21,7 @@ from partage.coordinator.records import (
     OffsetRecord,
     Record,
 )
-from partage.log.memory import MemoryDisk
+from partage.log.memory_disk import MemoryDisk
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings, GroupSettings
 from partage.store.shard_log import encode_records

@@ -11,8 +11,8 @@ from partage.broker.hosted import Hosted
 from partage.broker.shard_store import ShardStore
 from partage.broker.writer import Writer
 from partage.coordinator.records import GroupTombstone
-from partage.log.damage import DamagedLog
-from partage.log.memory import MemoryDisk
+from partage.log.errors import DamagedLogError
+from partage.log.memory_disk import MemoryDisk
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
 from partage.store.shard_log import encode_records
@@ -39,7 +39,7 @@ def test_damage_is_told_with_file_and_position(place: int) -> None:
         assert [len(content) for content in store.read(slices)] == [3 * len(batch)]
         path, position = slices[0].path, place * len(batch)
         disk.write(path, position + 70, [b"?"])
-        with pytest.raises(DamagedLog) as caught:
+        with pytest.raises(DamagedLogError) as caught:
             store.read(slices)
         assert (caught.value.path, caught.value.position) == (path, position)
         assert f"partage log cut {path} --at {position}" in str(caught.value)

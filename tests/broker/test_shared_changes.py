@@ -13,7 +13,7 @@ from partage.broker.apis.topics import create_topics
 from partage.broker.cluster.shared_changes import SharedChanges
 from partage.broker.hosted import HostedTopic
 from partage.broker.partition import Partition
-from partage.log.outcomes import Refusal
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.store.group_events import TOPIC, TOPIC_CONFIGS
 from partage.store.shared_topics import SharedTopics

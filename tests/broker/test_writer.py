@@ -13,8 +13,8 @@ from partage.broker import writer
 from partage.broker.disk import RealDisk
 from partage.broker.writer import Writer
 from partage.log.disk import Buffer
-from partage.log.layout import MARKERS
-from partage.log.outcomes import Write
+from partage.log.layout import CHECKPOINT_FILE
+from partage.log.results import Write
 
 HELLO = [Write("file", 0, [b"hello"])]
 
@@ -83,13 +83,13 @@ class Recording(RealDisk):
         self.is_synced = threading.Event()
 
     def write(self, path: str, position: int, chunks: Sequence[Buffer]) -> None:
-        if path == MARKERS:
+        if path == CHECKPOINT_FILE:
             self.marked.append((position, b"".join(chunks)))
         super().write(path, position, chunks)
 
     def sync(self, *paths: str) -> None:
         super().sync(*paths)
-        if self.marked and MARKERS in paths:
+        if self.marked and CHECKPOINT_FILE in paths:
             self.is_synced.set()
 
 
@@ -100,7 +100,7 @@ def test_of_markers_for_one_place_the_latest_is_written(tmp_path: Path) -> None:
         disk = Recording(tmp_path)
         writer = Writer(disk, sync=True, inline=False)
         for position, content in [(0, b"old"), (64, b"another"), (0, b"new")]:
-            writer.note(Write(MARKERS, position, [content]))
+            writer.note(Write(CHECKPOINT_FILE, position, [content]))
         assert await written(writer, HELLO) is None
         assert sorted(disk.marked) == [(0, b"new"), (64, b"another")]
         await writer.close()
@@ -117,7 +117,7 @@ def test_a_marker_is_written_soon_even_if_nothing_else_is(
     async def story() -> None:
         disk = Recording(tmp_path)
         writing = Writer(disk, sync=True, inline=False)
-        writing.note(Write(MARKERS, 64, [b"marker"]))
+        writing.note(Write(CHECKPOINT_FILE, 64, [b"marker"]))
         assert await asyncio.to_thread(disk.is_synced.wait, 10)
         assert disk.marked == [(64, b"marker")]
         await writing.close()

@@ -18,7 +18,7 @@ from partage.console import main
 from partage.coordinator.records import GroupRecord
 from partage.store.formats import decode_record
 from partage.store.zookeeper import Create, Operation
-from partage.wire.records.decode import decode_pairs
+from partage.wire.records.decoder import decode_pairs
 
 POINTS = (
     "before the generation is stored",

@@ -19,8 +19,8 @@ from partage.broker.data_directory import (
     write_meta,
 )
 from partage.broker.disk import RealDisk
-from partage.log.damage import DamagedFile
-from partage.log.memory import MemoryDisk
+from partage.log.errors import DamagedFileError
+from partage.log.memory_disk import MemoryDisk
 from partage.store.group_events import TOPIC as EVENTS_TOPIC
 from partage.store.memory import MemoryZooKeeper
 from partage.store.shared_topics import SharedTopics
@@ -89,7 +89,7 @@ def test_the_data_of_one_who_was_alone() -> None:
 
 def test_the_data_of_one_of_several_is_not_for_one_who_is_alone() -> None:
     world = World()
-    with pytest.raises(DamagedFile, match="broker 7 of a cluster of several"):
+    with pytest.raises(DamagedFileError, match="broker 7 of a cluster of several"):
         cluster_id_of(world.disk)
 
 

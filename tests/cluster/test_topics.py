@@ -12,7 +12,7 @@ from partage.broker.cluster import cluster
 from partage.broker.cluster.shared_changes import SharedChanges
 from partage.broker.topic_changes import waited_until_s
 from partage.coordinator.records import OffsetRecord
-from partage.log.outcomes import Refusal
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.store.shard_log import shard_of
 from partage.store.zk_schema import GROUPS_SUFFIX, AppliedDoc, BrokerDoc, TopicsDoc, decode, encode

@@ -9,7 +9,7 @@ from contextlib import closing
 from partage.wire.api import Api, Req, Res
 from partage.wire.apis.join_group import JOIN_GROUP, JoinGroupProtocol, JoinGroupRequest
 from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupAssignment, SyncGroupRequest
-from partage.wire.frames import request_frame, response_body
+from partage.wire.frames import encode_request_frame, parse_response_header
 
 VERSION = 2
 
@@ -56,10 +56,10 @@ class GenericMember(closing[socket.socket]):
 
     def _ask(self, api: Api[Req, Res], request: Req) -> Res:
         body = api.encode_request(VERSION, request)
-        self._socket.sendall(b"".join(request_frame(api, VERSION, 1, "worker-1", body)))
+        self._socket.sendall(b"".join(encode_request_frame(api, VERSION, 1, "worker-1", body)))
         (size,) = struct.unpack(">i", self._exactly(4))
         frame = self._exactly(size)
-        _, pos = response_body(api, VERSION, frame)
+        _, pos = parse_response_header(api, VERSION, frame)
         return api.decode_response(VERSION, frame, pos)
 
     def _exactly(self, size: int) -> bytes:

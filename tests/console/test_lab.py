@@ -27,8 +27,8 @@ from partage.lab.running import draw, live
 from partage.sync import Consumer as OurConsumer
 from partage.wire.consumer_protocol import (
     Assignment,
+    ConsumerTopicPartitions,
     Subscription,
-    TopicPartitions,
     encode_assignment,
     encode_subscription,
 )
@@ -343,7 +343,9 @@ class TestWhatIf:
         assert said == f"group {name} is of type connect; what if is for groups of consumers"
 
     def test_an_assignor_that_is_not_known(self, partage: Commands, topic: str, name: str) -> None:
-        mine = Assignment(assigned_partitions=[TopicPartitions(topic=topic, partitions=[1, 3])])
+        mine = Assignment(
+            assigned_partitions=[ConsumerTopicPartitions(topic=topic, partitions=[1, 3])]
+        )
         with GenericMember(
             partage.bootstrap_servers,
             name,
@@ -368,7 +370,9 @@ class TestWhatIf:
     ) -> None:
         """As where a user may describe groups, and not read ``__consumer_offsets``."""
         monkeypatch.setattr(lab_live, "last_saved", lambda cluster, group: None)
-        mine = Assignment(assigned_partitions=[TopicPartitions(topic=topic, partitions=[0, 1])])
+        mine = Assignment(
+            assigned_partitions=[ConsumerTopicPartitions(topic=topic, partitions=[0, 1])]
+        )
         with GenericMember(
             partage.bootstrap_servers,
             name,

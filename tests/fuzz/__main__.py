@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.table import Table
 
 from fuzz.targets import Batches, Frames, Messages, Stored, Target
-from fuzz.within import Requests
+from fuzz.within import BrokerRequests
 
 NAMES = ("messages", "batches", "stored", "requests", "frames")
 _SHOWN_EVERY_S = 0.5
@@ -32,7 +32,7 @@ def opened(name: str, stack: ExitStack) -> Target:
     if name == "frames":
         return stack.enter_context(Frames.running())
     if name == "requests":
-        return stack.enter_context(Requests.running())
+        return stack.enter_context(BrokerRequests.running())
     return {"messages": Messages, "batches": Batches, "stored": Stored}[name]()
 
 

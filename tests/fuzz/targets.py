@@ -12,6 +12,8 @@ from random import Random
 from typing import Final, Protocol
 
 import psutil
+from wire.arbitrary import CASES, random_message
+from wire.records.making import log, marker, sealed_log
 
 from broker.asking import batch, create, fetch, metadata, produce, producing, values
 from broker.raw import Raw
@@ -28,19 +30,17 @@ from partage.testing import ThreadedBroker
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.consumer_protocol import (
     Assignment,
+    ConsumerTopicPartitions,
     Subscription,
-    TopicPartitions,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from partage.wire.frames import request_frame
-from partage.wire.primitives import Malformed
+from partage.wire.frames import encode_request_frame
+from partage.wire.primitives import MalformedError
 from partage.wire.records import plain
-from wire.arbitrary import CASES, arbitrary
 from wire.records import damage as batches
-from wire.records.making import log, marker, sealed_log
 
 #: In how many ways something is damaged: making it takes longer than trying it.
 WAYS: Final = 10
@@ -59,7 +59,7 @@ class Messages:
 
     def try_one(self, rng: Random) -> list[str]:
         case = rng.choice(CASES)
-        content = case.encode(arbitrary(case, rng))
+        content = case.encode(random_message(case, rng))
         return [_read(lambda: case.decode(damaged(rng, content))) for _ in range(WAYS)]
 
 
@@ -82,7 +82,7 @@ class Batches:
         if rng.random() < 0.9:
             blob = sealed_log(blob)
         found = batches.agree(self._both, blob, verify_crc=rng.random() < 0.5)
-        return "malformed" if found is Malformed else "read"
+        return "malformed" if found is MalformedError else "read"
 
 
 class Stored:
@@ -104,7 +104,7 @@ class Stored:
 def _read(read: Callable[[], object]) -> str:
     try:
         read()
-    except Malformed:
+    except MalformedError:
         return "malformed"
     return "read"
 
@@ -145,7 +145,7 @@ def _record(rng: Random) -> GroupRecord | GroupTombstone | OffsetRecord | Offset
 
 
 def _subscription(rng: Random) -> bytes:
-    owned = [TopicPartitions(topic="t", partitions=[0, 1])]
+    owned = [ConsumerTopicPartitions(topic="t", partitions=[0, 1])]
     return encode_subscription(
         Subscription(topics=["t", "u"], user_data=b"x", owned_partitions=owned),
         rng.randrange(4),
@@ -153,7 +153,7 @@ def _subscription(rng: Random) -> bytes:
 
 
 def _assignment(rng: Random) -> bytes:
-    partitions = [TopicPartitions(topic="t", partitions=[0, 1])]
+    partitions = [ConsumerTopicPartitions(topic="t", partitions=[0, 1])]
     return encode_assignment(Assignment(assigned_partitions=partitions), rng.randrange(4))
 
 
@@ -247,6 +247,8 @@ def request(rng: Random) -> bytes:
         message = producing("topic-1", blob, partition=rng.randrange(3), acks=rng.choice((0, 1)))
     else:
         case = rng.choice(_REQUESTS)
-        message = arbitrary(case, rng)
+        message = random_message(case, rng)
     body = case.api.encode_request(case.version, message)
-    return b"".join(request_frame(case.api, case.version, rng.randrange(9), "fuzz", body))[4:]
+    return b"".join(encode_request_frame(case.api, case.version, rng.randrange(9), "fuzz", body))[
+        4:
+    ]

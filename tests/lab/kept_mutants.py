@@ -9,40 +9,40 @@ _L = "partage.log"
 KEPT = (
     Mutant(
         "nothing is synced",
-        f"{_L}.performing",
+        "partage.log.io",
         "        disk.sync(*dict.fromkeys(write.path for write in writes))\n"
         "        sync_directories(",
         "        sync_directories(",
     ),
     Mutant(
         "names of new files are not synced",
-        f"{_L}.performing",
+        "partage.log.io",
         "        sync_directories(disk, (write.path for write in writes if write.position == 0))\n",
         "        pass\n",
     ),
     Mutant(
         "damage is cut off like a torn tail",
-        f"{_L}.recovery",
+        "partage.log.recovery.partition_recovery",
         "return marker.position if marker.base_offset == segment.base_offset else 0",
         "return 0",
     ),
     Mutant(
         "a start after a failed sync does not make up for it",
-        f"{_L}.recovery",
-        "        self._write_again(scanned)\n",
+        "partage.log.recovery.partition_recovery",
+        "        self._rewrite_unacknowledged(scanned)\n",
         "",
     ),
     Mutant(
         "a torn tail is not cut",
-        f"{_L}.recovery",
-        "                self._cuts.append(cut_tail(self._disk, segment.path, *fault))\n",
+        "partage.log.recovery.partition_recovery",
+        "                self._truncations.append(truncate_tail(self._disk, segment.path, *fault))\n",
         "",
     ),
     Mutant(
         "a marker is written before what it says is durable",
         f"{_L}.partition",
-        "        writes.append(self._segments.add(self._stored(batches, leader_epoch, time_ms, at_ms)))",
-        "        writes.append(self._segments.add(self._stored(batches, leader_epoch, time_ms, at_ms)))\n"
+        "        writes.append(self._segments.append(self._prepare(batches, leader_epoch, time_ms, at_ms)))",
+        "        writes.append(self._segments.append(self._prepare(batches, leader_epoch, time_ms, at_ms)))\n"
         "        writes.append(self.mark_durable(self.end_offset))",
     ),
     Mutant(
@@ -53,19 +53,19 @@ KEPT = (
     ),
     Mutant(
         "a producer's repetition is appended again",
-        f"{_L}.producers",
+        "partage.log.producer_state",
         "            if duplicate := self._duplicate(batch):\n                return duplicate\n",
         "            if self._duplicate(batch):\n                continue\n",
     ),
     Mutant(
         "producers are forgotten at a restart",
-        f"{_L}.recovery",
-        "        producers = producers or Producers()\n        for base_offset in",
-        "        producers = Producers()\n        for base_offset in",
+        "partage.log.recovery.partition_recovery",
+        "        producers = producers or ProducerStateManager()\n        for base_offset in",
+        "        producers = ProducerStateManager()\n        for base_offset in",
     ),
     Mutant(
         "compaction drops the last value of a key",
-        f"{_L}.rewriting",
+        "partage.log.compaction.cleaner",
         "self._latest.get(key, offset) > offset",
         "self._latest.get(key, -1) == offset",
     ),

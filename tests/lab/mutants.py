@@ -358,7 +358,7 @@ MUTANTS = (
     # What the laboratory found in our own code, put back.
     Mutant(
         "a sync that failed is not made up for where no marker is known",
-        f"{_L}.recovery",
+        "partage.log.recovery.partition_recovery",
         "                position = max(position, segment.size - room)\n"
         "                room -= segment.size - position\n",
         "                continue\n",

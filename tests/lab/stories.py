@@ -29,20 +29,20 @@ from partage.wire.apis.sync_group import (
 )
 from partage.wire.consumer_protocol import (
     Assignment,
+    ConsumerTopicPartitions,
     Subscription,
-    TopicPartitions,
     encode_assignment,
     encode_subscription,
 )
 
 
 def share(*indexes: int) -> bytes:
-    partitions = [TopicPartitions(topic="t", partitions=list(indexes))]
+    partitions = [ConsumerTopicPartitions(topic="t", partitions=list(indexes))]
     return encode_assignment(Assignment(assigned_partitions=partitions))
 
 
 def claim(*indexes: int, generation: int = -1) -> bytes:
-    owned = [TopicPartitions(topic="t", partitions=list(indexes))] if indexes else []
+    owned = [ConsumerTopicPartitions(topic="t", partitions=list(indexes))] if indexes else []
     said = Subscription(topics=["t"], owned_partitions=owned, generation_id=generation)
     return encode_subscription(said)
 

@@ -27,7 +27,7 @@ from partage.store.lease import Lease
 from partage.store.shard_log import encode_records, replay
 from partage.store.shared_log import SharedLog
 from partage.store.zookeeper import InDoubtError, StoreError
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 SHARDS = 3
 TIMEOUT_MS = 6_000
@@ -186,7 +186,7 @@ class Shard:
                 content = await log.load()
             except InDoubtError:
                 await self.broker.place.session.wait_connected()
-            except Malformed:  # who has the shard by now may have merged what was to be read
+            except MalformedError:  # who has the shard by now may have merged what was to be read
                 moment: Moment[None] = Moment()
                 self.broker.world.clock.later(500, partial(moment.come, None))
                 await moment

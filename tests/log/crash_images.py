@@ -15,8 +15,8 @@ from random import Random, SystemRandom
 
 from partage.lab.nature.disk import Crash, CrashDisk
 
-from .crash_stories import STORIES, crashes, survives
-from .hosting import Host
+from .crash_scenarios import SCENARIOS, check_recovery, crashes
+from .partition_host import Host
 
 _AGAIN_MAX = 40  # operations of a start, about
 
@@ -43,14 +43,14 @@ def main() -> int:
     chosen = parser.parse_args()
     images, begin = 0, time.monotonic()
     for seed in count(chosen.seed):
-        for name, story in STORIES.items():
+        for name, story in SCENARIOS.items():
             for operation, (host, ended) in enumerate(crashes(story, seed)):
                 rng = Random(f"{seed} {name} {operation}")
                 images += 1
                 try:
                     if rng.random() < 0.5:
                         images += crashes_again(host, rng)
-                    survives(name, host, ended)
+                    check_recovery(name, host, ended)
                 except Exception:  # whatever it is, an image that is not recovered is told
                     traceback.print_exc()
                     print(f"{name}, seed {seed}, operation {operation}", file=sys.stderr)

@@ -7,17 +7,17 @@ import errno
 import pytest
 
 from partage.lab.nature.disk import CrashDisk
-from partage.log.config import LogConfig
-from partage.log.damage import DamagedLog
-from partage.log.layout import LOG
-from partage.log.memory import MemoryDisk
-from partage.log.reading import fault_in_slice
-from partage.log.rewriting import compact
-from partage.log.swapping import end_swap
+from partage.log.catalogue.topic_config import LogConfig
+from partage.log.compaction.cleaner import compact
+from partage.log.compaction.segment_swap import finish_swap
+from partage.log.errors import DamagedLogError
+from partage.log.layout import LOG_SUFFIX
+from partage.log.memory_disk import MemoryDisk
+from partage.log.segments.batch_reader import check_slice
 from partage.wire.records.batch import Compression, parse_header, whole_batches
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
-from .hosting import DIRECTORY, NOW_MS, Host, Pair, batch, unreadable
+from .partition_host import DIRECTORY, NOW_MS, Host, Pair, batch, unreadable
 
 DAY_MS = 86_400_000
 VALUE = b"v" * 40
@@ -66,10 +66,10 @@ def test_the_last_record_of_each_key_stays_where_it_was() -> None:
 
 def test_a_batch_is_rewritten_with_what_stays_of_it() -> None:
     records = [
-        Record(b"a", b"1" * 99, [("h", b"x"), ("n", None)], NOW_MS),
-        Record(b"b", b"2" * 99, (), NOW_MS + 7),
-        Record(b"a", b"3" * 99, [("h", b"y")], NOW_MS + 5),
-        Record(b"c", b"4" * 99, (), NOW_MS + 2),
+        SimpleRecord(b"a", b"1" * 99, [("h", b"x"), ("n", None)], NOW_MS),
+        SimpleRecord(b"b", b"2" * 99, (), NOW_MS + 7),
+        SimpleRecord(b"a", b"3" * 99, [("h", b"y")], NOW_MS + 5),
+        SimpleRecord(b"c", b"4" * 99, (), NOW_MS + 2),
     ]
     host = Host(segment_bytes=700, cleanup_policy="compact")
     host.write(encode_batch(records, producer_id=5, producer_epoch=1, base_sequence=0))
@@ -94,7 +94,7 @@ def test_a_fetch_in_a_gap_goes_on_after_it() -> None:
         header = parse_header(host.fetch(offset))
         assert header.last_offset >= offset
     assert host.log.log_start_offset == 0
-    assert host.log.time_search(0)() == (8, NOW_MS)
+    assert host.log.timestamp_lookup(0)() == (8, NOW_MS)
 
 
 def test_small_segments_are_joined() -> None:
@@ -185,13 +185,13 @@ def test_appends_and_reads_go_on_meanwhile() -> None:
     compacted = compact(host.disk, plan)
     host.write(*[batch((b"c", VALUE))] * 6)
     end = host.log.end_offset
-    assert host.log.expired(NOW_MS * 2) is None
-    host.log.swap_in(compacted)
+    assert host.log.apply_retention(NOW_MS * 2) is None
+    host.log.apply_compaction(compacted)
     assert isinstance(slices, list)
     stale = slices[0]
     content = host.disk.read(stale.path, stale.position, stale.length)
-    assert fault_in_slice(stale, content) is not None
-    end_swap(host.disk, DIRECTORY, compacted.swap)
+    assert check_slice(stale, content) is not None
+    finish_swap(host.disk, DIRECTORY, compacted.swap)
     assert [offset for offset, key in kept(host) if key == b"a"] == [8]
     assert host.records()[-1][0] == end - 1
     host.open()
@@ -204,15 +204,15 @@ class KeepingDisk(MemoryDisk):
     has_failed = False
 
     def remove(self, path: str) -> None:
-        if path.endswith(LOG) and not self.has_failed:
+        if path.endswith(LOG_SUFFIX) and not self.has_failed:
             self.has_failed = True
             raise OSError(errno.EIO, "it stays", path)
         super().remove(path)
 
 
 def test_a_removal_that_failed_is_made_up_for_by_the_next_compaction() -> None:
-    small = LogConfig.of({"segment.bytes": "400", "cleanup.policy": "compact"})
-    large = LogConfig.of({"segment.bytes": "700", "cleanup.policy": "compact"})
+    small = LogConfig.from_configs({"segment.bytes": "400", "cleanup.policy": "compact"})
+    large = LogConfig.from_configs({"segment.bytes": "700", "cleanup.policy": "compact"})
     host = Host(KeepingDisk())
     for value in (b"0", b"1"):
         host.log.config = small
@@ -237,7 +237,7 @@ def test_a_damaged_segment_is_not_compacted(position: int) -> None:
     disk.damage(f"{DIRECTORY}/00000000000000000000.log", position)
     plan = host.log.plan_compaction(NOW_MS)
     assert plan is not None
-    with pytest.raises(DamagedLog):
+    with pytest.raises(DamagedLogError):
         compact(disk, plan)
     host.log.abandon_compaction()
     assert host.log.plan_compaction(NOW_MS) is not None
@@ -247,7 +247,7 @@ def test_a_batch_that_cannot_be_unpacked_stays() -> None:
     """Of a time when the topic was not compacted, and nobody looked into it."""
     host = Host(segment_bytes=400)
     host.write(batch((b"a", VALUE)), unreadable(batch((b"a", VALUE), compression=1)))
-    host.log.config = LogConfig.of({"segment.bytes": "400", "cleanup.policy": "compact"})
+    host.log.config = LogConfig.from_configs({"segment.bytes": "400", "cleanup.policy": "compact"})
     host.write(*[batch((b"a", VALUE))] * 9)
     assert host.compact() is not None
     (header, *others) = (header for _, header in whole_batches(host.fetch(0)))
@@ -257,7 +257,7 @@ def test_a_batch_that_cannot_be_unpacked_stays() -> None:
 
 def test_control_batches_stay() -> None:
     host = Host(segment_bytes=400, cleanup_policy="compact")
-    host.append(encode_batch([Record(b"k", b"x")], is_control=True), from_client=False)
+    host.append(encode_batch([SimpleRecord(b"k", b"x")], is_control=True), from_client=False)
     host.write(*[batch((b"a", VALUE))] * 12)
     host.compact()
     assert parse_header(host.fetch(0)).is_control

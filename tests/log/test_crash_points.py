@@ -8,25 +8,25 @@ from random import Random
 import pytest
 
 from partage.lab.nature.disk import Crash, CrashDisk
-from partage.log.outcomes import Refusal
-from partage.log.topics import Change, Topics, apply_change
+from partage.log.catalogue.topic_catalogue import CatalogueChange, TopicCatalogue, apply_change
+from partage.log.results import Refusal
 
 from . import crash_images
-from .crash_stories import STORIES, crashes, state_of, survives
+from .crash_scenarios import SCENARIOS, check_recovery, crashes, state_of
 
 SEEDS = 4
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_what_was_durable_is_there_and_the_rest_ends_somewhere(name: str) -> None:
     for seed in range(SEEDS):
-        for host, ended in crashes(STORIES[name], seed):
-            survives(name, host, ended)
+        for host, ended in crashes(SCENARIOS[name], seed):
+            check_recovery(name, host, ended)
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_a_crash_while_starting_changes_nothing(name: str) -> None:
-    for host, _ in crashes(STORIES[name], 0):
+    for host, _ in crashes(SCENARIOS[name], 0):
         assert isinstance(host.disk, CrashDisk)
         disk = host.disk.copy()
         host.open()
@@ -41,7 +41,7 @@ def test_a_crash_while_starting_changes_nothing(name: str) -> None:
             assert state_of(host) == state
 
 
-def changes_of(topics: Topics) -> Iterator[Change | Refusal]:
+def changes_of(topics: TopicCatalogue) -> Iterator[CatalogueChange | Refusal]:
     yield topics.create("flights", bytes([1] * 16), 2, {})
     yield topics.create("weather", bytes([2] * 16), 1, {"retention.ms": "5"})
     yield topics.add_partitions("weather", 3)
@@ -53,18 +53,18 @@ def changes_of(topics: Topics) -> Iterator[Change | Refusal]:
 def test_the_catalogue_is_the_old_one_or_the_new_one(seed: int) -> None:
     for operation in range(60):
         disk = CrashDisk()
-        topics = Topics.load(disk)
+        topics = TopicCatalogue.load(disk)
         before = list(topics)
         disk.fail_after = operation
         try:
             for change in changes_of(topics):
-                assert isinstance(change, Change)
+                assert isinstance(change, CatalogueChange)
                 apply_change(disk, change)
                 before = list(topics)
         except Crash:
             pass
         disk.crash(Random(seed * 1000 + operation))
-        found = Topics.load(disk)
+        found = TopicCatalogue.load(disk)
         assert list(found) in (before, list(topics))
         directories = [name for name in disk.names("") if name.rpartition("-")[0]]
         assert {

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from partage.lab.nature.disk import Crash, CrashDisk
-from partage.log.outcomes import Refusal, Step
+from partage.log.results import DurableStep, Refusal
 from partage.wire.records.columns import RecordTuple
 
-from .hosting import Host, batch
-from .pace import PACE
+from .partition_host import Host, batch
+from .property_settings import PROPERTY_SETTINGS
 
 KEYS = [b"a", b"b", b"c", b"d"]
 PRODUCER = 7
@@ -110,7 +110,7 @@ class CrashingLog(RuleBasedStateMachine):
 
     @rule()
     def retain(self) -> None:
-        if step := self.host.log.expired(self.host.now_ms):
+        if step := self.host.log.apply_retention(self.host.now_ms):
             self.perform(step)
 
     @rule()
@@ -122,7 +122,7 @@ class CrashingLog(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         self.perform(self.host.log.checkpoint())
 
-    def perform(self, step: Step) -> None:
+    def perform(self, step: DurableStep) -> None:
         self.host.perform(step)
         self.durable_end = self.shown_end
         self.durable_start = self.host.log.log_start_offset
@@ -132,7 +132,7 @@ class CrashingLog(RuleBasedStateMachine):
         self.flush(sync_marker=False)
         self.perform(self.host.log.close())
         opened = self.host.open()
-        assert not opened.cuts
+        assert not opened.truncations
         assert not opened.scanned_bytes
         assert self.host.log.end_offset == self.durable_end
 
@@ -234,8 +234,8 @@ class UnsyncedLog(CrashingLog):
 
 
 TestCrashingLog = CrashingLog.TestCase
-TestCrashingLog.settings = PACE
+TestCrashingLog.settings = PROPERTY_SETTINGS
 TestCompactedLog = CompactedLog.TestCase
-TestCompactedLog.settings = PACE
+TestCompactedLog.settings = PROPERTY_SETTINGS
 TestUnsyncedLog = UnsyncedLog.TestCase
-TestUnsyncedLog.settings = PACE
+TestUnsyncedLog.settings = PROPERTY_SETTINGS

@@ -10,9 +10,9 @@ import pytest
 
 from partage.lab.nature.disk import CrashDisk
 from partage.log.disk import Disk
-from partage.log.memory import MemoryDisk
-from partage.log.outcomes import Write
-from partage.log.performing import perform, read_file, replace_file
+from partage.log.io import perform_writes, read_file, replace_file
+from partage.log.memory_disk import MemoryDisk
+from partage.log.results import Write
 
 from .directory_disk import DirectoryDisk
 
@@ -94,7 +94,7 @@ def test_a_group_takes_as_few_calls_as_can_be() -> None:
         Write("b", 5, [b"x"]),
         Write("a", 4, [b"5"]),
     ]
-    perform(disk, writes)
+    perform_writes(disk, writes)
     assert disk.calls == [
         ("write", ("a", 0)),
         ("write", ("b", 5)),
@@ -104,9 +104,9 @@ def test_a_group_takes_as_few_calls_as_can_be() -> None:
     ]
     assert disk.read("a", 0, 9) == b"12345"
     disk.calls.clear()
-    perform(disk, writes, sync=False)
+    perform_writes(disk, writes, sync=False)
     assert {call for call, _ in disk.calls} == {"write"}
-    perform(disk, [])
+    perform_writes(disk, [])
 
 
 def test_a_file_is_replaced_as_a_whole() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.log.index import OffsetIndex, TimeIndex
-from partage.log.indexing import Indexes
-from partage.log.memory import MemoryDisk
+from partage.log.memory_disk import MemoryDisk
+from partage.log.segments.index import OffsetIndex, TimeIndex
+from partage.log.segments.segment_indexes import SegmentIndexes
 
-from .pace import PACE
+from .property_settings import PROPERTY_SETTINGS
 
 entries = st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 2)), max_size=30)
 
@@ -21,7 +21,7 @@ def rising(numbers: list[int]) -> list[int]:
     return sorted(set(numbers))
 
 
-@PACE
+@PROPERTY_SETTINGS
 @given(entries)
 def test_an_offset_index_has_kafkas_format(given_entries: list[tuple[int, int]]) -> None:
     offsets = rising([offset for offset, _ in given_entries])
@@ -36,11 +36,11 @@ def test_an_offset_index_has_kafkas_format(given_entries: list[tuple[int, int]])
     assert decoded is not None
     assert decoded.encode() == content
     for offset, position in pairs:
-        assert decoded.floor(offset) == position
-    assert decoded.floor(-1) == 0
+        assert decoded.lookup(offset) == position
+    assert decoded.lookup(-1) == 0
 
 
-@PACE
+@PROPERTY_SETTINGS
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1)), max_size=30))
 def test_a_time_index_has_kafkas_format(given_entries: list[tuple[int, int]]) -> None:
     times = rising([time for time, _ in given_entries])
@@ -84,7 +84,7 @@ def test_a_time_index_that_cannot_be_right_is_not_believed(content: bytes) -> No
     assert TimeIndex.decode(content) is None
 
 
-@PACE
+@PROPERTY_SETTINGS
 @given(
     st.lists(st.tuples(st.integers(61, 400), st.integers(1, 9), st.integers(-1, 50)), max_size=40),
     st.integers(0, 1000),
@@ -100,19 +100,19 @@ def test_batches_added_one_by_one_or_many_at_once_make_the_same_indexes(
         offset += records
         last_offsets.append(offset)
     times = [time for *_, time in batches]
-    single, grouped = Indexes(100, interval_bytes), Indexes(100, interval_bytes)
+    single, grouped = SegmentIndexes(100, interval_bytes), SegmentIndexes(100, interval_bytes)
     for row in range(len(batches)):
-        single.add(positions[row], [0], [last_offsets[row]], [times[row]])
+        single.add_batches(positions[row], [0], [last_offsets[row]], [times[row]])
     for row in range(0, len(batches), group):
         rows, start = slice(row, row + group), positions[row]
         relative = [at - start for at in positions[rows]]
-        grouped.add(start, relative, last_offsets[rows], times[rows])
+        grouped.add_batches(start, relative, last_offsets[rows], times[rows])
     assert single.offsets.encode() == grouped.offsets.encode()
     assert single.times.encode() == grouped.times.encode()
-    assert single.largest == grouped.largest
+    assert single.max_timestamp == grouped.max_timestamp
     if times and max(times) >= 0:
         first = times.index(max(times))
-        assert single.largest == (max(times), last_offsets[first])
+        assert single.max_timestamp == (max(times), last_offsets[first])
     indexed = _entries(positions, last_offsets, interval_bytes)
     assert list(zip(single.offsets.offsets, single.offsets.positions, strict=True)) == indexed
 
@@ -132,14 +132,14 @@ def _entries(
 def test_indexes_are_read_as_they_were_written() -> None:
     disk = MemoryDisk()
     disk.make_directory("d")
-    indexes = Indexes(7, 10)
-    indexes.add(0, [0, 70, 140], [9, 12, 20], [5, 9, 8])
+    indexes = SegmentIndexes(7, 10)
+    indexes.add_batches(0, [0, 70, 140], [9, 12, 20], [5, 9, 8])
     indexes.close()
     for write in indexes.writes("d"):
         disk.write(write.path, write.position, write.chunks)
-    again = Indexes.read(disk, "d", 7, 210, 10)
+    again = SegmentIndexes.load(disk, "d", 7, 210, 10)
     assert again is not None
-    assert again.largest == (9, 12)
+    assert again.max_timestamp == (9, 12)
     assert again.end_offset == 21
-    assert Indexes.read(disk, "d", 8, 210, 10) is None
-    assert Indexes.read(disk, "d", 7, 140, 10) is None
+    assert SegmentIndexes.load(disk, "d", 8, 210, 10) is None
+    assert SegmentIndexes.load(disk, "d", 7, 140, 10) is None

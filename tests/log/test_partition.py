@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.log import segment
-from partage.log.memory import MemoryDisk
-from partage.log.outcomes import Refusal
-from partage.log.reading import fault_in_slice
+from partage.log.memory_disk import MemoryDisk
+from partage.log.results import Refusal
+from partage.log.segments import segment
+from partage.log.segments.batch_reader import check_slice
 from partage.model.errors import ErrorCode
 from partage.wire.records.batch import Compression, parse_header, whole_batches
-from partage.wire.records.decode import decode_records, scan
+from partage.wire.records.decoder import decode_records, scan
 
-from .hosting import DIRECTORY, NOW_MS, Host, batch, offsets
-from .pace import PACE
+from .partition_host import DIRECTORY, NOW_MS, Host, batch, offsets
+from .property_settings import PROPERTY_SETTINGS
 
 
 def test_batches_get_offsets_one_after_the_other() -> None:
@@ -34,7 +34,7 @@ def test_nothing_is_shown_before_it_is_durable() -> None:
     assert (host.log.high_watermark, host.log.end_offset) == (1, 2)
     assert host.values() == [b"a"]
     assert host.fetch(1) == b""
-    assert host.log.time_search(NOW_MS + 1)() is None
+    assert host.log.timestamp_lookup(NOW_MS + 1)() is None
     host.flush()
     assert host.values() == [b"a", b"b"]
 
@@ -135,11 +135,11 @@ def test_a_slice_is_checked_by_its_first_batch() -> None:
     host.write(*(batch(b"%d" % n * 10) for n in range(9)))
     for part in host.log.locate(1, 10_000):
         content = host.disk.read(part.path, part.position, part.length)
-        assert fault_in_slice(part, content) is None
-        assert "stands where" in str(fault_in_slice(part, content[:3] + b"\1" + content[4:]))
-        assert "checksum" in str(fault_in_slice(part, content[:70] + b"\1" + content[71:]))
-        assert fault_in_slice(part, content[50:]) is not None
-        assert fault_in_slice(part, b"") is not None
+        assert check_slice(part, content) is None
+        assert "stands where" in str(check_slice(part, content[:3] + b"\1" + content[4:]))
+        assert "checksum" in str(check_slice(part, content[:70] + b"\1" + content[71:]))
+        assert check_slice(part, content[50:]) is not None
+        assert check_slice(part, b"") is not None
 
 
 def test_segments_are_named_after_their_first_offset() -> None:
@@ -177,7 +177,7 @@ def test_a_segment_is_closed_when_its_index_is_full() -> None:
 def test_indexes_of_old_segments_are_let_go_of_and_read_again() -> None:
     host = Host(segment_bytes=200, index_interval_bytes=0)
     host.write(*(batch(b"%d" % n * 10) for n in range(9)))
-    assert host.log.expired(NOW_MS) is None
+    assert host.log.apply_retention(NOW_MS) is None
     disk = host.disk
     assert isinstance(disk, MemoryDisk)
     disk.truncate(f"{DIRECTORY}/00000000000000000000.index", 3)  # and made anew where damaged
@@ -185,7 +185,7 @@ def test_indexes_of_old_segments_are_let_go_of_and_read_again() -> None:
         assert parse_header(host.fetch(offset)).base_offset == offset
 
 
-@PACE
+@PROPERTY_SETTINGS
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=60), st.integers(1, 400))
 def test_reading_on_and_on_gives_everything_once(counts: list[int], bytes_max: int) -> None:
     host = Host(segment_bytes=500, index_interval_bytes=100)

@@ -8,14 +8,14 @@ from random import Random
 import pytest
 
 from partage.lab.nature.disk import CrashDisk
-from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
-from partage.log.layout import MARKERS
-from partage.log.memory import MemoryDisk
-from partage.log.scanning import CHUNK_BYTES
+from partage.log.errors import DamagedLogError
+from partage.log.layout import CHECKPOINT_FILE
+from partage.log.memory_disk import MemoryDisk
+from partage.log.recovery.segment_scan import CHUNK_BYTES
 
 from .directory_disk import DirectoryDisk
-from .hosting import DIRECTORY, NOW_MS, Host, batch
+from .partition_host import DIRECTORY, NOW_MS, Host, batch
 
 FIRST = f"{DIRECTORY}/00000000000000000000.log"
 SECOND = f"{DIRECTORY}/00000000000000000003.log"
@@ -42,9 +42,9 @@ def test_a_log_that_was_closed_is_not_scanned(disk: Disk) -> None:
     host = host_of(disk, 5)
     host.close()
     opened = host.open()
-    assert (opened.scanned_bytes, opened.cuts) == (0, [])
+    assert (opened.scanned_bytes, opened.truncations) == (0, [])
     assert host.values() == values(5)
-    assert host.log.time_search(None)() == (0, NOW_MS)
+    assert host.log.timestamp_lookup(None)() == (0, NOW_MS)
 
 
 def test_closing_what_was_not_touched_writes_nothing() -> None:
@@ -61,7 +61,7 @@ def test_a_log_that_was_not_closed_is_scanned_from_the_marked_segment_on(disk: D
     host = host_of(disk, 5)
     opened = host.open()
     assert opened.scanned_bytes == 2 * SIZE
-    assert opened.cuts == []
+    assert opened.truncations == []
     assert host.values() == values(5)
     host.write(batch(b"more"))
     assert host.values() == [*values(5), b"more"]
@@ -69,7 +69,7 @@ def test_a_log_that_was_not_closed_is_scanned_from_the_marked_segment_on(disk: D
 
 def test_without_a_marker_everything_is_scanned(disk: Disk) -> None:
     host = host_of(disk, 5)
-    disk.truncate(MARKERS, 0)
+    disk.truncate(CHECKPOINT_FILE, 0)
     assert host.open().scanned_bytes == 5 * SIZE
     assert host.values() == values(5)
 
@@ -78,7 +78,7 @@ def test_without_a_marker_everything_is_scanned(disk: Disk) -> None:
 def test_a_tail_of_zeros_is_cut_and_not_kept(disk: Disk, tail: bytes) -> None:
     host = host_of(disk, 2)
     disk.write(FIRST, 2 * SIZE, [tail])
-    (cut,) = host.open().cuts
+    (cut,) = host.open().truncations
     assert (cut.path, cut.position, cut.length) == (FIRST, 2 * SIZE, len(tail))
     assert cut.kept_in is None
     assert disk.size(FIRST) == 2 * SIZE
@@ -91,20 +91,20 @@ def test_a_torn_batch_is_cut_and_kept(disk: Disk, length: int) -> None:
     torn = batch(b"2" * 40)[:length]
     torn = b"\0\0\0\0\0\0\0\2" + torn[8:] if length > 8 else b"\1"
     disk.write(FIRST, 2 * SIZE, [torn])
-    (cut,) = host.open().cuts
+    (cut,) = host.open().truncations
     assert cut.kept_in == f"{FIRST}.torn-{2 * SIZE}"
     assert disk.read(cut.kept_in, 0, 1000) == torn
     assert "cut off" in str(cut)
     host.write(batch(b"2" * 40))
     assert host.values() == values(3)
-    assert host.open().cuts == []
+    assert host.open().truncations == []
 
 
 def test_a_batch_that_was_written_but_not_acknowledged_stays(disk: Disk) -> None:
     host = host_of(disk, 1)
     (write,) = host.append(batch(values(2)[1])).writes
     disk.write(write.path, write.position, write.chunks)
-    assert host.open().cuts == []
+    assert host.open().truncations == []
     assert host.values() == values(2)
     assert host.log.high_watermark == 2
 
@@ -130,7 +130,7 @@ def test_what_comes_after_a_hole_is_cut_even_if_it_is_sound(disk: Disk) -> None:
     (lost,) = host.append(batch(b"lost")).writes
     (write,) = host.append(batch(b"after")).writes
     disk.write(write.path, write.position, write.chunks)
-    (cut,) = host.open().cuts
+    (cut,) = host.open().truncations
     assert (cut.position, cut.length) == (lost.position, lost.size + write.size)
     assert cut.kept_in is not None
     assert disk.read(cut.kept_in, lost.size + 16, 1000) == batch(b"after")[16:]
@@ -143,7 +143,7 @@ def test_segments_after_a_torn_one_are_set_aside(disk: Disk) -> None:
         for write in host.append(batch(value)).writes:
             if write.path != FIRST:
                 disk.write(write.path, write.position, write.chunks)
-    (cut,) = host.open().cuts
+    (cut,) = host.open().truncations
     assert (cut.path, cut.kept_in) == (SECOND, SECOND + ".torn-0")
     assert host.values() == values(2)
     host.write(*map(batch, values(5)[2:]))
@@ -154,7 +154,7 @@ def test_damage_to_what_was_acknowledged_is_refused() -> None:
     disk = CrashDisk()
     host = host_of(disk, 2)
     disk.damage(FIRST, SIZE + 70)
-    with pytest.raises(DamagedLog) as caught:
+    with pytest.raises(DamagedLogError) as caught:
         host.open()
     assert (caught.value.path, caught.value.position) == (FIRST, SIZE)
     assert f"partage log cut {FIRST} --at {SIZE}" in str(caught.value)
@@ -165,30 +165,30 @@ def test_damage_to_what_was_acknowledged_is_refused() -> None:
 def test_a_file_that_is_too_short_or_missing_is_refused(disk: Disk) -> None:
     host = host_of(disk, 2)
     disk.truncate(FIRST, SIZE)
-    with pytest.raises(DamagedLog, match="the file ends here"):
+    with pytest.raises(DamagedLogError, match="the file ends here"):
         host.open()
     disk.truncate(FIRST, SIZE + 5)
-    with pytest.raises(DamagedLog, match="cut off"):
+    with pytest.raises(DamagedLogError, match="cut off"):
         host.open()
     disk.remove(FIRST)
-    with pytest.raises(DamagedLog, match="the file ends here"):
+    with pytest.raises(DamagedLogError, match="the file ends here"):
         host.open()
 
 
 def test_a_missing_last_segment_is_refused(disk: Disk) -> None:
     host = host_of(disk, 5)
     disk.remove(SECOND)
-    with pytest.raises(DamagedLog, match="missing"):
+    with pytest.raises(DamagedLogError, match="missing"):
         host.open()
 
 
 def test_nothing_is_cut_when_the_marker_cannot_be_read(disk: Disk) -> None:
     host = host_of(disk, 2)
     disk.write(FIRST, 2 * SIZE, [b"torn"])
-    with pytest.raises(DamagedLog):
+    with pytest.raises(DamagedLogError):
         host.open(cuts_nothing=True)
     disk.truncate(FIRST, 2 * SIZE)
-    assert host.open(cuts_nothing=True).cuts == []
+    assert host.open(cuts_nothing=True).truncations == []
     assert host.values() == values(2)
 
 
@@ -198,7 +198,7 @@ def test_older_damage_is_found_when_it_is_read() -> None:
     disk.damage(FIRST, SIZE + 16)  # the format version
     host.open()
     assert host.log.locate(0, SIZE)
-    with pytest.raises(DamagedLog, match="format"):
+    with pytest.raises(DamagedLogError, match="format"):
         host.log.locate(1, SIZE)
 
 
@@ -216,7 +216,7 @@ def test_an_index_that_is_not_right_is_made_anew(
         disk.truncate(path, length)
     host.open()
     assert host.values() == values(7)
-    found = host.log.time_search(NOW_MS)()
+    found = host.log.timestamp_lookup(NOW_MS)()
     assert found == (0, NOW_MS)
     if length is None:
         assert disk.read(path, 0, 1000) == content
@@ -250,7 +250,7 @@ def test_an_index_of_a_segment_that_was_lost_does_not_mix_with_the_next_one(disk
     host.close()
     assert host.open().scanned_bytes == 0
     assert host.values() == values(7)
-    assert host.log.expired(NOW_MS) is None
+    assert host.log.apply_retention(NOW_MS) is None
     assert disk.size(SECOND.replace("log", "index")) == 2 * 8
 
 
@@ -271,9 +271,11 @@ def test_what_expired_segments_tell_of_producers_is_kept() -> None:
     disk = CrashDisk()
     host = host_of(disk, 0, retention_ms=1000)
     host.write(*(batch(b"%d" % n * 40, producer=(9, 0, n)) for n in range(8)))
-    step = host.log.expired(NOW_MS + 5000)
+    step = host.log.apply_retention(NOW_MS + 5000)
     assert step is not None
-    disk.write(step.marker.path, step.marker.position, step.marker.chunks)  # and nothing else
+    disk.write(
+        step.checkpoint.path, step.checkpoint.position, step.checkpoint.chunks
+    )  # and nothing else
     for _ in range(2):
         host.open()
         assert (host.log.log_start_offset, host.log.end_offset) == (8, 8)
@@ -297,9 +299,9 @@ def test_batches_larger_than_a_chunk_are_scanned() -> None:
     host.open()
     assert host.log.end_offset == 4
     size = host.disk.size(FIRST)
-    host.disk.truncate(MARKERS, 0)
+    host.disk.truncate(CHECKPOINT_FILE, 0)
     host.disk.truncate(FIRST, size - 1)
-    (cut,) = host.open().cuts
+    (cut,) = host.open().truncations
     assert host.log.end_offset == 3
     assert cut.length > CHUNK_BYTES
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from partage.log.config import LogConfig
-from partage.log.outcomes import Refusal
+from partage.log.catalogue.topic_config import LogConfig
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 
-from .hosting import NOW_MS, Host, batch
+from .partition_host import NOW_MS, Host, batch
 
 SIZE = len(batch(b"0" * 40))
 
@@ -26,8 +26,8 @@ def logs(host: Host) -> list[int]:
 
 def test_old_segments_go() -> None:
     host = host_of(6, retention_ms=10_000)
-    assert host.log.expired(NOW_MS + 11_000) is None
-    host.perform(host.log.expired(NOW_MS + 11_001))
+    assert host.log.apply_retention(NOW_MS + 11_000) is None
+    host.perform(host.log.apply_retention(NOW_MS + 11_001))
     assert host.log.log_start_offset == 2
     assert logs(host) == [2, 4]
     refusal = host.log.locate(1, 100)
@@ -39,15 +39,15 @@ def test_old_segments_go() -> None:
 def test_a_young_segment_keeps_the_older_ones_behind_it() -> None:
     host = Host(segment_bytes=SIZE, retention_ms=10_000)
     host.write(batch(b"0" * 40, at_ms=NOW_MS + 5000), batch(b"1" * 40, at_ms=NOW_MS))
-    assert host.log.expired(NOW_MS + 12_000) is None
+    assert host.log.apply_retention(NOW_MS + 12_000) is None
 
 
 def test_when_all_is_old_an_empty_segment_stays() -> None:
     host = host_of(5, retention_ms=10_000)
-    host.perform(host.log.expired(NOW_MS + 100_000))
+    host.perform(host.log.apply_retention(NOW_MS + 100_000))
     assert (host.log.log_start_offset, host.log.end_offset, host.fetch(5)) == (5, 5, b"")
     assert logs(host) == [5]
-    assert host.log.expired(NOW_MS + 200_000) is None
+    assert host.log.apply_retention(NOW_MS + 200_000) is None
     host.open()
     assert (host.log.log_start_offset, host.log.end_offset) == (5, 5)
     host.write(batch(b"next"))
@@ -57,7 +57,7 @@ def test_when_all_is_old_an_empty_segment_stays() -> None:
 def test_what_is_not_durable_stays() -> None:
     host = host_of(2, retention_ms=10_000)
     host.append(batch(b"2" * 40, at_ms=NOW_MS))
-    assert host.log.expired(NOW_MS + 100_000) is not None
+    assert host.log.apply_retention(NOW_MS + 100_000) is not None
     assert host.log.log_start_offset == 2
     host.flush()
     assert len(host.records()) == 1
@@ -65,24 +65,24 @@ def test_what_is_not_durable_stays() -> None:
 
 def test_the_oldest_segments_go_when_there_are_too_many() -> None:
     host = host_of(8, retention_ms=-1, retention_bytes=4 * SIZE)
-    host.perform(host.log.expired(NOW_MS))
+    host.perform(host.log.apply_retention(NOW_MS))
     assert logs(host) == [4, 6]
-    assert host.log.expired(NOW_MS) is None
+    assert host.log.apply_retention(NOW_MS) is None
 
 
 def test_without_limits_nothing_goes() -> None:
-    assert host_of(8, retention_ms=-1).log.expired(NOW_MS * 2) is None
+    assert host_of(8, retention_ms=-1).log.apply_retention(NOW_MS * 2) is None
     host = host_of(8)
     limits = {"retention.ms": "1", "retention.bytes": "1", "cleanup.policy": "compact"}
-    host.log.config = LogConfig.of(limits)
-    assert host.log.expired(NOW_MS * 2) is None
+    host.log.config = LogConfig.from_configs(limits)
+    assert host.log.apply_retention(NOW_MS * 2) is None
 
 
 def test_records_without_times_are_as_old_as_the_last_append() -> None:
     host = Host(retention_ms=1000)
     host.write(batch(b"a", at_ms=-1))
-    assert host.log.expired(NOW_MS + 1000) is None
-    assert host.log.expired(NOW_MS + 1001) is not None
+    assert host.log.apply_retention(NOW_MS + 1000) is None
+    assert host.log.apply_retention(NOW_MS + 1001) is not None
 
 
 @pytest.mark.parametrize("reopened", [False, True])
@@ -94,7 +94,7 @@ def test_deleted_records_are_gone_and_their_segments_follow(reopened: bool) -> N
     assert host.log.log_start_offset == 3
     assert [record[0] for record in host.records()] == [3, 4, 5]
     if not reopened:
-        host.perform(host.log.expired(NOW_MS))
+        host.perform(host.log.apply_retention(NOW_MS))
     assert logs(host) == [2, 4]
     host.perform(host.log.delete_records(1))
     assert host.log.log_start_offset == 3
@@ -127,7 +127,7 @@ def test_records_of_compacted_topics_cannot_be_deleted() -> None:
 def test_the_producers_are_known_when_all_their_records_are_gone() -> None:
     host = Host(retention_ms=1000)
     host.write(batch(b"a", producer=(1, 0, 0)), batch(b"b", producer=(1, 0, 1)))
-    host.perform(host.log.expired(NOW_MS + 5000))
+    host.perform(host.log.apply_retention(NOW_MS + 5000))
     host.open()
     assert host.append(batch(b"b", producer=(1, 0, 1))).base_offset == 1
     assert host.append(batch(b"c", producer=(1, 0, 2))).base_offset == 2

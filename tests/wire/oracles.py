@@ -20,10 +20,10 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from partage.wire.apis.common import OPERATIONS_OMITTED
-from partage.wire.codec.layout import Field, layout
+from partage.wire.codec.layout import FieldLayout, message_layout
 from partage.wire.types import ZERO_UUID, Message
 
-from .arbitrary import Case, plain
+from .random_messages import Case, plain
 
 with warnings.catch_warnings():
     # kafka-python reads its definitions through a deprecated function.
@@ -74,13 +74,13 @@ class Oracle(Protocol):
     def encode(self, case: Case, values: dict[str, Any]) -> bytes: ...
 
 
-def _fields(cls: type[Message] | None, case: Case) -> list[Field]:
+def _fields(cls: type[Message] | None, case: Case) -> list[FieldLayout]:
     assert cls is not None
-    shape = layout(cls, case.version, case.flexible)
+    shape = message_layout(cls, case.version, case.flexible)
     return [field for field in (*shape.fields, *shape.tagged) if field.name not in OURS]
 
 
-def _same_names(ours: list[Field], theirs: dict[str, Any], what: object) -> None:
+def _same_names(ours: list[FieldLayout], theirs: dict[str, Any], what: object) -> None:
     mine = {field.name.removesuffix("_ms") for field in ours}
     assert mine == set(theirs), f"{what}: {mine ^ set(theirs)}"
 
@@ -121,7 +121,7 @@ class Kio:
 
     def _matched(
         self, cls: type[Message] | None, case: Case, theirs: Any
-    ) -> list[tuple[Field, Any]]:
+    ) -> list[tuple[FieldLayout, Any]]:
         by_name = {f.name.removesuffix("_ms"): f for f in dataclass_fields(theirs)}
         ours = _fields(cls, case)
         _same_names(ours, by_name, theirs)
@@ -133,7 +133,7 @@ class Kio:
             for ours, theirs in self._matched(cls, case, type(entity))
         }
 
-    def _value_from(self, ours: Field, case: Case, theirs: Any, value: Any) -> Any:
+    def _value_from(self, ours: FieldLayout, case: Case, theirs: Any, value: Any) -> Any:
         if isinstance(value, tuple):
             if ours.struct is not None:
                 return [self._from(ours.struct, case, item) for item in value]
@@ -159,7 +159,7 @@ class Kio:
             }
         )
 
-    def _value_to(self, ours: Field, case: Case, theirs: Any, value: Any) -> Any:
+    def _value_to(self, ours: FieldLayout, case: Case, theirs: Any, value: Any) -> Any:
         if value is None:
             return None
         if ours.struct is not None:
@@ -237,7 +237,7 @@ class KafkaPython:
 
     def _matched(
         self, cls: type[Message] | None, case: Case, struct: Any
-    ) -> list[tuple[Field, Any]]:
+    ) -> list[tuple[FieldLayout, Any]]:
         version = case.version
         by_name = {
             f.name.removesuffix("_ms"): f
@@ -259,7 +259,7 @@ class KafkaPython:
             for ours, theirs in self._matched(cls, case, entity._struct)
         }
 
-    def _value_from(self, ours: Field, case: Case, theirs: Any, value: Any) -> Any:
+    def _value_from(self, ours: FieldLayout, case: Case, theirs: Any, value: Any) -> Any:
         if theirs.is_struct_array():
             if value is None:
                 return None
@@ -292,7 +292,7 @@ class KafkaPython:
             },
         )
 
-    def _value_to(self, ours: Field, case: Case, theirs: Any, value: Any) -> Any:
+    def _value_to(self, ours: FieldLayout, case: Case, theirs: Any, value: Any) -> Any:
         if value is None:
             return None
         if theirs.is_struct_array():
@@ -310,13 +310,13 @@ class KafkaPython:
             return {bit for bit in range(32) if value >> bit & 1}
         return value
 
-    def declared(self, case: Case) -> Iterator[tuple[str, type[Message], Field, Any]]:
+    def declared(self, case: Case) -> Iterator[tuple[str, type[Message], FieldLayout, Any]]:
         """Each of our fields beside Kafka's own definition of it, which this package bundles."""
         yield from self._declared(case.cls, case, self.entity(case)._struct, "")
 
     def _declared(
         self, cls: type[Message], case: Case, struct: Any, where: str
-    ) -> Iterator[tuple[str, type[Message], Field, Any]]:
+    ) -> Iterator[tuple[str, type[Message], FieldLayout, Any]]:
         for ours, theirs in self._matched(cls, case, struct):
             path = f"{where}.{ours.name}"
             yield path, cls, ours, theirs

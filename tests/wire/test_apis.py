@@ -19,7 +19,7 @@ from partage.wire.apis.sync_group import (
     SyncGroupResponse,
 )
 
-from .arbitrary import CASES, Case
+from .random_messages import CASES, Case
 from .test_oracles import COVERED, ORACLES
 
 SPOKEN = {
@@ -83,10 +83,10 @@ def test_flexible_versions_are_those_of_the_oracles(name: str) -> None:
 
 
 def test_versions() -> None:
-    assert HEARTBEAT.speaks(0)
-    assert HEARTBEAT.speaks(4)
-    assert not HEARTBEAT.speaks(5)
-    assert not FETCH.speaks(3)
+    assert HEARTBEAT.supports(0)
+    assert HEARTBEAT.supports(4)
+    assert not HEARTBEAT.supports(5)
+    assert not FETCH.supports(3)
     assert repr(FETCH) == "Fetch(1) v4-17"
 
 

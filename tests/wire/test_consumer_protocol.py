@@ -13,16 +13,16 @@ import pytest
 
 from partage.wire.consumer_protocol import (
     Assignment,
+    ConsumerTopicPartitions,
     Subscription,
-    TopicPartitions,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
-from .arbitrary import Arbitrary
+from .random_messages import MessageFactory
 from .test_properties import damaged
 
 with warnings.catch_warnings():
@@ -43,7 +43,7 @@ VERSIONS = [0, 1, 2, 3]
 SUBSCRIPTION = Subscription(
     topics=["a", "bc"],
     user_data=b"\x01\x02",
-    owned_partitions=[TopicPartitions(topic="a", partitions=[0, 3])],
+    owned_partitions=[ConsumerTopicPartitions(topic="a", partitions=[0, 3])],
     generation_id=5,
     rack_id="r1",
 )
@@ -58,8 +58,8 @@ BYTES = {
 
 ASSIGNMENT = Assignment(
     assigned_partitions=[
-        TopicPartitions(topic="a", partitions=[1]),
-        TopicPartitions(topic="bc", partitions=[]),
+        ConsumerTopicPartitions(topic="a", partitions=[1]),
+        ConsumerTopicPartitions(topic="bc", partitions=[]),
     ]
 )
 ASSIGNMENT_BODY = (
@@ -130,7 +130,7 @@ def test_a_version_that_is_not_ours_is_not_written(version: int) -> None:
     ],
 )
 def test_what_does_not_decode_is_malformed(raw: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedError):
         decode_subscription(raw)
 
 
@@ -138,7 +138,7 @@ def test_what_does_not_decode_is_malformed(raw: bytes) -> None:
 def test_truncated_or_damaged_bytes_are_malformed_or_a_message(version: int) -> None:
     raw = encode_subscription(SUBSCRIPTION, version)
     for length in range(len(raw)):
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedError):
             decode_subscription(raw[:length])
     rng = Random(version)
     decoders: list[Callable[[bytes], object]] = [decode_subscription, decode_assignment]
@@ -146,19 +146,19 @@ def test_truncated_or_damaged_bytes_are_malformed_or_a_message(version: int) -> 
         for decode in decoders:
             try:
                 decode(damaged(raw, rng))
-            except Malformed:
+            except MalformedError:
                 continue
 
 
 # Other implementations.
 
 
-def pairs(partitions: list[TopicPartitions]) -> list[tuple[str, list[int]]]:
+def pairs(partitions: list[ConsumerTopicPartitions]) -> list[tuple[str, list[int]]]:
     return [(each.topic, each.partitions) for each in partitions]
 
 
 def arbitrary(cls: type[Any], version: int) -> Any:
-    return Arbitrary(Random(f"{cls.__name__} {version}")).message(cls, version, False)
+    return MessageFactory(Random(f"{cls.__name__} {version}")).message(cls, version, False)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

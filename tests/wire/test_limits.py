@@ -18,21 +18,21 @@ from partage.wire.apis.metadata import METADATA
 from partage.wire.apis.offset_fetch import OFFSET_FETCH
 from partage.wire.apis.produce import PRODUCE
 from partage.wire.apis.sync_group import SYNC_GROUP
-from partage.wire.codec import GENEROUS, REQUEST, TAGS_MAX, TEXT_MAX
-from partage.wire.codec.layout import Field, layout
-from partage.wire.primitives import Malformed, decode_uvarint, decode_varint, encode_uvarint
+from partage.wire.codec import REQUEST_ALLOWANCE, RESPONSE_ALLOWANCE, TAGS_MAX, TEXT_MAX
+from partage.wire.codec.layout import FieldLayout, message_layout
+from partage.wire.primitives import MalformedError, decode_uvarint, decode_varint, encode_uvarint
 from partage.wire.types import (
     ZERO_UUID,
-    Blob,
-    Fixed,
-    Kind,
+    ArrayKind,
+    BytesKind,
+    FieldKind,
+    FixedKind,
     Message,
-    Records,
-    Sequential,
-    Text,
+    RecordsKind,
+    StringKind,
 )
 
-from .arbitrary import NEWEST, Arbitrary, Case
+from .random_messages import NEWEST, Case, MessageFactory
 
 HUGE = b"\xff\xff\xff\xff\x07"  # 2**31 - 1 as a varint
 HEARTBEAT_V4 = b"\x02g" + struct.pack(">i", 7) + b"\x02m" + b"\x00"  # without its tag section
@@ -43,7 +43,7 @@ def peak_bytes(call: Callable[[], object]) -> int:
     tracemalloc.start()
     try:
         call()
-    except Malformed:
+    except MalformedError:
         pass
     finally:
         _, peak = tracemalloc.get_traced_memory()
@@ -57,20 +57,20 @@ def peak_bytes(call: Callable[[], object]) -> int:
 @pytest.mark.parametrize("count", [2, 1000, 2**31 - 1])
 def test_a_classic_count_must_fit_what_is_left(count: int) -> None:
     frame = struct.pack(">i", count) + bytes(3)  # one topic name takes two bytes at least
-    with pytest.raises(Malformed, match=f"topics claims {count}"):
+    with pytest.raises(MalformedError, match=f"topics claims {count}"):
         METADATA.decode_request(0, frame)
 
 
 @pytest.mark.parametrize("count", [b"\x05", b"\xff\x01", HUGE, b"\xff\xff\xff\xff\x7f"])
 def test_a_compact_count_must_fit_what_is_left(count: bytes) -> None:
-    with pytest.raises(Malformed, match="topics claims"):
+    with pytest.raises(MalformedError, match="topics claims"):
         METADATA.decode_request(9, count + bytes(3))
 
 
 def test_a_count_inside_a_structure_must_fit_too() -> None:
     topic = b"\x00\x01t" + struct.pack(">i", 2**31 - 1)
     frame = struct.pack(">iiiibi", -1, 0, 0, 0, 0, 1) + topic + bytes(64)
-    with pytest.raises(Malformed, match=r"FetchTopic\.partitions claims"):
+    with pytest.raises(MalformedError, match=r"FetchTopic\.partitions claims"):
         FETCH.decode_request(4, frame)
 
 
@@ -78,7 +78,7 @@ def test_a_count_of_numbers_must_fit_too() -> None:
     partition = struct.pack(">hiii", 0, 0, 0, 2**30)  # ends with the count of replicas
     topic = struct.pack(">hh?i", 0, 0, False, 1) + partition
     frame = struct.pack(">iii", 0, 0, 1) + topic + bytes(64)  # no brokers, a controller, a topic
-    with pytest.raises(Malformed, match="replica_nodes claims"):
+    with pytest.raises(MalformedError, match="replica_nodes claims"):
         METADATA.decode_response(1, frame)
 
 
@@ -102,10 +102,10 @@ def strings(count: int, size: int = 0) -> bytes:
 
 def test_all_arrays_of_a_request_share_one_allowance() -> None:
     """So many elements anyway, and one more for every eight bytes."""
-    half = REQUEST.anyway // 2
+    half = REQUEST_ALLOWANCE.base // 2
     both = LIST_GROUPS.decode_request(5, strings(half) + strings(half) + b"\x00")
-    assert len(both.states_filter) + len(both.types_filter) == REQUEST.anyway
-    with pytest.raises(Malformed, match="more elements than a message of"):
+    assert len(both.states_filter) + len(both.types_filter) == REQUEST_ALLOWANCE.base
+    with pytest.raises(MalformedError, match="more elements than a message of"):
         LIST_GROUPS.decode_request(5, strings(half) + strings(2 * half) + b"\x00")
     more = LIST_GROUPS.decode_request(5, strings(2 * half, 7) + strings(half, 7) + b"\x00")
     assert len(more.states_filter) == 2 * half
@@ -113,17 +113,28 @@ def test_all_arrays_of_a_request_share_one_allowance() -> None:
 
 
 def test_a_request_has_an_upper_bound() -> None:
-    assert len(LIST_GROUPS.decode_request(5, strings(REQUEST.most, 20) + b"\x01\x00").states_filter)
-    with pytest.raises(Malformed, match="more elements"):
-        LIST_GROUPS.decode_request(5, strings(REQUEST.most + 1, 20) + b"\x01\x00")
+    assert len(
+        LIST_GROUPS.decode_request(
+            5, strings(REQUEST_ALLOWANCE.elements_max, 20) + b"\x01\x00"
+        ).states_filter
+    )
+    with pytest.raises(MalformedError, match="more elements"):
+        LIST_GROUPS.decode_request(5, strings(REQUEST_ALLOWANCE.elements_max + 1, 20) + b"\x01\x00")
 
 
 def test_a_response_has_a_larger_one() -> None:
     """What a broker of ours could not have been asked it may still answer."""
-    listed = encode_uvarint(REQUEST.most + 2) + b"\x01\x01\x01\x01\x00" * (REQUEST.most + 1)
-    assert len(LIST_GROUPS.decode_response(5, bytes(6) + listed + b"\x00").groups) > REQUEST.most
-    over = encode_uvarint(GENEROUS.most + 2) + bytes(5 * (GENEROUS.most + 1))
-    with pytest.raises(Malformed, match="more elements"):
+    listed = encode_uvarint(REQUEST_ALLOWANCE.elements_max + 2) + b"\x01\x01\x01\x01\x00" * (
+        REQUEST_ALLOWANCE.elements_max + 1
+    )
+    assert (
+        len(LIST_GROUPS.decode_response(5, bytes(6) + listed + b"\x00").groups)
+        > REQUEST_ALLOWANCE.elements_max
+    )
+    over = encode_uvarint(RESPONSE_ALLOWANCE.elements_max + 2) + bytes(
+        5 * (RESPONSE_ALLOWANCE.elements_max + 1)
+    )
+    with pytest.raises(MalformedError, match="more elements"):
         LIST_GROUPS.decode_response(5, bytes(6) + over)
 
 
@@ -133,10 +144,10 @@ def test_two_numbers_of_a_request_count_as_one() -> None:
     def asking(count: int) -> bytes:
         return b"\x00\x01g" + struct.pack(">i", 1) + b"\x00\x01t" + struct.pack(">i", count)
 
-    most = 2 * REQUEST.most
+    most = 2 * REQUEST_ALLOWANCE.elements_max
     (topic,) = OFFSET_FETCH.decode_request(1, asking(most - 2) + bytes(4 * most)).topics or ()
     assert len(topic.partition_indexes) == most - 2
-    with pytest.raises(Malformed, match="more elements"):
+    with pytest.raises(MalformedError, match="more elements"):
         OFFSET_FETCH.decode_request(1, asking(most) + bytes(4 * most))
 
 
@@ -148,18 +159,18 @@ def test_a_produce_with_more_partitions_than_records_could_be_for() -> None:
     assert len(PRODUCE.decode_request(8, few).topic_data[0].partition_data) == 900
     many = head + struct.pack(">i", 700_000) + 700_000 * empty
     assert peak_bytes(lambda: PRODUCE.decode_request(8, many)) < 1 << 20
-    with pytest.raises(Malformed, match="more elements"):
+    with pytest.raises(MalformedError, match="more elements"):
         PRODUCE.decode_request(8, many)
     honest = struct.pack(">ii", 0, 61) + bytes(61)
     full = head + struct.pack(">i", 10_000) + 10_000 * honest
     assert len(PRODUCE.decode_request(8, full).topic_data[0].partition_data) == 10_000
     over = head + struct.pack(">i", 20_000) + 20_000 * honest
-    with pytest.raises(Malformed, match="more elements"):
+    with pytest.raises(MalformedError, match="more elements"):
         PRODUCE.decode_request(8, over)
 
 
 def test_numbers_do_not_use_up_the_allowance() -> None:
-    count = GENEROUS.most + 1
+    count = RESPONSE_ALLOWANCE.elements_max + 1
     replicas = encode_uvarint(count + 1) + bytes(4 * count)
     partition = bytes(14) + replicas + b"\x01\x01\x00"
     topic = b"\x00\x00\x02t\x00\x02" + partition + bytes(5)
@@ -171,7 +182,7 @@ def test_numbers_do_not_use_up_the_allowance() -> None:
 @pytest.mark.parametrize("case", NEWEST, ids=str)
 def test_no_lie_costs_out_of_proportion(case: Case) -> None:
     """Wherever a length or a count may stand, it becomes a lie with small elements after it."""
-    message = Arbitrary(case.rng("lies")).message(case.cls, case.version, case.flexible)
+    message = MessageFactory(case.rng("lies")).message(case.cls, case.version, case.flexible)
     frame = case.encode(message)
     case.decode(frame)  # compiles the decoder
     for at in range(min(len(frame), 40)):
@@ -192,9 +203,9 @@ def test_the_smallest_elements_cost_at_most_a_hundred_times_their_bytes(case: Ca
 
 def array_paths(cls: type[Message], case: Case) -> Iterator[tuple[str, ...]]:
     """The names that lead to each array in a message."""
-    shape = layout(cls, case.version, case.flexible)
+    shape = message_layout(cls, case.version, case.flexible)
     for field in (*shape.fields, *shape.tagged):
-        if isinstance(field.kind, Sequential):
+        if isinstance(field.kind, ArrayKind):
             yield (field.name,)
         if field.struct is not None:
             for path in array_paths(field.struct, case):
@@ -204,7 +215,7 @@ def array_paths(cls: type[Message], case: Case) -> Iterator[tuple[str, ...]]:
 def smallest(cls: type[Message] | None, case: Case, path: tuple[str, ...] = ()) -> Message:
     """A message of the fewest bytes, but for 200 of the smallest elements at ``path``."""
     assert cls is not None
-    shape = layout(cls, case.version, case.flexible)
+    shape = message_layout(cls, case.version, case.flexible)
     values: dict[str, Any] = {}
     for field in (*shape.fields, *shape.tagged):
         if path and field.name == path[0]:
@@ -214,23 +225,27 @@ def smallest(cls: type[Message] | None, case: Case, path: tuple[str, ...] = ()) 
                 if field.struct
                 else ZEROS[type(field.element)]
             )
-            values[field.name] = (
-                [element] * count if isinstance(field.kind, Sequential) else element
-            )
+            values[field.name] = [element] * count if isinstance(field.kind, ArrayKind) else element
         elif field.tag is None:
             values[field.name] = (
-                smallest(field.struct, case) if type(field.kind) is Kind else zero(field)
+                smallest(field.struct, case) if type(field.kind) is FieldKind else zero(field)
             )
     return cls(**values)
 
 
-def zero(field: Field) -> Any:
-    if isinstance(field.kind, Fixed) and field.kind.size == 16:
+def zero(field: FieldLayout) -> Any:
+    if isinstance(field.kind, FixedKind) and field.kind.size == 16:
         return ZERO_UUID
     return ZEROS[type(field.kind)]
 
 
-ZEROS: dict[type, Any] = {Fixed: 0, Text: "", Blob: b"", Records: [b""], Sequential: []}
+ZEROS: dict[type, Any] = {
+    FixedKind: 0,
+    StringKind: "",
+    BytesKind: b"",
+    RecordsKind: [b""],
+    ArrayKind: [],
+}
 
 
 # Lengths.
@@ -250,7 +265,7 @@ ZEROS: dict[type, Any] = {Fixed: 0, Text: "", Blob: b"", Records: [b""], Sequent
     ],
 )
 def test_a_string_that_lies_is_malformed(version: int, frame: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedError):
         HEARTBEAT.decode_request(version, frame)
 
 
@@ -263,16 +278,16 @@ def test_a_string_has_at_most_32767_bytes() -> None:
         with pytest.raises(struct.error):
             HEARTBEAT.encode_request(version, longer)
     frame = encode_uvarint(TEXT_MAX + 2) + bytes(40_000)
-    with pytest.raises(Malformed, match="a string of 32768 bytes"):
+    with pytest.raises(MalformedError, match="a string of 32768 bytes"):
         HEARTBEAT.decode_request(4, frame)
 
 
 def test_bytes_and_records_must_fit_what_is_left() -> None:
     claim = struct.pack(">i", 2**31 - 1) + bytes(100)
-    with pytest.raises(Malformed, match="assignment claims 2147483647"):
+    with pytest.raises(MalformedError, match="assignment claims 2147483647"):
         SYNC_GROUP.decode_response(0, struct.pack(">h", 0) + claim)
     produce = b"\xff\xff" + struct.pack(">hii", 1, 0, 1) + b"\x00\x01t" + struct.pack(">ii", 1, 0)
-    with pytest.raises(Malformed, match="records claims 2147483647"):
+    with pytest.raises(MalformedError, match="records claims 2147483647"):
         PRODUCE.decode_request(3, produce + claim)
 
 
@@ -281,17 +296,17 @@ def test_bytes_and_records_must_fit_what_is_left() -> None:
 
 @pytest.mark.parametrize("frame", [b"\x80" * 6, b"\xff" * 5 + b"\x01", b"\x80" * 1000])
 def test_a_varint_of_more_than_five_bytes_is_malformed(frame: bytes) -> None:
-    with pytest.raises(Malformed, match="longer than 5 bytes"):
+    with pytest.raises(MalformedError, match="longer than 5 bytes"):
         HEARTBEAT.decode_request(4, frame)
-    with pytest.raises(Malformed, match="longer than 5 bytes"):
+    with pytest.raises(MalformedError, match="longer than 5 bytes"):
         HEARTBEAT.decode_request(4, HEARTBEAT_V4 + frame)
-    with pytest.raises(Malformed, match="longer than 5 bytes"):
+    with pytest.raises(MalformedError, match="longer than 5 bytes"):
         decode_uvarint(frame, 0)
 
 
 def test_a_varint_of_64_bits_has_ten_bytes_at_most() -> None:
     assert decode_varint(b"\xff" * 9 + b"\x01", 0) == (-(2**63), 10)
-    with pytest.raises(Malformed, match="longer than 10 bytes"):
+    with pytest.raises(MalformedError, match="longer than 10 bytes"):
         decode_varint(b"\xff" * 10 + b"\x01", 0)
 
 
@@ -313,7 +328,7 @@ def test_unknown_tags_are_skipped_and_not_kept() -> None:
 @pytest.mark.parametrize("count", [TAGS_MAX + 1, 2**31 - 1])
 def test_too_many_unknown_tags_are_malformed(count: int) -> None:
     frame = HEARTBEAT_V4 + encode_uvarint(count) + bytes(2000)
-    with pytest.raises(Malformed, match="tagged fields"):
+    with pytest.raises(MalformedError, match="tagged fields"):
         HEARTBEAT.decode_request(4, frame)
     assert peak_bytes(lambda: HEARTBEAT.decode_request(4, frame)) < 4096
 
@@ -321,19 +336,19 @@ def test_too_many_unknown_tags_are_malformed(count: int) -> None:
 @pytest.mark.parametrize("count", [TAGS_MAX + 1, 2**31 - 1])
 def test_too_many_tags_beside_known_ones_are_malformed(count: int) -> None:
     body = b"\x02g" + struct.pack(">i", 7) + b"\x02m\x00\x00\x00\x01"
-    with pytest.raises(Malformed, match="tagged fields"):
+    with pytest.raises(MalformedError, match="tagged fields"):
         SYNC_GROUP.decode_request(5, body + encode_uvarint(count) + bytes(2000))
 
 
 def test_too_many_tags_inside_a_structure_are_malformed() -> None:
     member = b"\x02m\x00\x01" + encode_uvarint(TAGS_MAX + 1) + bytes(2000)
     body = bytes(4) + bytes(2) + struct.pack(">i", 1) + b"\x00\x00\x01\x00\x01\x02" + member
-    with pytest.raises(Malformed, match="tagged fields"):
+    with pytest.raises(MalformedError, match="tagged fields"):
         JOIN_GROUP.decode_response(9, body)
 
 
 def test_an_unknown_tag_must_fit_what_is_left() -> None:
-    with pytest.raises(Malformed, match="a tagged field"):
+    with pytest.raises(MalformedError, match="a tagged field"):
         HEARTBEAT.decode_request(4, HEARTBEAT_V4 + b"\x01\x32\x05abcd")
 
 
@@ -345,5 +360,5 @@ def test_a_known_tag_must_be_as_long_as_it_says(size: bytes) -> None:
     endpoints = b"\x02" + bytes(4) + b"\x01" + bytes(4) + b"\x00\x00"  # one, with empty host
     right = NO_TOPICS + b"\x01\x00" + b"\x0c" + endpoints
     assert len(PRODUCE.decode_response(10, right).node_endpoints) == 1
-    with pytest.raises(Malformed, match=r"as long as it says|a tagged field claims"):
+    with pytest.raises(MalformedError, match=r"as long as it says|a tagged field claims"):
         PRODUCE.decode_response(10, NO_TOPICS + b"\x01\x00" + size + endpoints + b"\x00")

@@ -7,8 +7,8 @@ import pytest
 
 from partage.wire.types import Message
 
-from .arbitrary import CASES, Case, arbitrary, made, plain
 from .oracles import KafkaPython, Kio, Oracle, with_nothing_of_ours, without_ours
+from .random_messages import CASES, Case, made, plain, random_message
 
 EXAMPLES = 3
 DEFINITIONS = KafkaPython()
@@ -27,7 +27,7 @@ PAIRS = [
 def test_both_read_what_the_other_writes(oracle: Oracle, case: Case) -> None:
     rng = case.rng("oracle")
     for _ in range(EXAMPLES):
-        values = plain(arbitrary(case, rng, tame=True), case.version, case.flexible)
+        values = plain(random_message(case, rng, tame=True), case.version, case.flexible)
         oracle.spare(case, values)
         values = with_nothing_of_ours(values)
         message = made(values, case.cls, case.version, case.flexible)

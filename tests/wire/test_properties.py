@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from partage.wire import codec
-from partage.wire.codec.layout import layout
-from partage.wire.primitives import Malformed
+from partage.wire.codec.layout import message_layout
+from partage.wire.primitives import MalformedError
 from partage.wire.types import Message
 
-from .arbitrary import BY_MESSAGE, Case, arbitrary
+from .random_messages import BY_MESSAGE, Case, random_message
 
 EACH_MESSAGE = pytest.mark.parametrize(
     "versions", BY_MESSAGE, ids=lambda cases: f"{cases[0].api.name}-{cases[0].side}"
@@ -22,7 +22,7 @@ def read(case: Case, raw: bytes) -> Message | None:
     """The message in ``raw``, None where it is malformed; anything else raised is a failure."""
     try:
         return case.decode(raw)
-    except Malformed:
+    except MalformedError:
         return None
 
 
@@ -31,14 +31,14 @@ def test_decoding_undoes_encoding(versions: list[Case]) -> None:
     for case in versions:
         rng = case.rng("identity")
         for _ in range(3):
-            message = arbitrary(case, rng)
+            message = random_message(case, rng)
             assert case.decode(case.encode(message)) == message, case
 
 
 @EACH_MESSAGE
 def test_a_message_may_lie_anywhere_in_any_buffer(versions: list[Case]) -> None:
     for case in versions:
-        message = arbitrary(case, case.rng("buffers"))
+        message = random_message(case, case.rng("buffers"))
         frame = case.encode(message)
         decode = codec.decoder(case.cls, case.version, case.flexible)
         around = b"abc" + frame + b"\xff\xff"
@@ -49,7 +49,7 @@ def test_a_message_may_lie_anywhere_in_any_buffer(versions: list[Case]) -> None:
 @EACH_MESSAGE
 def test_every_truncation_is_malformed(versions: list[Case]) -> None:
     for case in versions:
-        frame = case.encode(arbitrary(case, case.rng("truncation")))
+        frame = case.encode(random_message(case, case.rng("truncation")))
         # Long frames are cut at every byte of their first and last part.
         for length in {*range(min(len(frame), 300)), *range(max(0, len(frame) - 50), len(frame))}:
             assert read(case, frame[:length]) is None, f"{case} cut at {length}"
@@ -59,7 +59,7 @@ def test_every_truncation_is_malformed(versions: list[Case]) -> None:
 def test_damaged_bytes_are_a_message_or_malformed(versions: list[Case]) -> None:
     for case in versions:
         rng = case.rng("damage")
-        frame = case.encode(arbitrary(case, rng))
+        frame = case.encode(random_message(case, rng))
         for _ in range(25):
             message = read(case, damaged(frame, rng))
             if message is not None:
@@ -77,8 +77,8 @@ def test_noise_is_a_message_or_malformed(versions: list[Case]) -> None:
 @EACH_MESSAGE
 def test_fields_of_other_versions_keep_their_defaults(versions: list[Case]) -> None:
     for case in versions:
-        message = case.decode(case.encode(arbitrary(case, case.rng("defaults"))))
-        shape = layout(case.cls, case.version, case.flexible)
+        message = case.decode(case.encode(random_message(case, case.rng("defaults"))))
+        shape = message_layout(case.cls, case.version, case.flexible)
         present = {field.name for field in (*shape.fields, *shape.tagged)}
         bare = case.cls(**{field.name: getattr(message, field.name) for field in shape.fields})
         for name in set(case.cls.__struct_fields__) - present:

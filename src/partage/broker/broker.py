@@ -127,7 +127,7 @@ class Broker:
 
         Raises:
             CannotJoin: it cannot be one of them; the message says why, and what to do.
-            DamagedFile, DamagedLog: acknowledged bytes are missing or changed.
+            DamagedFileError, DamagedLogError: acknowledged bytes are missing or changed.
             CannotListen: the address is in use, or not this machine's.
             OSError: the disk fails.
         """

@@ -17,8 +17,8 @@ from partage.broker.inbound import Inbound
 from partage.broker.large_frame import LargeFrame
 from partage.wire.apis.api_versions import API_VERSIONS
 from partage.wire.apis.produce import PRODUCE
-from partage.wire.frames import LENGTH, client_id_and_body, request_start
-from partage.wire.primitives import Malformed
+from partage.wire.frames import FRAME_LENGTH, parse_request_header, parse_request_prefix
+from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
@@ -115,15 +115,15 @@ class Connection(asyncio.BufferedProtocol):
     def _split(self, chunk: memoryview) -> None:
         data: Buffer = self._tail + bytes(chunk) if self._tail else chunk
         pos, end = 0, len(data)
-        while end - pos >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(data, pos)
+        while end - pos >= FRAME_LENGTH.size:
+            (size,) = FRAME_LENGTH.unpack_from(data, pos)
             if not 0 < size <= self._server.limits.request_bytes_max:
                 self.refuse(
                     f"a request claims {size} bytes; between 1 and "
                     f"{self._server.limits.request_bytes_max} are accepted"
                 )
                 return
-            start = pos + LENGTH.size
+            start = pos + FRAME_LENGTH.size
             if size > end - start:
                 if size >= _LARGE:
                     self._large = LargeFrame(
@@ -214,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
         inbound = None
         try:
             inbound = self._decode(frame)
-        except Malformed as error:
+        except MalformedError as error:
             self.refuse(str(error))
         if inbound is not None:
             self._in_flight.append(inbound)
@@ -235,9 +235,9 @@ class Connection(asyncio.BufferedProtocol):
             self._server.budget.give(size)
 
     def _decode(self, frame: Buffer) -> Inbound | None:
-        key, version, correlation_id = request_start(frame)
+        key, version, correlation_id = parse_request_prefix(frame)
         api = self._server.apis.get(key)
-        if api is None or not api.speaks(version):
+        if api is None or not api.supports(version):
             if key != API_VERSIONS.key:
                 name = f"API {key}" if api is None else api.name
                 self.refuse(f"{name} version {version} is not spoken here")
@@ -246,8 +246,8 @@ class Connection(asyncio.BufferedProtocol):
             return Inbound(self, API_VERSIONS, 0, correlation_id, "", None, self._received_ms)
         limit = self._server.limits.frame_bytes_max(key)
         if len(frame) > limit:
-            raise Malformed(f"{api.name} of {len(frame)} bytes; {limit} are accepted")
-        client_id, pos = client_id_and_body(api, version, frame)
+            raise MalformedError(f"{api.name} of {len(frame)} bytes; {limit} are accepted")
+        client_id, pos = parse_request_header(api, version, frame)
         message = api.decode_request(version, frame, pos)
         return Inbound(
             self, api, version, correlation_id, client_id or "", message, self._received_ms

@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from partage.broker.ids import fresh_cluster_id
-from partage.log.damage import DamagedFile
 from partage.log.disk import Disk
-from partage.log.performing import read_file, replace_file
+from partage.log.errors import DamagedFileError
+from partage.log.io import read_file, replace_file
 
 T = TypeVar("T")
 
@@ -67,14 +67,14 @@ def cluster_id_of(disk: Disk) -> str:
     """The id of the cluster whose data this is; drawn for a new directory.
 
     Raises:
-        DamagedFile: it cannot be read.
+        DamagedFileError: it cannot be read.
     """
     meta = read_meta(disk)
     if meta is None:
         meta = Meta(fresh_cluster_id())
         write_meta(disk, meta)
     elif meta.broker_id is not msgspec.UNSET:
-        raise DamagedFile(
+        raise DamagedFileError(
             f"this is the data of broker {meta.broker_id} of a cluster of several; start it with "
             "the --state and --broker-id that it had"
         )
@@ -82,7 +82,7 @@ def cluster_id_of(disk: Disk) -> str:
 
 
 def read_meta(disk: Disk) -> Meta | None:
-    """Whose data it is; None in a new directory. Raises `DamagedFile`."""
+    """Whose data it is; None in a new directory. Raises `DamagedFileError`."""
     return read_small(disk, _META, Meta, "remove it, and the cluster gets another id")
 
 
@@ -95,7 +95,7 @@ def read_small(disk: Disk, path: str, kind: type[T], otherwise: str) -> T | None
     """A small file of JSON, None if there is none.
 
     Raises:
-        DamagedFile: it is something else; the message has what can be done ``otherwise``.
+        DamagedFileError: it is something else; the message has what can be done ``otherwise``.
     """
     content = read_file(disk, path)
     if content is None:
@@ -103,6 +103,6 @@ def read_small(disk: Disk, path: str, kind: type[T], otherwise: str) -> T | None
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
-        raise DamagedFile(
+        raise DamagedFileError(
             f"{path} cannot be read: {error}. Restore it from a copy, or {otherwise}."
         ) from None

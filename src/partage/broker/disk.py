@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from partage.log.disk import Buffer
-from partage.wire.records.decode import unfilled
+from partage.wire.records.decoder import uninitialized_buffer
 
 _OPEN_FILES_MAX = 512  # of few descriptors, a quarter
 _IOV_MAX = 1024
@@ -92,7 +92,7 @@ class RealDisk:
         no_wait = getattr(os, "RWF_NOWAIT", None)  # Linux only
         if no_wait is None:
             return None
-        buffer = unfilled(length)  # and never handed out but in full
+        buffer = uninitialized_buffer(length)  # and never handed out but in full
         try:
             with self._opened(path, create=False) as fd:
                 got = os.preadv(fd, [buffer], position, no_wait)

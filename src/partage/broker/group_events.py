@@ -20,7 +20,7 @@ import msgspec
 from partage.broker.hosted import Hosted
 from partage.broker.partition import Partition
 from partage.coordinator.outcome import GroupEvent, GroupEventType
-from partage.log.outcomes import Refusal
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.store.group_events import (
     TOPIC,
@@ -32,7 +32,7 @@ from partage.store.group_events import (
     lag_records,
 )
 from partage.wire.records.batch import Compression
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ class GroupEvents:
         if isinstance(place, Refusal):
             self.lose(len(taken), place.message)
             return
-        gathered: list[Record] = []
+        gathered: list[SimpleRecord] = []
         size = 0
         if self._untold:
             untold, self._untold = self._untold, 0
@@ -195,13 +195,13 @@ class GroupEvents:
         if gathered:
             await self._append(gathered)
 
-    def _record(self, event: GroupEventRecord, epoch: int | None) -> Record:
+    def _record(self, event: GroupEventRecord, epoch: int | None) -> SimpleRecord:
         if self._broker_id is not None:
             event = msgspec.structs.replace(event, broker_id=self._broker_id, epoch=epoch)
         key = event.group_id.encode() or None
-        return Record(key, encode_event(event), timestamp_ms=self._hosted.wall_ms())
+        return SimpleRecord(key, encode_event(event), timestamp_ms=self._hosted.wall_ms())
 
-    async def _append(self, records: list[Record]) -> None:
+    async def _append(self, records: list[SimpleRecord]) -> None:
         """Append and wait for the writer; what it did not take is not tried again."""
         is_large = sum(len(record.value or b"") for record in records) >= _COMPRESSED_FROM
         batch = encode_batch(records, compression=Compression.LZ4 if is_large else 0)

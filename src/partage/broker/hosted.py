@@ -17,13 +17,18 @@ from partage.broker.ids import fresh_topic_id
 from partage.broker.opening import Opening
 from partage.broker.partition import Partition
 from partage.broker.writer import Writer
-from partage.log.config import check_configs
-from partage.log.damage import DamagedFile
+from partage.log.catalogue.topic_catalogue import (
+    CatalogueChange,
+    TopicCatalogue,
+    TopicDefinition,
+    apply_change,
+)
+from partage.log.catalogue.topic_config import check_configs
+from partage.log.catalogue.topic_names import INTERNAL_TOPICS, check_topic_name
 from partage.log.disk import Disk
-from partage.log.names import INTERNAL_TOPICS, fault_in_name
-from partage.log.outcomes import Refusal, Step
-from partage.log.performing import perform_step
-from partage.log.topics import Change, Topic, Topics, apply_change
+from partage.log.errors import DamagedFileError
+from partage.log.io import perform_step
+from partage.log.results import DurableStep, Refusal
 from partage.model.errors import ErrorCode
 from partage.model.settings import BrokerSettings
 from partage.store.group_events import TOPIC as EVENTS_TOPIC
@@ -37,7 +42,7 @@ log = logging.getLogger(__name__)
 class HostedTopic:
     """A topic, and those of its partitions that this broker holds, by their numbers."""
 
-    def __init__(self, topic: Topic, partitions: dict[int, Partition]) -> None:
+    def __init__(self, topic: TopicDefinition, partitions: dict[int, Partition]) -> None:
         self.topic = topic
         self.partitions = partitions
 
@@ -75,7 +80,7 @@ class Hosted:
         self._on_fatal = on_fatal
         self._changing = asyncio.Lock()
         self._stepping = WeakValueDictionary[int, asyncio.Lock]()  # by the place of the marker
-        self._catalogue = Topics()
+        self._catalogue = TopicCatalogue()
         self._opening = Opening(
             disk, writer, clock, settings, lambda topic, index: self.when_failed(topic, index)
         )
@@ -88,7 +93,7 @@ class Hosted:
         """Open everything there is, and make the coordinator's topic if it is missing and wanted.
 
         Raises:
-            DamagedFile, DamagedLog: acknowledged bytes are missing or changed.
+            DamagedFileError, DamagedLogError: acknowledged bytes are missing or changed.
             OSError: the disk fails.
         """
         await asyncio.to_thread(self._load)
@@ -105,10 +110,10 @@ class Hosted:
 
     def _load(self) -> None:
         me = self.settings.node_id
-        self._catalogue = Topics.load(self._disk, me)
+        self._catalogue = TopicCatalogue.load(self._disk, me)
         self._opening.begin(self._catalogue)
         for topic in self._catalogue:
-            opened = self._opening.open(topic, topic.held_by(me))
+            opened = self._opening.open(topic, topic.partitions_on(me))
             self._topics[topic.name] = HostedTopic(topic, opened)
 
     async def close(self) -> None:
@@ -178,7 +183,9 @@ class Hosted:
             )
             if isinstance(change, Refusal):
                 return change
-            partitions = await self._apply(change, change.topic.held_by(self.settings.node_id))
+            partitions = await self._apply(
+                change, change.topic.partitions_on(self.settings.node_id)
+            )
             if isinstance(partitions, Refusal):
                 return partitions
             hosted = self._topics[name] = HostedTopic(change.topic, partitions)
@@ -207,7 +214,7 @@ class Hosted:
     @staticmethod
     def check_name(name: str) -> Refusal | None:
         """What is wrong with a topic's name."""
-        fault = fault_in_name(name)
+        fault = check_topic_name(name)
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, fault) if fault else None
 
     async def delete(self, name: str) -> HostedTopic | Refusal:
@@ -234,7 +241,7 @@ class Hosted:
             if isinstance(change, Refusal):
                 return change
             hosted = self._topics[name]
-            held = change.topic.held_by(self.settings.node_id)
+            held = change.topic.partitions_on(self.settings.node_id)
             added = await self._apply(change, [i for i in held if i not in hosted.partitions])
             if isinstance(added, Refusal):
                 return added
@@ -244,7 +251,7 @@ class Hosted:
 
     def check_partitions(self, name: str, partition_count: int) -> Refusal | None:
         """Why a topic cannot grow to so many partitions; None if it can."""
-        return self._catalogue.check_partitions(name, partition_count)
+        return self._catalogue.check_add_partitions(name, partition_count)
 
     async def alter_configs(
         self, name: str, edit: Callable[[dict[str, str]], Refusal | None], *, validate_only: bool
@@ -270,7 +277,7 @@ class Hosted:
             return None
 
     async def _apply(
-        self, change: Change, new_partitions: Iterable[int]
+        self, change: CatalogueChange, new_partitions: Iterable[int]
     ) -> dict[int, Partition] | Refusal:
         """Make a change durable, then open the partitions that came with it. Refused with
         KAFKA_STORAGE_ERROR where the disk takes no more, and all is as it was before.
@@ -290,13 +297,15 @@ class Hosted:
             self._on_fatal(error)
             raise
 
-    async def _is_taken_back(self, change: Change) -> bool:
+    async def _is_taken_back(self, change: CatalogueChange) -> bool:
         """Whether the catalogue is again what its file says, and that is without the change."""
         if change.renames:
             return False  # of a topic that nobody can write to any more
         try:
-            catalogue = await asyncio.to_thread(Topics.load, self._disk, self.settings.node_id)
-        except (OSError, DamagedFile):
+            catalogue = await asyncio.to_thread(
+                TopicCatalogue.load, self._disk, self.settings.node_id
+            )
+        except (OSError, DamagedFileError):
             return False
         if catalogue.get(change.topic.name) == change.topic:
             return False
@@ -324,18 +333,18 @@ class Hosted:
 
     # The disk.
 
-    async def perform_and_wait(self, step: Step) -> None:
+    async def perform_and_wait(self, step: DurableStep) -> None:
         """Do a step in a thread, after the writes submitted so far and the steps of the same
         partition that were begun before; its removals are the caller's.
 
         Raises `OSError`.
         """
         # The marker that was made last has to be the one that stays.
-        async with self._stepping.setdefault(step.marker.position, asyncio.Lock()):
+        async with self._stepping.setdefault(step.checkpoint.position, asyncio.Lock()):
             await self._writer.barrier()
             await asyncio.to_thread(perform_step, self._disk, step)
 
-    def perform(self, step: Step, done: Callable[[OSError | None], None]) -> None:
+    def perform(self, step: DurableStep, done: Callable[[OSError | None], None]) -> None:
         """The same for callers that cannot wait."""
 
         async def performing() -> None:

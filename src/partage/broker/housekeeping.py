@@ -13,10 +13,10 @@ from typing import Any, Final
 from partage.broker.clock import Clock
 from partage.broker.hosted import Hosted
 from partage.broker.partition import Partition
-from partage.log.damage import DamagedLog
+from partage.log.compaction.cleaner import CompactionCancelledError, compact
+from partage.log.compaction.segment_swap import finish_swap
 from partage.log.disk import Disk
-from partage.log.rewriting import GivenUp, compact
-from partage.log.swapping import end_swap
+from partage.log.errors import DamagedLogError
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 log = logging.getLogger(__name__)
@@ -83,9 +83,9 @@ class Housekeeping:
                 await self._expire(partition)
             if self._is_wanted(partition):
                 await self._compact(partition)
-        except GivenUp:
+        except CompactionCancelledError:
             pass
-        except (OSError, DamagedLog) as error:
+        except (OSError, DamagedLogError) as error:
             log.error("%s: %s", partition.name, error)
         except Exception:  # a fault of ours; the other partitions need to be seen to all the same
             log.exception("seeing to %s failed", partition.name)
@@ -93,11 +93,11 @@ class Housekeeping:
     async def _expire(self, partition: Partition) -> None:
         if not self._hosted.settings.is_fsync_enabled:
             # Nothing was synced since the last round; a start after a crash begins from here.
-            end, checkpoint = partition.log.durable, partition.log.checkpoint()
+            end, checkpoint = partition.log.durable_end, partition.log.checkpoint()
             if checkpoint.writes:
                 await self._hosted.perform_and_wait(checkpoint)
                 partition.log.mark_synced(end)
-        removal = partition.log.expired(self._clock.wall_ms())
+        removal = partition.log.apply_retention(self._clock.wall_ms())
         if removal is not None:
             await self._hosted.perform_and_wait(removal)
             log.info("%s: retention removed %d files", partition.name, len(removal.removals))
@@ -115,11 +115,11 @@ class Housekeeping:
             partition.log.abandon_compaction()
             raise
         try:
-            partition.log.swap_in(compacted)
+            partition.log.apply_compaction(compacted)
         except OSError as error:  # some files have their new names; the others get them at opening
             partition.fail(error)
             raise
-        await asyncio.to_thread(end_swap, self._disk, plan.directory, compacted.swap)
+        await asyncio.to_thread(finish_swap, self._disk, plan.directory, compacted.swap)
         before = sum(segment.size for segment in plan.segments)
         after = sum(size for _, size in compacted.segments)
         log.info("%s: compacted %d bytes to %d", partition.name, before, after)
@@ -164,7 +164,7 @@ class Housekeeping:
         try:
             if await self._hosted.reopen_failed(topic, index):
                 log.info("%s-%d is open again", topic, index)
-        except (OSError, DamagedLog) as error:
+        except (OSError, DamagedLogError) as error:
             log.error("opening %s-%d again failed: %s", topic, index, error)
             return False
         except Exception:  # a fault of ours; somebody may see to it in the meantime

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from partage.bridge import ApiCall
 from partage.wire.api import AnyApi
-from partage.wire.frames import response_frame
+from partage.wire.frames import encode_response_frame
 from partage.wire.types import Buffer, Message
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Inbound(ApiCall[Any]):
         """Answer with a body that is encoded already."""
         header_version = self.api.response_header_version(self.version)
         assert not self.is_done, f"{self.api} is answered twice"
-        self.outgoing = response_frame(header_version, self.correlation_id, body)
+        self.outgoing = encode_response_frame(header_version, self.correlation_id, body)
         self.is_done = True
         self.connection.answered()
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from partage.broker.node import Node
-from partage.log.topics import Topic
+from partage.log.catalogue.topic_catalogue import TopicDefinition
 
 
 class Neighbours(Protocol):
@@ -25,7 +25,7 @@ class Neighbours(Protocol):
     def controller_id(self) -> int:
         """Who is to be asked for topics; any broker would do it."""
 
-    def holder(self, topic: Topic, index: int) -> int:
+    def holder(self, topic: TopicDefinition, index: int) -> int:
         """The id of the broker that holds a partition, up or not."""
 
     def is_up(self, node_id: int) -> bool:
@@ -53,7 +53,7 @@ class Alone:
         """This one."""
         return self.node.node_id
 
-    def holder(self, topic: Topic, index: int) -> int:
+    def holder(self, topic: TopicDefinition, index: int) -> int:
         """This one."""
         return self.node.node_id
 

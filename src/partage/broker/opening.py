@@ -10,12 +10,12 @@ from collections.abc import Callable, Container, Iterable
 from partage.broker.clock import Clock
 from partage.broker.partition import Partition
 from partage.broker.writer import Writer
-from partage.log.config import LogConfig
+from partage.log.catalogue.topic_catalogue import TopicCatalogue, TopicDefinition
+from partage.log.catalogue.topic_config import LogConfig
+from partage.log.checkpoints import CheckpointFile
 from partage.log.disk import Disk
 from partage.log.layout import partition_directory
-from partage.log.markers import Markers
-from partage.log.recovery import open_partition
-from partage.log.topics import Topic, Topics
+from partage.log.recovery.partition_recovery import open_partition
 from partage.model.settings import BrokerSettings
 
 log = logging.getLogger(__name__)
@@ -40,33 +40,33 @@ class Opening:
         self._clock = clock
         self._settings = settings
         self._when_failed = when_failed
-        self._markers = Markers()
+        self._markers = CheckpointFile()
         self._is_given_up = False
 
     def give_up(self) -> None:
         """Open no more partitions: nobody waits for them. What is begun ends as after a crash."""
         self._is_given_up = True
 
-    def begin(self, catalogue: Topics) -> None:
+    def begin(self, catalogue: TopicCatalogue) -> None:
         """Find the markers of the partitions that are held.
 
-        Raises `DamagedFile` and `OSError`.
+        Raises `DamagedFileError` and `OSError`.
         """
         me = self._settings.node_id
-        held = [(topic.topic_id, index) for topic in catalogue for index in topic.held_by(me)]
-        self._markers = Markers.load(self._disk, held)
+        held = [(topic.topic_id, index) for topic in catalogue for index in topic.partitions_on(me)]
+        self._markers = CheckpointFile.load(self._disk, held)
 
-    def release(self, topic: Topic) -> None:
+    def release(self, topic: TopicDefinition) -> None:
         """The topic is gone: others may have the places of its markers."""
-        for index in topic.held_by(self._settings.node_id):
+        for index in topic.partitions_on(self._settings.node_id):
             self._markers.release(topic.topic_id, index)
 
-    def config(self, topic: Topic) -> LogConfig:
+    def config(self, topic: TopicDefinition) -> LogConfig:
         """The configuration of a topic's partitions."""
-        return LogConfig.of(topic.configs, self._settings.topic_defaults)
+        return LogConfig.from_configs(topic.configs, self._settings.topic_defaults)
 
-    def open(self, topic: Topic, indexes: Iterable[int]) -> dict[int, Partition]:
-        """Open partitions, by their numbers. Raises `DamagedLog` and `OSError`."""
+    def open(self, topic: TopicDefinition, indexes: Iterable[int]) -> dict[int, Partition]:
+        """Open partitions, by their numbers. Raises `DamagedLogError` and `OSError`."""
         config, there = self.config(topic), set(self._disk.names(""))
         opened = dict[int, Partition]()
         for index in indexes:
@@ -76,11 +76,11 @@ class Opening:
         return opened
 
     def _open(
-        self, topic: Topic, index: int, config: LogConfig, there: Container[str]
+        self, topic: TopicDefinition, index: int, config: LogConfig, there: Container[str]
     ) -> Partition:
         name = partition_directory(topic.name, index)
         slot = self._markers.slot(topic.topic_id, index)
-        marker = self._markers.found(topic.topic_id, index)
+        marker = self._markers.get(topic.topic_id, index)
         opened = open_partition(
             self._disk,
             name,
@@ -88,10 +88,10 @@ class Opening:
             slot,
             marker,
             now_ms=self._clock.wall_ms(),
-            cuts_nothing=marker is None and self._markers.damaged > 0,
+            cuts_nothing=marker is None and self._markers.damaged_count > 0,
             has_directory=name in there,
         )
-        for cut in opened.cuts:
+        for cut in opened.truncations:
             log.warning("%s", cut)
         if opened.scanned_bytes:
             log.info("%s: recovered, %d bytes scanned", name, opened.scanned_bytes)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from partage.log.config_keys import CONFIG_KEYS, parse
+from partage.log.catalogue.config_keys import CONFIG_KEYS, parse_value
 from partage.model.settings import (
     INT32_MAX,
     KAFKA_NAMES,
@@ -61,7 +61,7 @@ def _with(settings: BrokerSettings, name: str, text: str) -> BrokerSettings:
     if name in _TOPIC_DEFAULTS:
         topic_name = _TOPIC_DEFAULTS[name]
         try:
-            parse(CONFIG_KEYS[topic_name], text)
+            parse_value(CONFIG_KEYS[topic_name], text)
         except ValueError as error:
             raise BadOverride(f"{name}={text}: {error}") from None
         defaults = {**settings.topic_defaults, topic_name: text}

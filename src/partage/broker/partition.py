@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from partage.broker.writer import Writer
-from partage.log.outcomes import Appended, Refusal
 from partage.log.partition import PartitionLog
+from partage.log.results import AppendResult, Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.types import Buffer
 
@@ -48,7 +48,7 @@ class Partition:
 
     def append(
         self, payload: Buffer, done: Done, *, at_ms: int, from_client: bool = True
-    ) -> Appended | Refusal:
+    ) -> AppendResult | Refusal:
         """Append batches; ``done`` is called once they are durable, or with the error.
 
         A refusal changes nothing, and ``done`` is not called.

@@ -8,7 +8,7 @@ import msgspec
 
 from partage.broker.data_directory import read_small
 from partage.log.disk import Disk
-from partage.log.performing import replace_file
+from partage.log.io import replace_file
 
 _PATH: Final = "producer-ids.json"
 _BLOCK: Final = 1 << 32  # reserved at each start; two thousand million starts are left after it
@@ -25,7 +25,7 @@ class _File(msgspec.Struct):
 class ProducerIds:
     """Counts through a block that was reserved on disk before the first of it was used.
 
-    Raises `DamagedFile` if what was reserved before cannot be read.
+    Raises `DamagedFileError` if what was reserved before cannot be read.
     """
 
     def __init__(self, disk: Disk) -> None:

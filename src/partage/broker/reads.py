@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable, Sequence
 
 from partage.broker.disk import RealDisk
-from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
-from partage.log.outcomes import Slice
-from partage.log.reading import fault_in_slice
-from partage.log.times import Search, TimedOffset
+from partage.log.errors import DamagedLogError
+from partage.log.results import Slice
+from partage.log.segments.batch_reader import check_slice
+from partage.log.segments.timestamp_lookup import TimestampAndOffset, TimestampLookup
 from partage.wire.types import Buffer
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ class Reads:
         reading.add_done_callback(lambda done: then(done.result()))
 
     async def searched(
-        self, searches: Sequence[Search]
-    ) -> list[TimedOffset | DamagedLog | OSError | None]:
+        self, searches: Sequence[TimestampLookup]
+    ) -> list[TimestampAndOffset | DamagedLogError | OSError | None]:
         """What each search finds, or why it failed."""
         if not isinstance(self._disk, RealDisk):
             return [_outcome(search) for search in searches]  # no file may grow meanwhile
@@ -71,15 +71,15 @@ class Reads:
         return contents
 
 
-def _outcome(search: Search) -> TimedOffset | DamagedLog | OSError | None:
+def _outcome(search: TimestampLookup) -> TimestampAndOffset | DamagedLogError | OSError | None:
     try:
         return search()
-    except (DamagedLog, OSError) as error:
+    except (DamagedLogError, OSError) as error:
         return error
 
 
 def _checked(part: Slice, content: Buffer) -> Buffer | None:
-    fault = fault_in_slice(part, content)
+    fault = check_slice(part, content)
     if fault is None:
         return content
     log.error("%s at byte %d: %s", part.path, part.position, fault)

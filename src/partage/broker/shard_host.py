@@ -18,13 +18,13 @@ from partage.coordinator.events import Event, TimerFired, TopicsDeleted
 from partage.coordinator.outcome import GroupEvent, GroupEventType
 from partage.coordinator.shard import Shard
 from partage.coordinator.timers import SessionTimer
-from partage.log.damage import DamagedLog
+from partage.log.errors import DamagedLogError
 from partage.model.errors import ErrorCode
 from partage.model.settings import GroupSettings
 from partage.runtime.driver import Driver
 from partage.store.group_events import LagSample
 from partage.store.shard_log import replay, subscribed_topics
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class ShardHost:
                 self._tell_loaded(shard, now_ms)
                 if gone:
                     self._driver.handle(TopicsDeleted(at_ms=now_ms, topics=gone))
-            except (OSError, DamagedLog, Malformed) as error:
+            except (OSError, DamagedLogError, MalformedError) as error:
                 log.error("loading %s failed, trying again: %s", self._name, error)
             except Exception:  # a fault of ours; somebody may see to it in the meantime
                 log.exception("loading %s failed, trying again", self._name)

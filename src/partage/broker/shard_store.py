@@ -8,10 +8,10 @@ from typing import Final, Protocol
 from partage.broker.hosted import Hosted
 from partage.broker.partition import Partition
 from partage.coordinator.records import Record
-from partage.log.damage import DamagedLog
 from partage.log.disk import Disk
-from partage.log.outcomes import Refusal, Slice
-from partage.log.scanning import first_fault
+from partage.log.errors import DamagedLogError
+from partage.log.recovery.segment_scan import find_batch_fault
+from partage.log.results import Refusal, Slice
 from partage.model.errors import ErrorCode
 from partage.store.shard_log import TOPIC, encode_records
 from partage.wire.types import Buffer
@@ -38,10 +38,10 @@ class StateStore(Protocol):
         """
 
     async def locate(self) -> Reading:
-        """Find the content; reading it raises `OSError`, `DamagedLog` and `Malformed`, as this."""
+        """Find the content; reading it raises `OSError`, `DamagedLogError` and `Malformed`, as this."""
 
     async def open_again(self) -> None:
-        """Begin anew after a failure. Raises `OSError` and `DamagedLog`."""
+        """Begin anew after a failure. Raises `OSError` and `DamagedLogError`."""
 
     def may_answer(self) -> bool:
         """Whether nobody else can have the shard by now."""
@@ -100,17 +100,17 @@ class ShardStore:
         return slices
 
     def read(self, slices: list[Slice]) -> list[Buffer]:
-        """The content; in a thread. Raises `OSError`, and `DamagedLog` with the place."""
+        """The content; in a thread. Raises `OSError`, and `DamagedLogError` with the place."""
         return [self._read(part) for part in slices]
 
     def _read(self, part: Slice) -> Buffer:
         content = self._disk.read(part.path, part.position, part.length)
-        if fault := first_fault(content):
-            raise DamagedLog(part.path, part.position + fault.position, fault.reason)
+        if fault := find_batch_fault(content):
+            raise DamagedLogError(part.path, part.position + fault.position, fault.reason)
         return content
 
     async def open_again(self) -> None:
-        """Open the partition anew after a failure. Raises `OSError` and `DamagedLog`."""
+        """Open the partition anew after a failure. Raises `OSError` and `DamagedLogError`."""
         await self._hosted.reopen(TOPIC, self._index)
 
 

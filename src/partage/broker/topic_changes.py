@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from partage.broker.hosted import Hosted, HostedTopic
-from partage.log.outcomes import Refusal
+from partage.log.results import Refusal
 
 Edit = Callable[[dict[str, str]], Refusal | None]
 

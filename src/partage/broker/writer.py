@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from partage.log.disk import Disk
-from partage.log.layout import MARKERS
-from partage.log.outcomes import Write
-from partage.log.performing import perform
+from partage.log.io import perform_writes
+from partage.log.layout import CHECKPOINT_FILE
+from partage.log.results import Write
 
 log = logging.getLogger(__name__)
 
@@ -119,10 +119,10 @@ class Writer:
     def _perform(self, group: _Group) -> OSError | None:
         writes = [write for submitted, _ in group.submissions for write in submitted]
         try:
-            perform(self._disk, group.notes, sync=False)
-            perform(self._disk, writes, sync=self.syncs)
+            perform_writes(self._disk, group.notes, sync=False)
+            perform_writes(self._disk, writes, sync=self.syncs)
             if group.notes and time.monotonic() >= self._markers_due_s:
-                self._disk.sync(MARKERS)
+                self._disk.sync(CHECKPOINT_FILE)
                 self._markers_due_s = time.monotonic() + MARKERS_EVERY_S
         except OSError as error:
             return error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from partage.wire.frames import FRAME_LENGTH
-from partage.wire.records.decoder import room
+from partage.wire.records.decoder import pooled_buffer
 from partage.wire.types import Buffer
 
 _SCRATCH: Final = 64 * 1024
@@ -63,7 +63,7 @@ class FrameReader:
         return [frame]
 
     def _grow(self, full: memoryview) -> None:
-        self._frame = room(min(2 * len(full), self._size))
+        self._frame = pooled_buffer(min(2 * len(full), self._size))
         self._frame[: len(full)] = full
 
     def _split(self, chunk: memoryview) -> list[Buffer]:
@@ -87,5 +87,5 @@ class FrameReader:
     def _begin(self, size: int, start: memoryview) -> None:
         self._size = size
         self._filled = len(start)
-        self._frame = room(min(size, _FIRST_ROOM))
+        self._frame = pooled_buffer(min(size, _FIRST_ROOM))
         self._frame[: len(start)] = start

@@ -24,7 +24,7 @@ from partage.console.groups.offsets_topic import read_last_generation
 from partage.coordinator.records import GroupRecord
 from partage.lab.rehearsals.live_group import LiveGroup, LiveMember, LivePartition
 from partage.wire.consumer_protocol import decode_assignment
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 #: Kafka's default, where no session timeout is shorter than three of it.
 HEARTBEAT_INTERVAL_MS: Final = 3_000
@@ -167,7 +167,7 @@ def _record_of(state: GroupDescription, saved: GroupRecord | None) -> GroupRecor
         return None
     try:
         stored = {each.member_id: _decoded(each.assignment) for each in saved.members}
-    except Malformed:
+    except MalformedError:
         return None
     return saved if stored == _owned(state) else None
 

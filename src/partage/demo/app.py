@@ -1,4 +1,4 @@
-"""The demo's story, step by step; see the package's docstring."""
+"""The steps of the demo; see the package's docstring."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ FIRST, KILLED, THIRD = "ada", "ben", "cleo"
 _START_S: Final = 180.0
 _SETTLE_S: Final = 120.0
 _DRAIN_S: Final = 240.0
-#: Flights a second while applications come and go. A third of them is there for the first two
-#: applications, a third more once there are three, and the rest when one is dead.
+#: Flights per second while applications start and stop. A third of the flights is available at
+#: first, another third with three applications, the rest after the kill.
 _RATE: Final = 1_500
 _THIRD: Final = COUNTS[FLIGHTS] // 3
 
 
 class DemoError(Exception):
-    """Something came out other than it should; the message says what."""
+    """Raised if a result is not as expected; the message says which."""
 
 
 def main() -> None:
-    """Run the demo; ends with code 1 and the reason if anything is not as it should be."""
+    """Run the demo. Exits with code 1 and the reason if a result is not as expected."""
     typer.run(_command)
 
 
@@ -66,7 +66,7 @@ def _command(
         bool, typer.Option("--keep", help="Keep the broker's data, in DIR/broker-data.")
     ] = False,
 ) -> None:
-    """Flights shared by applications of Spark's, one of them killed; all of it checked."""
+    """Share flights between Spark applications, kill one, and check all results."""
     try:
         Demo(output, keep).run()
     except (
@@ -84,7 +84,7 @@ def _command(
 
 
 class Demo:
-    """One run: what it has started is ended with it, however it ends."""
+    """One run of the demo. Everything that it starts is stopped with it."""
 
     def __init__(self, output: Path, keep: bool) -> None:
         self._output = output.resolve()
@@ -95,7 +95,11 @@ class Demo:
         self._entries = Entries(self._joined)
 
     def run(self) -> None:
-        """All steps. Raises what `_command` knows."""
+        """Run all steps.
+
+        Raises:
+            Exception: The errors that `_command` reports.
+        """
         _check_installed()
         self._output.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self._joined, ignore_errors=True)
@@ -134,7 +138,7 @@ class Demo:
     def _share(
         self, applications: Applications, flights: _Flights, archive: ArchiveDirectory
     ) -> None:
-        """Two share, a third comes, one is killed, and what is left is joined."""
+        """Start two applications, then a third, kill one, and wait until all flights are joined."""
         tell = self._tell
         with tell.step(f"Two applications start, {FIRST} and {KILLED}, each with a query"):
             for name in (FIRST, KILLED):
@@ -186,7 +190,7 @@ class Demo:
             raise DemoError(str(error)) from error
 
     def _compute(self, applications: Applications) -> tuple[Figures, Figures]:
-        """Spark's figures, and meanwhile those from the files."""
+        """Return Spark's figures and, computed concurrently, those from the files."""
         with ThreadPoolExecutor(1) as beside:
             truth = beside.submit(figures_from_csv)
             finished = applications.finish(FIRST, within_s=_START_S)
@@ -195,7 +199,7 @@ class Demo:
             return read_figures(self._table), truth.result()
 
     def _count(self, servers: str) -> None:
-        """Each record of the topic has one row, and nothing else has."""
+        """Check that each record of the topic has one row, and that there are no other rows."""
         ends = asyncio.run(_ends(servers))
         _expect("flights in the topic", sum(ends.values()), COUNTS[FLIGHTS])
         report = ArchiveDirectory(self._joined).manifest.report("")
@@ -232,7 +236,7 @@ class Demo:
 
 
 class _Flights:
-    """Produces the flights in a thread: slowly until `hurry`, and part of them only then."""
+    """Produces the flights in a thread, slowly and in thirds until `hurry`."""
 
     def __init__(self, servers: str) -> None:
         self.handed = 0
@@ -248,15 +252,19 @@ class _Flights:
         self._loading.shutdown()
 
     def release(self) -> None:
-        """The second third of them."""
+        """Release the second third of the flights."""
         self._paced.release(_THIRD)
 
     def hurry(self) -> None:
-        """All that is left, at once."""
+        """Produce all remaining flights without a pause."""
         self._paced.hurry()
 
     def acknowledged(self) -> int:
-        """How many the broker has, once it has all. Raises `LoadError`."""
+        """Return the number of acknowledged flights, after the last one.
+
+        Raises:
+            LoadError: Not all flights were acknowledged.
+        """
         return self._count.result()
 
     def _note(self, handed: int) -> None:
@@ -279,7 +287,7 @@ def _check_installed() -> None:
 
 
 async def _ends(servers: str) -> dict[int, int]:
-    """Where the partitions of the flights end."""
+    """Return the end offsets of the flights' partitions."""
     async with Cluster(servers) as cluster:
         topic = (await cluster.topics([FLIGHTS]))[FLIGHTS]
         found = await list_offsets(cluster, dict.fromkeys(topic.topic_partitions, LATEST))

@@ -1,11 +1,11 @@
-"""One of the applications that share the flights: a process with a Spark session of its own.
+"""A Spark application of the demo: a process that joins its share of the flights.
 
     python -m partage.demo.application SERVERS GROUP NAME OUTPUT TABLE
 
-Its query joins each flight with the weather of its hour, and brings the rows into OUTPUT, an
-archive (`partage.pipelines.archive`): so each is there once, whoever is killed. It tells what
-happens in lines of JSON on its standard output. The word ``finish`` on its standard input ends the
-query and has the mean delays of all that was joined written to TABLE; the end of the input ends it.
+Its query joins each flight with the weather of its hour, and writes the rows to OUTPUT, an archive
+(`partage.pipelines.archive`). The archive keeps each row once, even if applications are killed. The
+application reports events as lines of JSON on stdout. The word ``finish`` on stdin ends the query,
+and writes the mean delays of all joined flights to TABLE. The end of stdin ends the application.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SESSION_TIMEOUT_MS: Final = 6_000
 _BATCH_RECORDS: Final = 20_000
-#: Lean: two or three of these share two cores.
+#: Small settings, because three applications share two cores.
 SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -40,7 +40,7 @@ SETTINGS: Final = {
 
 
 class Words:
-    """What comes on the standard input."""
+    """Reader of stdin."""
 
     def __init__(self) -> None:
         self.finish = threading.Event()
@@ -62,7 +62,7 @@ def _java_version(spark: SparkSession) -> str:
 
 
 def main() -> None:
-    """Run until the standard input says otherwise."""
+    """Run until stdin says ``finish``, then until its end."""
     servers, group, name, output, table = sys.argv[1:]
     out = _own_output()
 
@@ -109,7 +109,7 @@ def _stage(frame: DataFrame, place: Path) -> None:
 
 
 def _own_output() -> TextIO:
-    """The standard output, of which Java's prints are kept out: they go where the errors go."""
+    """Return stdout, and redirect Java's prints to stderr."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return out

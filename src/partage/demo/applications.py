@@ -1,4 +1,4 @@
-"""The applications of the demo: started, listened to, killed; and who of them owns what."""
+"""Start, control and observation of the demo's applications."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _LEAVE_S: Final = 60
 
 
 class ApplicationError(RuntimeError):
-    """An application, or the group of them, did not do what it should have done, in time."""
+    """Raised if an application failed, or the group did not reach a state in time."""
 
 
 class Application:
-    """One of them: a process with all that belongs to it, in a process group of its own."""
+    """An application: a process in a separate process group, with its children."""
 
     def __init__(self, name: str, arguments: list[str], log_path: Path) -> None:
         self.name = name
@@ -43,29 +43,34 @@ class Application:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # Ctrl-C is for the demo; its end reaches them by stdin
+                # Ctrl-C stops only the demo, which ends the applications through stdin.
+                start_new_session=True,
             )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
     def say(self, word: str) -> None:
-        """A word on its standard input."""
+        """Write a word to the application's stdin."""
         assert self._process.stdin is not None
         self._process.stdin.write(word + "\n")
         self._process.stdin.flush()
 
     def wait(self, within_s: float) -> None:
-        """Wait for it to end by itself. Raises `subprocess.TimeoutExpired`."""
+        """Wait for the application to end.
+
+        Raises:
+            subprocess.TimeoutExpired: It did not end in time.
+        """
         self._process.wait(within_s)
 
     def kill(self) -> None:
-        """End it at once, Python, Java and all, as a machine's loss would (SIGKILL)."""
-        with suppress(ProcessLookupError):  # all of it is gone already
+        """Kill the application with its Java process (SIGKILL), like the loss of a machine."""
+        with suppress(ProcessLookupError):  # All its processes have ended already.
             os.killpg(self._process.pid, signal.SIGKILL)
         self._close()
 
     def leave(self) -> None:
-        """Let it end by itself, if it does that in time."""
+        """Close stdin and wait for the end; kill the application after a timeout."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -75,7 +80,7 @@ class Application:
         self._close()
 
     def check(self) -> None:
-        """Raises `ApplicationError` if it has failed."""
+        """Raise `ApplicationError` if the application failed or ended."""
         failed = self.told.get("failed")
         if failed is not None or self._process.poll() is not None:
             why = failed["why"] if failed else f"it ended with code {self._process.returncode}"
@@ -92,15 +97,15 @@ class Application:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if not line.endswith("\n"):
-                break  # killed in the middle of a line
+                break  # Killed in the middle of a line.
             told = json.loads(line)
             self.told[told.pop("event")] = told
 
 
 class Applications:
-    """Those that share one topic in a group; a context manager that ends them all.
+    """The applications of a group; a context manager that ends them all.
 
-    A thread looks at the group all the time, for the timeline.
+    A thread polls the group for the timeline.
     """
 
     def __init__(self, servers: str, group: str, partitions: int, directory: Path) -> None:
@@ -111,7 +116,7 @@ class Applications:
         self._group = group
         self._partitions = partitions
         self._directory = directory
-        # It may outlive the broker by a moment, and need not say that it is gone.
+        # The client may outlive the broker for a moment; it must not log that the broker is down.
         self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
         self._running: dict[str, Application] = {}
         self._is_over = threading.Event()
@@ -134,29 +139,29 @@ class Applications:
         self._running.clear()
 
     def stop_watching(self) -> None:
-        """No more looks at the group."""
+        """Stop polling the group."""
         self._is_over.set()
         self._watcher.join()
 
     def since_began_s(self, at_ms: int | None = None) -> float:
-        """Where a time lies on the timeline, now unless given in milliseconds since 1970."""
+        """Return seconds since the start, for now or for a time in ms since the epoch."""
         if at_ms is None:
             return time.monotonic() - self._began
         return (at_ms - self._began_at_ms) / 1000
 
     def start(self, name: str, output: Path, table: Path) -> None:
-        """One more."""
+        """Start an application."""
         arguments = [self._servers, self._group, name, str(output), str(table)]
         log_path = self._directory / f"{name}.log"
         self._running[name] = Application(name, arguments, log_path)
 
     def kill(self, name: str) -> None:
-        """End one at once."""
+        """Kill an application."""
         self.timeline.add_event(f"{name} is killed", self.since_began_s())
         self._running.pop(name).kill()
 
     def finish(self, name: str, *, within_s: float) -> dict[str, Any]:
-        """Have one stop its query and write its table; what it tells then."""
+        """Let an application stop its query and write its table. Return its report."""
         application = self._running[name]
         application.check()
         application.say("finish")
@@ -164,13 +169,13 @@ class Applications:
         return application.told["finished"]
 
     def leave(self) -> None:
-        """Let all of them end."""
+        """Let all applications end."""
         for application in self._running.values():
             application.leave()
         self._running.clear()
 
     def wait_until_stable(self, *, within_s: float) -> Owners:
-        """Wait until the group is stable with all of them and every partition owned once."""
+        """Wait until the group is stable with all applications, and each partition has one owner."""
 
         def is_settled() -> bool:
             owned = sorted(p for partitions in self._owners.values() for p in partitions)
@@ -181,10 +186,10 @@ class Applications:
         return self._owners
 
     def wait(self, is_so: Callable[[], bool], within_s: float, what: Callable[[], str]) -> None:
-        """Wait until something is so.
+        """Wait until a condition is true.
 
         Raises:
-            ApplicationError: an application failed, or it did not come to that in time.
+            ApplicationError: An application failed, or the time is up.
         """
         until = time.monotonic() + within_s
         while not is_so():
@@ -202,7 +207,7 @@ class Applications:
                 self.timeline.add_owners(self.since_began_s(), owners)
 
     def _look(self) -> Owners | None:
-        """The owners as the coordinator has them; None while it rebalances, or cannot say."""
+        """Return the owners from the coordinator; None during a rebalance or after an error."""
         try:
             described = self._admin.describe_consumer_groups(
                 [self._group], request_timeout=_REQUEST_TIMEOUT_S

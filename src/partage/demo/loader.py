@@ -1,4 +1,4 @@
-"""Topics made and filled, by a client that others wrote."""
+"""Creating and filling topics with librdkafka."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _FLUSH_TIMEOUT_S: Final = 60
 
 
 class LoadError(RuntimeError):
-    """Records that the broker did not take."""
+    """Raised if the broker did not acknowledge all records."""
 
 
 class PacedRows:
-    """Rows at so many a second, and no more of them than were released; after `hurry`, all."""
+    """Iterator of rows with a limited rate, over the released rows only; unlimited after `hurry`."""
 
     def __init__(self, rows: Iterable[FlightRecord], rate: int, released: int) -> None:
         self._rows = rows
@@ -30,19 +30,19 @@ class PacedRows:
         self._hurries = self._is_stopped = False
 
     def release(self, count: int) -> None:
-        """So many more, at the same pace."""
+        """Release more rows."""
         with self._changed:
             self._released += count
             self._changed.notify()
 
     def hurry(self) -> None:
-        """All that is left, at once."""
+        """Yield all remaining rows without a pause."""
         with self._changed:
             self._hurries = True
             self._changed.notify()
 
     def stop(self) -> None:
-        """End where it is."""
+        """End the iteration."""
         with self._changed:
             self._is_stopped = self._hurries = True
             self._changed.notify()
@@ -56,14 +56,14 @@ class PacedRows:
             yield row
 
     def _wait_for(self, number: int) -> None:
-        """Wait until a row's time has come."""
+        """Wait until a row may be yielded."""
         with self._changed:
             self._changed.wait_for(lambda: self._hurries, _STEP / self._rate)
             self._changed.wait_for(lambda: self._hurries or number < self._released)
 
 
 def create_topics(servers: str, names: Iterable[str]) -> None:
-    """Topics that keep their records for good: their times are of 2013."""
+    """Create topics without a time limit for records, because their timestamps are of 2013."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
     wanted = [NewTopic(name, PARTITIONS, 1, config={"retention.ms": "-1"}) for name in names]
     for made in admin.create_topics(wanted).values():
@@ -73,22 +73,26 @@ def create_topics(servers: str, names: Iterable[str]) -> None:
 def load(
     servers: str, topic: str, rows: Iterable[FlightRecord], progress: Callable[[int], None]
 ) -> int:
-    """Produce all rows, and say how many the broker has acknowledged.
+    """Produce all rows. Return the number of acknowledged records.
 
-    ``progress`` is called with the number of rows handed over so far, every few thousand.
+    Args:
+        servers: Bootstrap servers.
+        topic: Topic.
+        rows: Records to produce.
+        progress: Called with the number of queued rows, every few hundred rows.
 
     Raises:
-        LoadError: not all of them were.
+        LoadError: Not all records were acknowledged.
     """
     producer = Producer(
         {
             "bootstrap.servers": servers,
             "enable.idempotence": True,
-            "partitioner": "murmur2_random",  # as Java and Spark place keys
+            "partitioner": "murmur2_random",  # As in Java and Spark.
             "compression.type": "lz4",
             "linger.ms": 20,
             "queue.buffering.max.messages": 200_000,
-            "log_level": 2,  # what goes wrong is raised
+            "log_level": 2,  # Errors are raised.
         }
     )
     acknowledged = 0
@@ -109,7 +113,7 @@ def load(
                     topic, row.value, row.key, timestamp=row.timestamp_ms, on_delivery=delivered
                 )
                 break
-            except BufferError:  # the queue is full: wait for the broker
+            except BufferError:  # The queue is full: wait for the broker.
                 producer.poll(0.1)
         handed += 1
         if handed % _STEP == 0:

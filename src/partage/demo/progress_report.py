@@ -1,4 +1,4 @@
-"""What the demo says while it runs and at its end."""
+"""Output of the demo on the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Look: TypeAlias = Callable[[], tuple[int, ...]]
 
 
 class ProgressReport:
-    """Prints steps as they are done, and remembers how long they took."""
+    """Prints steps and records their durations."""
 
     def __init__(self) -> None:
         self.console = Console(width=None if Console().is_terminal else _WIDTH, highlight=False)
@@ -29,7 +29,7 @@ class ProgressReport:
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """A step of the story; its time is printed when it is done."""
+        """Print a step, and its duration at the end."""
         self.console.print(f"[bold]{what}[/bold]")
         began = time.monotonic()
         yield
@@ -38,14 +38,15 @@ class ProgressReport:
         self.console.print(f"  [dim]{took:.1f} s[/dim]")
 
     def say(self, text: str) -> None:
-        """A line that belongs to the step."""
+        """Print a line below the step."""
         self.console.print(f"  {text}")
 
     @contextmanager
     def bars(self, names: tuple[str, ...], total: int) -> Iterator[Callable[[_Look | None], None]]:
-        """A progress bar for each name, at the bottom; call it with what tells how much is done.
+        """Draw a progress bar per name at the bottom.
 
-        What is given is asked several times a second, in a thread; None ends the bars.
+        The yielded function takes a function that returns the amounts done, which a thread calls
+        several times per second. None ends the bars.
         """
         columns = (
             TextColumn("  {task.description}"),
@@ -81,7 +82,7 @@ class ProgressReport:
                 thread.join()
             asking.clear()
             if looks:
-                update(looks.pop())  # how it ended
+                update(looks.pop())  # The final amounts.
             progress.stop()
 
         progress.start()
@@ -91,14 +92,14 @@ class ProgressReport:
             end()
 
     def owners(self, owners: Owners) -> None:
-        """Who owns what."""
+        """Print the owners."""
         table = Table("application", "partitions of flights", box=None, padding=(0, 3, 0, 2))
         for member, partitions in sorted(owners.items()):
             table.add_row(member, "  ".join(map(str, partitions)))
         self.console.print(table)
 
     def rebalance(self, before: Owners, after: Owners) -> None:
-        """Who owned what before, and who owns it now; what moved is marked."""
+        """Print the owners before and after a rebalance, and mark moved partitions."""
         table = Table("application", "before", "after", box=None, padding=(0, 3, 0, 2))
         for name in sorted({*before, *after}):
             held = before.get(name, ())
@@ -112,7 +113,7 @@ class ProgressReport:
         self.say(f"{stayed(before, after)} partitions stayed where they were")
 
     def times(self) -> None:
-        """All steps with their times, and the whole."""
+        """Print the durations of all steps and the total."""
         table = Table("step", "seconds", box=None, padding=(0, 3, 0, 2))
         table.columns[1].justify = "right"
         for what, took in self._steps:

@@ -1,16 +1,16 @@
-"""Who owned which partition when, made of looks at the group and of what was brought."""
+"""Owners of partitions over time, from polling the group and from the archive."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-#: By the name of the application.
+#: Partitions by name of the application.
 Owners = Mapping[str, tuple[int, ...]]
 
 
 class OwnershipInterval(NamedTuple):
-    """A partition was somebody's from one time to another, in seconds."""
+    """An interval in which an application owned a partition, in seconds."""
 
     partition: int
     owner: str
@@ -19,7 +19,7 @@ class OwnershipInterval(NamedTuple):
 
 
 class ArchivedRows(NamedTuple):
-    """Somebody brought so many of a partition's rows at a time."""
+    """Rows of a partition that an application archived at a time."""
 
     partition: int
     by: str
@@ -28,14 +28,14 @@ class ArchivedRows(NamedTuple):
 
 
 class TimelineEvent(NamedTuple):
-    """Something worth a line in the picture."""
+    """An event to mark in the chart."""
 
     what: str
     at_s: float
 
 
 class OwnershipTimeline:
-    """Looks at a group, in the order of their times; an ownership lasts until a look without it."""
+    """Owners over time. An interval ends at the first poll in which the owner lacks the partition."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, str], float] = {}
@@ -44,7 +44,7 @@ class OwnershipTimeline:
         self.last_s = 0.0
 
     def add_owners(self, at_s: float, owners: Owners) -> None:
-        """Who owns what at this time."""
+        """Add the owners at a time."""
         now = {(partition, owner) for owner, owned in owners.items() for partition in owned}
         for key in self._open.keys() - now:
             self._closed.append(OwnershipInterval(*key, self._open.pop(key), at_s))
@@ -53,16 +53,16 @@ class OwnershipTimeline:
         self.last_s = at_s
 
     def add_event(self, what: str, at_s: float) -> None:
-        """Something did."""
+        """Add an event."""
         self.events.append(TimelineEvent(what, at_s))
 
     @property
     def owned(self) -> list[OwnershipInterval]:
-        """All ownerships, those that last as far as the last look."""
+        """All intervals; current ones end at the last poll."""
         still = [OwnershipInterval(*key, since, self.last_s) for key, since in self._open.items()]
         return sorted(self._closed + still)
 
 
 def stayed(before: Owners, after: Owners) -> int:
-    """How many partitions have the owner that they had."""
+    """Return the number of partitions that kept their owner."""
     return sum(len(set(owned) & set(after.get(owner, ()))) for owner, owned in before.items())

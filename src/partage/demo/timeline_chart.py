@@ -1,4 +1,4 @@
-"""The picture of who owned what when, and of what each brought."""
+"""Chart of owners and archived batches over time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLOURS: Final = ("#3b7dd8", "#d97634", "#3f9e6b", "#8a63b8")
 def draw_timeline(
     timeline: OwnershipTimeline, brought: Sequence[ArchivedRows], names: Sequence[str], path: Path
 ) -> None:
-    """Save it as PNG: a row for each partition, a bar for each ownership, a tick for each batch."""
+    """Save the chart as PNG: a row per partition, a bar per interval, a tick per batch."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -27,7 +27,7 @@ from partage.lab.nature.clock import Clock
 from partage.lab.nature.network import Connection, Network
 from partage.lab.nature.zookeeper import ZooKeeper
 from partage.lab.options import Scenario
-from partage.log.damage import DamagedLog
+from partage.log.errors import DamagedLogError
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.store.shard_log import shard_of
 from partage.wire.apis.join_group import JoinGroupResponse
@@ -164,13 +164,13 @@ class World:
             delay_ms = self.broker_rng.choice((0, self.options.takeover_ms))
         self.clock.later(delay_ms, broker.start)
 
-    def start_refused(self, broker: Broker, error: OSError | DamagedLog) -> None:
+    def start_refused(self, broker: Broker, error: OSError | DamagedLogError) -> None:
         """A broker cannot start: it is tried again, as soon as its disk is right."""
-        if isinstance(error, DamagedLog):
+        if isinstance(error, DamagedLogError):
             self.damaged(error)
         self.clock.later(500, broker.start)
 
-    def damaged(self, error: DamagedLog) -> None:
+    def damaged(self, error: DamagedLogError) -> None:
         """A broker found damage: what was damaged on purpose is put right, as from a copy."""
         if self.damage is None:
             raise history.Violation("recovery", f"the disk was never damaged, and yet: {error}")

@@ -1,12 +1,15 @@
-"""Floor 2: a partition's log over an injected disk, and the catalogue of topics.
+"""Partition logs over an injected disk, and the catalogue of topics.
 
-It decides at once and returns the I/O still to be done; a shell does it:
+The log decides without waiting and returns the I/O to perform. A shell performs it:
 
-- `topics`, `config`: which topics there are, and what may be asked of them;
-- `markers`, `recovery`: what is known durable, and opening a partition's log with it;
-- `partition`: the log, to append to, read from, and take old records out of;
-- `performing`: doing writes and steps so that they are durable;
-- `rewriting`, `swapping`: compaction's heavy part, for a thread;
-- `cutting`: giving up the end of a damaged log;
-- `disk`, `memory`: the disk as an interface, and one in memory.
+- `partition`: the log of one partition: append, read, retention, compaction;
+- `validator`, `producer_state`: checks of produced batches (Kafka's LogValidator and
+  ProducerStateManager);
+- `checkpoints`: the durable position of each partition;
+- `disk`, `memory_disk`, `io`, `layout`: the disk interface, its in-memory implementation, durable
+  writes and file names;
+- `segments`: segment files, their indexes, and look-ups by offset, timestamp and leader epoch;
+- `compaction`: plans a compaction, rewrites segments in a thread, and swaps the new files in;
+- `recovery`: opens a partition after a clean or an unclean shutdown, and truncates damaged logs;
+- `catalogue`: topics and their configs.
 """

@@ -1,9 +1,10 @@
-"""One partition's log: what may be appended, where it goes, and what can be read.
+"""The log of one partition.
 
-Nothing here waits for the disk. `PartitionLog.append` says which writes make the append durable;
-a shell performs them (`performing.perform`), in the order in which they were returned, and then
-calls `mark_durable`. Readers see no further than that. Looking up an old offset or a time reads a
-few KB through the disk at once, from the page cache as a rule; each method says so.
+No method waits for the disk. `PartitionLog.append` returns the writes that make the append durable.
+A shell performs them in the returned order (`io.perform_writes`) and then calls `mark_durable`.
+Consumers read only up to the durable offset. A look-up of an old offset or of a timestamp reads a
+few KB through the disk synchronously, usually from the page cache. The docstrings say which methods
+do so.
 """
 
 from __future__ import annotations
@@ -12,37 +13,48 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from partage.log.admission import Incoming, admit, stamped
-from partage.log.compaction import ClosedSegment, Compacted, Plan, cleanable
-from partage.log.config import LogConfig
+from partage.log.catalogue.topic_config import LogConfig
+from partage.log.checkpoints import Checkpoint, CheckpointSlot
+from partage.log.compaction.plan import (
+    CleanableSegment,
+    CompactionPlan,
+    CompactionResult,
+    find_cleanable,
+)
+from partage.log.compaction.segment_swap import read_progress, rename_swapped_files
 from partage.log.disk import Buffer, Disk
-from partage.log.epochs import EpochEnd, end_of_epoch
-from partage.log.layout import SNAPSHOT, file_of, files_of_segment
-from partage.log.markers import Marker, Slot
-from partage.log.outcomes import Appended, Refusal, Slice, Step, Write
-from partage.log.producers import Duplicate, Producers
-from partage.log.retention import Aging, count_expired
-from partage.log.segment import ActiveSegment, Segment
-from partage.log.segments import End, Segments, Stored
-from partage.log.swapping import read_progress, rename_swapped
-from partage.log.times import Search, first_at_least, latest
+from partage.log.layout import SNAPSHOT_SUFFIX, segment_file, segment_files
+from partage.log.producer_state import DuplicateBatch, ProducerStateManager
+from partage.log.results import AppendResult, DurableStep, Refusal, Slice, Write
+from partage.log.segments.leader_epochs import EpochEnd, find_epoch_end
+from partage.log.segments.retention import RetentionCandidate, count_expired
+from partage.log.segments.segment import ActiveSegment, Segment
+from partage.log.segments.segment_list import LogEnd, PreparedBatches, SegmentList
+from partage.log.segments.timestamp_lookup import (
+    TimestampLookup,
+    find_by_timestamp,
+    find_max_timestamp,
+)
+from partage.log.validator import ValidatedBatch, stamp_batch, validate_batches
 from partage.model.errors import ErrorCode
 from partage.wire.records.batch import NO_TIMESTAMP
 
-HIGH_WATERMARK: Final = -1  # in DeleteRecords: all that can be deleted
+HIGH_WATERMARK: Final = -1  # in DeleteRecords: delete everything up to the high watermark
 
 
 class PartitionLog:
-    """The log of one partition; made by `recovery.open_partition`.
+    """The log of one partition, created by `partition_recovery.open_partition`.
 
-    Not for several threads: one loop calls it. If a write fails, the log is ahead of its files
-    and must be thrown away and opened again.
+    Not thread-safe: one event loop calls it. If a write fails, the log is ahead of its files.
+    Discard it and open the partition again.
+
+    Invariants:
 
     1. ``log_start_offset <= high_watermark <= end_offset``
-    2. offsets are dense as they are appended: each batch begins where the one before it ended
-    3. everything below ``high_watermark`` is durable, and nothing above it is shown
+    2. Appended offsets are dense: each batch begins where the previous batch ended.
+    3. Everything below ``high_watermark`` is durable, and consumers see nothing above it.
 
-    ``config`` may be set at any time.
+    ``config`` may be replaced at any time.
     """
 
     def __init__(
@@ -50,11 +62,11 @@ class PartitionLog:
         disk: Disk,
         directory: str,
         config: LogConfig,
-        slot: Slot,
+        slot: CheckpointSlot,
         *,
         closed: Sequence[Segment],
         active: ActiveSegment,
-        producers: Producers,
+        producers: ProducerStateManager,
         log_start_offset: int,
         end_offset: int,
         is_as_closed: bool,
@@ -62,103 +74,133 @@ class PartitionLog:
         self.directory = directory
         self.config = config
         self.log_start_offset = log_start_offset
-        self.producers = producers
+        self.producer_state = producers
         self._disk = disk
         self._slot = slot
-        self._segments = Segments(disk, directory, closed, active, end_offset)
+        self._segments = SegmentList(disk, directory, closed, active, end_offset)
         self._written_ms = active.created_ms
-        self._is_as_closed = is_as_closed  # so that closing it again has nothing to write
+        self._is_unchanged = is_as_closed  # close() has nothing to write again
         self._is_compacting = False
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record gets; what is before it need not be durable yet."""
+        """Offset of the next record to append. Earlier records may not be durable yet."""
         return self._segments.end_offset
 
     @property
     def high_watermark(self) -> int:
-        """The offset up to which the log is durable, and can be read."""
+        """Offset up to which the log is durable and consumers can read."""
         return self._segments.durable.offset
 
     @property
-    def durable(self) -> End:
-        """The end of what is durable, for `mark_synced`."""
+    def durable_end(self) -> LogEnd:
+        """End of the durable part of the log. Pass it to `mark_synced`."""
         return self._segments.durable
 
-    # Writing
+    # Appending
 
     def append(
         self, payload: Buffer, *, at_ms: int, leader_epoch: int = 0, from_client: bool = True
-    ) -> Appended | Refusal:
-        """Take the batches of one partition in a Produce request.
+    ) -> AppendResult | Refusal:
+        """Validate and append the batches of one partition in a Produce request.
 
-        ``payload`` is one or more whole v2 batches; the writes hold views of it, so it must not
-        change until they are done. What does not come from a client may be a control batch, and
-        is held neither to sequence numbers nor to ``max.message.bytes``. Refused with
-        CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
-        INVALID_TIMESTAMP, INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER or
-        INVALID_PRODUCER_EPOCH.
+        Args:
+            payload: One or more complete v2 batches. The returned writes hold views of it, so do
+                not change it until they are performed.
+            at_ms: Current time, ms since the epoch.
+            leader_epoch: Epoch to stamp into the batches.
+            from_client: False for the broker's own batches. Those may be control batches, and are
+                checked neither for sequence numbers nor for ``max.message.bytes``.
+
+        Returns:
+            The offsets and the writes, or a `Refusal` with CORRUPT_MESSAGE, INVALID_RECORD,
+            MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_TXN_STATE,
+            OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH. A duplicate batch (KIP-98) gets
+            its first offsets and no writes.
         """
-        batches = admit(payload, self.config, at_ms, from_client=from_client)
+        batches = validate_batches(payload, self.config, at_ms, from_client=from_client)
         if isinstance(batches, Refusal):
             return batches
-        verdict = self.producers.check([one.header for one in batches]) if from_client else None
+        verdict = (
+            self.producer_state.check([one.header for one in batches]) if from_client else None
+        )
         if isinstance(verdict, Refusal):
             return verdict
         time_ms = at_ms if self.config.uses_log_append_time else NO_TIMESTAMP
-        if isinstance(verdict, Duplicate):
-            return self._appended(verdict.base_offset, verdict.last_offset, time_ms, [])
+        if isinstance(verdict, DuplicateBatch):
+            return self._append_result(verdict.base_offset, verdict.last_offset, time_ms, [])
         writes = self._roll_if_due(batches, at_ms, time_ms)
         base_offset = self.end_offset
-        writes.append(self._segments.add(self._stored(batches, leader_epoch, time_ms, at_ms)))
+        writes.append(self._segments.append(self._prepare(batches, leader_epoch, time_ms, at_ms)))
         self._written_ms = at_ms
-        self._is_as_closed = False
-        return self._appended(base_offset, self.end_offset - 1, time_ms, writes)
+        self._is_unchanged = False
+        return self._append_result(base_offset, self.end_offset - 1, time_ms, writes)
 
     def mark_durable(self, end_offset: int, *, synced: bool = True) -> Write:
-        """Everything up to ``end_offset`` has been written and synced: show it to readers.
+        """Advance the high watermark to ``end_offset``; everything below it has been written and
+        synced.
 
-        Returns the marker that says so, for a plain write that needs no sync of its own. With
-        ``synced`` false (``--sync os``) readers see what was written, and the marker stays behind
-        until the next `checkpoint`.
+        Args:
+            end_offset: The log end offset when the performed writes were returned.
+            synced: False with ``--sync os``. Consumers then see what was written, but the
+                checkpoint stays unchanged until the next `checkpoint` step.
+
+        Returns:
+            The write of the new checkpoint. It needs no sync.
         """
         self._segments.mark_durable(end_offset, synced=synced)
-        return self.marker()
+        return self.checkpoint_write()
 
-    def marker(self) -> Write:
-        """What is known to be synced, for this partition's slot."""
-        return self._marker(self._segments.synced)
+    def checkpoint_write(self) -> Write:
+        """Return the write of the last known synced position into the partition's checkpoint slot."""
+        return self._checkpoint_at(self._segments.synced)
 
-    def checkpoint(self) -> Step:
-        """Sync what has been written, and say so; now and then where writes are not synced."""
+    def checkpoint(self) -> DurableStep:
+        """Return a step that syncs all durable writes and then records the checkpoint.
+
+        Call it periodically where writes are not synced.
+        """
         return self._step()
 
-    def mark_synced(self, end: End) -> None:
-        """A checkpoint made at this end of what is ``durable`` is done: the next begins there."""
+    def mark_synced(self, end: LogEnd) -> None:
+        """Record that a checkpoint step at ``end`` (a former `durable_end`) was performed.
+
+        The next checkpoint step begins there.
+        """
         self._segments.synced = end
 
-    def close(self) -> Step:
-        """What makes the next start quick; nothing may be appended any more.
+    def close(self) -> DurableStep:
+        """Return the step that lets the next start skip the scan. Append nothing after it.
 
-        Call it when all has been written; otherwise the next start scans the active segment.
+        Call it when all writes are durable; otherwise the next start scans the active segment.
         """
-        if self._is_as_closed:
+        if self._is_unchanged:
             return self._step(is_clean=True)
-        indexes = self._segments.active.closed().indexes(self._disk)
+        indexes = self._segments.active.to_closed().indexes(self._disk)
         files = [*indexes.writes(self.directory), self._snapshot()]
-        return self._step(files, is_clean=self._segments.is_durable)
+        return self._step(files, is_clean=self._segments.is_fully_durable)
 
     # Reading
 
     def locate(
         self, offset: int, bytes_max: int, *, whole_first: bool = True
     ) -> list[Slice] | Refusal:
-        """What to read for a fetch from ``offset``: at most ``bytes_max`` bytes.
+        """Return the slices to read for a fetch from ``offset``, ``bytes_max`` bytes at most.
 
-        The first batch is the one that holds the offset, and is whole: where it is larger than
-        ``bytes_max`` it comes alone with ``whole_first`` (KIP-74), and else nothing does. Empty
-        at the high watermark. Refused with OFFSET_OUT_OF_RANGE. Away from the log's end this
-        reads a few KB. Raises `DamagedLog`.
+        The first slice begins with the complete batch that contains the offset. Away from the end
+        of the log this reads a few KB from disk.
+
+        Args:
+            offset: Fetch offset.
+            bytes_max: Limit of all slices together, in bytes.
+            whole_first: Return a first batch larger than ``bytes_max`` anyway, alone (KIP-74). If
+                False, return nothing in that case.
+
+        Returns:
+            The slices, empty at the high watermark, or a `Refusal` with OFFSET_OUT_OF_RANGE.
+
+        Raises:
+            DamagedLogError: The segment file is damaged.
         """
         if not self.log_start_offset <= offset <= self.end_offset:
             return Refusal(
@@ -168,8 +210,8 @@ class PartitionLog:
         slices, room = list[Slice](), bytes_max
         if offset >= self.high_watermark:
             return slices
-        for part in self._segments.readable(offset):
-            found = self._segments.find(part, offset)
+        for part in self._segments.readable_from(offset):
+            found = self._segments.find_batch(part, offset)
             if found is None:
                 continue
             if not slices and found.size > room:
@@ -188,28 +230,41 @@ class PartitionLog:
             room -= length
         return slices
 
-    def time_search(self, timestamp_ms: int | None) -> Search:
-        """Looks for the first record with this time or a later one, None for the largest there is.
-        For a thread; if it fails, a segment may have been replaced meanwhile: ask for another one.
+    def timestamp_lookup(self, timestamp_ms: int | None) -> TimestampLookup:
+        """Return a function that finds the first record with this timestamp or a later one.
+
+        Call the function in a thread. If it fails, a segment may have been replaced meanwhile:
+        request a new look-up.
+
+        Args:
+            timestamp_ms: ms since the epoch; None finds the record with the largest timestamp.
         """
-        parts = list(self._segments.readable(self.log_start_offset))
+        parts = list(self._segments.readable_from(self.log_start_offset))
         if timestamp_ms is None:
-            return partial(latest, self._disk, parts, self.log_start_offset)
-        return partial(first_at_least, self._disk, parts, timestamp_ms, self.log_start_offset)
+            return partial(find_max_timestamp, self._disk, parts, self.log_start_offset)
+        return partial(find_by_timestamp, self._disk, parts, timestamp_ms, self.log_start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int, *, current: int = 0) -> EpochEnd:
-        """Where an epoch ended (OffsetForLeaderEpoch); -1 and -1 for one that has not been."""
-        parts = list(self._segments.readable(self.log_start_offset))
-        return end_of_epoch(self._disk, parts, leader_epoch, current, self.high_watermark)
+        """Return the end offset of an epoch (OffsetForLeaderEpoch); -1 and -1 if the epoch is
+        unknown.
+        """
+        parts = list(self._segments.readable_from(self.log_start_offset))
+        return find_epoch_end(self._disk, parts, leader_epoch, current, self.high_watermark)
 
-    # Removing
+    # Retention and compaction
 
-    def delete_records(self, before: int) -> Step | Refusal:
-        """Let the log start at ``before``, -1 for the high watermark (DeleteRecords).
+    def delete_records(self, before: int) -> DurableStep | Refusal:
+        """Advance the log start offset to ``before`` (DeleteRecords).
 
-        The answer is ``log_start_offset``, once the step's marker is durable; the files go with
-        `expired`. Refused with OFFSET_OUT_OF_RANGE, and POLICY_VIOLATION on a topic that is only
-        compacted.
+        `apply_retention` removes the files later.
+
+        Args:
+            before: The new log start offset, -1 for the high watermark.
+
+        Returns:
+            A step. Answer the client with ``log_start_offset`` once its checkpoint is durable. Or a
+            `Refusal`: OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION if ``cleanup.policy`` is only
+            ``compact``.
         """
         if self.config.compacts and not self.config.deletes:
             return Refusal(ErrorCode.POLICY_VIOLATION, "records of compacted topics stay")
@@ -222,19 +277,22 @@ class PartitionLog:
         self.log_start_offset = max(self.log_start_offset, offset)
         return self._step()
 
-    def expired(self, now_ms: int) -> Step | None:
-        """What retention by time and size removes now, as of ``retention.*`` and DeleteRecords.
+    def apply_retention(self, now_ms: int) -> DurableStep | None:
+        """Remove segments as ``retention.ms``, ``retention.bytes`` and DeleteRecords require.
 
-        If all has expired, the active segment goes too and an empty one takes its place. Call it
-        every few minutes: it also forgets producers that are long gone, and lets go of the
-        indexes of old segments. Nothing is removed while a compaction is under way.
+        If every segment has expired, an empty one replaces the active segment. Call it every few
+        minutes: it also removes expired producers and unloads indexes of old segments. It removes
+        nothing during a compaction.
+
+        Returns:
+            The step that removes the files, None if nothing has expired.
         """
-        self.producers.expire(now_ms)
-        self._segments.unload()
+        self.producer_state.remove_expired(now_ms)
+        self._segments.unload_indexes()
         if self._is_compacting:
             return None
         count = count_expired(
-            self._aging(),
+            self._retention_candidates(),
             self.config,
             now_ms,
             log_start_offset=self.log_start_offset,
@@ -242,41 +300,43 @@ class PartitionLog:
         )
         return self._remove(count, now_ms) if count else None
 
-    def plan_compaction(self, now_ms: int) -> Plan | None:
-        """What compaction should do now; `None` if nothing (yet), or if one is under way.
+    def plan_compaction(self, now_ms: int) -> CompactionPlan | None:
+        """Plan a compaction that is due; None if none is due or one is in progress.
 
-        See `compaction` for the three parts. Ends with `swap_in` or `abandon_compaction`.
+        End it with `apply_compaction` or `abandon_compaction`. See `compaction.plan` for the three
+        parts of a compaction.
         """
         if self._is_compacting or not self.config.compacts:
             return None
         closed = [
-            ClosedSegment(one.base_offset, end, one.size, self._newest_ms(one))
-            for one, end in self._segments.closed()
+            CleanableSegment(one.base_offset, end, one.size, self._newest_ms(one))
+            for one, end in self._segments.durable_closed()
         ]
         progress = read_progress(self._disk, self.directory)
-        segments = cleanable(closed, self.config, progress, now_ms)
+        segments = find_cleanable(closed, self.config, progress, now_ms)
         if not segments:
             return None
         self._is_compacting = True
-        return Plan(
+        return CompactionPlan(
             directory=self.directory,
             config=self.config,
             now_ms=now_ms,
             segments=segments,
             progress=progress,
-            producers_last=self.producers.last_offsets(),
+            producer_last_offsets=self.producer_state.last_offsets(),
             checkpoint=self.checkpoint(),
         )
 
-    def swap_in(self, compacted: Compacted) -> None:
-        """Use the segments of a compaction from now on; renames a few files at once.
+    def apply_compaction(self, compacted: CompactionResult) -> None:
+        """Replace the compacted segments by their new files; this renames a few files
+        synchronously.
 
-        `swapping.end_swap` has to follow. Reads located before may find other bytes, or no file:
-        see `reading.fault_in_slice`.
+        Call `segment_swap.finish_swap` afterwards. Slices located before may now hold other bytes,
+        or have no file: see `batch_reader.check_slice`.
         """
-        rename_swapped(self._disk, self.directory, compacted.swap)
+        rename_swapped_files(self._disk, self.directory, compacted.swap)
         interval_bytes = self.config.index_interval_bytes
-        self._segments.replace(
+        self._segments.replace_compacted(
             compacted.plan.end_offset,
             [
                 Segment(self.directory, base_offset, size, interval_bytes)
@@ -286,22 +346,22 @@ class PartitionLog:
         self._is_compacting = False
 
     def abandon_compaction(self) -> None:
-        """A compaction that was planned has failed; its traces go with the next one."""
+        """End a planned compaction that failed. The next one removes its temporary files."""
         self._is_compacting = False
 
-    # What the above is made of
+    # Helpers
 
     def _step(
         self, writes: Sequence[Write] = (), removals: Sequence[str] = (), *, is_clean: bool = False
-    ) -> Step:
-        """A step whose marker says that everything durable is synced, once its writes are done."""
-        writes = [*writes, *self._segments.checkpoint()]
-        marker = self._marker(self._segments.durable, is_clean=is_clean)
-        return Step(writes=writes, marker=marker, removals=removals)
+    ) -> DurableStep:
+        """Return a step whose checkpoint says that everything durable is synced."""
+        writes = [*writes, *self._segments.unsynced_writes()]
+        marker = self._checkpoint_at(self._segments.durable, is_clean=is_clean)
+        return DurableStep(writes=writes, checkpoint=marker, removals=removals)
 
-    def _marker(self, end: End, *, is_clean: bool = False) -> Write:
-        return self._slot.write(
-            Marker(
+    def _checkpoint_at(self, end: LogEnd, *, is_clean: bool = False) -> Write:
+        return self._slot.prepare_write(
+            Checkpoint(
                 base_offset=end.base_offset,
                 position=end.position,
                 end_offset=end.offset,
@@ -310,10 +370,10 @@ class PartitionLog:
             )
         )
 
-    def _appended(
+    def _append_result(
         self, base_offset: int, last_offset: int, time_ms: int, writes: Sequence[Write]
-    ) -> Appended:
-        return Appended(
+    ) -> AppendResult:
+        return AppendResult(
             base_offset=base_offset,
             last_offset=last_offset,
             log_append_time_ms=time_ms,
@@ -321,7 +381,9 @@ class PartitionLog:
             writes=writes,
         )
 
-    def _roll_if_due(self, batches: Sequence[Incoming], now_ms: int, time_ms: int) -> list[Write]:
+    def _roll_if_due(
+        self, batches: Sequence[ValidatedBatch], now_ms: int, time_ms: int
+    ) -> list[Write]:
         size = sum(batch.header.size for batch in batches)
         records = sum(batch.header.record_count for batch in batches)
         newest_ms = max(time_ms, *(batch.header.max_timestamp_ms for batch in batches))
@@ -335,22 +397,22 @@ class PartitionLog:
         return self._roll(now_ms) if is_due else []
 
     def _roll(self, now_ms: int) -> list[Write]:
-        """Begin a new segment at the log's end."""
+        """Close the active segment and begin a new one at the end of the log."""
         interval_bytes = self.config.index_interval_bytes
         return [self._snapshot(), *self._segments.roll(interval_bytes, now_ms)]
 
-    def _stored(
-        self, batches: Sequence[Incoming], leader_epoch: int, time_ms: int, now_ms: int
-    ) -> Stored:
-        """The batches as they go to the log's end, their producers remembered."""
-        stored, offset = Stored(), self.end_offset
+    def _prepare(
+        self, batches: Sequence[ValidatedBatch], leader_epoch: int, time_ms: int, now_ms: int
+    ) -> PreparedBatches:
+        """Assign offsets to the batches and record their producers."""
+        stored, offset = PreparedBatches(), self.end_offset
         for batch in batches:
             header = batch.header
             last_offset = offset + header.last_offset_delta
             newest_ms = header.max_timestamp_ms if time_ms == NO_TIMESTAMP else time_ms
-            chunks = stamped(batch, offset, leader_epoch, time_ms)
+            chunks = stamp_batch(batch, offset, leader_epoch, time_ms)
             stored.add(chunks, header.size, last_offset, newest_ms)
-            self.producers.remember(
+            self.producer_state.record_batch(
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
@@ -363,35 +425,35 @@ class PartitionLog:
         return stored
 
     def _snapshot(self) -> Write:
-        """The producers' state at the log's end."""
-        path = file_of(self.directory, self.end_offset, SNAPSHOT)
-        return Write(path, 0, [self.producers.snapshot()])
+        """Return the write of a producer snapshot at the end of the log."""
+        path = segment_file(self.directory, self.end_offset, SNAPSHOT_SUFFIX)
+        return Write(path, 0, [self.producer_state.snapshot()])
 
-    def _aging(self) -> list[Aging]:
+    def _retention_candidates(self) -> list[RetentionCandidate]:
         segments = list(self._segments)
         ends = [segment.base_offset for segment in segments[1:]] + [self.end_offset]
         return [
-            Aging(one.size, self._newest_ms(one), end, one is self._segments.active)
+            RetentionCandidate(one.size, self._newest_ms(one), end, one is self._segments.active)
             for one, end in zip(segments, ends, strict=True)
         ]
 
     def _newest_ms(self, segment: Segment) -> int:
-        """A segment's largest timestamp; where there is none, when the log was last written."""
-        timestamp_ms = segment.largest(self._disk).timestamp_ms
+        """Return a segment's largest timestamp, or the time of the last append if it has none."""
+        timestamp_ms = segment.max_timestamp(self._disk).timestamp_ms
         return timestamp_ms if timestamp_ms >= 0 else self._written_ms
 
-    def _remove(self, count: int, now_ms: int) -> Step:
-        """Take the first segments out of the log."""
+    def _remove(self, count: int, now_ms: int) -> DurableStep:
+        """Remove the first ``count`` segments from the log."""
         writes = list[Write]()
         if count == len(self._segments):
             self._segments.roll(self.config.index_interval_bytes, now_ms)
-            self._is_as_closed = False
+            self._is_unchanged = False
             writes = [self._snapshot()]
-        removed = self._segments.drop(count)
+        removed = self._segments.remove_oldest(count)
         self.log_start_offset = max(self.log_start_offset, next(iter(self._segments)).base_offset)
         paths = [
             path
             for segment in removed
-            for path in files_of_segment(self.directory, segment.base_offset)
+            for path in segment_files(self.directory, segment.base_offset)
         ]
         return self._step(writes, paths)

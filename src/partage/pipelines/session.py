@@ -62,7 +62,7 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
     try:
         session = builder.getOrCreate()
     except spark_errors() as error:
-        raise NoSpark(f"Spark does not start on {master}: {error}") from error
+        raise NoSpark(f"Spark did not start on {master}: {error}") from error
     try:
         yield session
     finally:

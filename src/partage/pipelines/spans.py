@@ -51,7 +51,7 @@ class Spans:
         if len(span) <= 0:
             return
         if self.missing(span) != [span]:
-            raise Overlap(f"part of {span.first} to {span.end} is there already")
+            raise Overlap(f"some offsets from {span.first} to {span.end} are already in the set")
         # It may touch the span before it, the one after it, or both.
         low = bisect_left(self._ends, span.first)
         high = bisect_right(self._firsts, span.end)

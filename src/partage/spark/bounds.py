@@ -60,7 +60,7 @@ def parse_partitions(name: str, text: str) -> list[TopicPartition]:
                 raise BadOption(f"{form}; {topic!r} has {_short(index)}")
             found.append(TopicPartition(topic, index))
     if not found:
-        raise BadOption(f"{form}; this names no partition")
+        raise BadOption(f"{form}; it names no partition")
     if len(set(found)) < len(found):
         raise BadOption(f"{name} names a partition twice: {text}")
     return found
@@ -109,7 +109,7 @@ def _per_partition(text: str, form: str, least: int) -> dict[TopicPartition, int
                 raise BadOption(f"{form}; {topic!r} has {_short({index: value})}")
             found[TopicPartition(topic, int(index))] = value
     if not found:
-        raise BadOption(f"{form}; this names no partition")
+        raise BadOption(f"{form}; it names no partition")
     return found
 
 
@@ -117,7 +117,7 @@ def _object(text: str, form: str) -> dict[str, Any]:
     try:
         found = json.loads(text, object_pairs_hook=_unique)
     except ValueError as error:
-        raise BadOption(f"{form}; {_short(text)} is no such JSON ({error})") from None
+        raise BadOption(f"{form}; {_short(text)} is not valid ({error})") from None
     if not isinstance(found, dict):
         raise BadOption(f"{form}; not {_short(found)}")
     return found
@@ -126,7 +126,7 @@ def _object(text: str, form: str) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name occurs twice")
     return found
 
 

@@ -85,7 +85,7 @@ def parse_group_options(given: Mapping[str, str]) -> GroupOptions:
     if options.heartbeat_interval_ms >= options.session_timeout_ms:
         raise BadOption(
             f"{_PREFIX}heartbeat.interval.ms={options.heartbeat_interval_ms} must be less than "
-            f"{_PREFIX}session.timeout.ms={options.session_timeout_ms}, a third of it"
+            f"{_PREFIX}session.timeout.ms={options.session_timeout_ms}; use a third of it"
         )
     return options
 
@@ -94,7 +94,7 @@ def assignor_named(name: str) -> Assignor:
     """An assignor by its protocol's name, by Kafka's class for it, or as ``module:Class``.
 
     Raises:
-        BadOption: there is none of that name, or it cannot be made without arguments.
+        BadOption: there is none of that name, or it cannot be created without arguments.
     """
     option = f"{_PREFIX}partition.assignment.strategy"
     if ":" in name:
@@ -104,14 +104,14 @@ def assignor_named(name: str) -> Assignor:
         if by_name not in _BY_NAME:
             known = [*_BY_NAME, *_JAVA]
             raise BadOption(
-                f"{option}: there is no assignor {name!r}{nearest(name, known)}; there are "
-                f"{', '.join(sorted(_BY_NAME))}, and yours as module:Class"
+                f"{option}: there is no assignor {name!r}{nearest(name, known)}; "
+                f"available: {', '.join(sorted(_BY_NAME))}, or your class as module:Class"
             )
         kind = _BY_NAME[by_name]
     try:
         return kind()
     except TypeError as error:
-        raise BadOption(f"{option}: {name} cannot be made without arguments: {error}") from None
+        raise BadOption(f"{option}: {name} cannot be created without arguments: {error}") from None
 
 
 def _imported(option: str, name: str) -> type[Assignor]:
@@ -121,7 +121,7 @@ def _imported(option: str, name: str) -> type[Assignor]:
     except (ImportError, AttributeError) as error:
         raise BadOption(f"{option}: {name} cannot be imported on the driver: {error}") from None
     if not (isinstance(found, type) and issubclass(found, Assignor)):
-        raise BadOption(f"{option}: {name} is no class of assignors (partage.assignors.Assignor)")
+        raise BadOption(f"{option}: {name} is not a subclass of partage.assignors.Assignor")
     return found
 
 

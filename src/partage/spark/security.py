@@ -89,7 +89,7 @@ def parse_security(given: Mapping[str, str]) -> SecurityOptions:
         options = parse_security_options(taken)
         make_context(options)
     except InvalidSecurityOptionError as error:
-        raise BadOption(f"{_PREFIX}security.protocol and what belongs to it: {error}") from None
+        raise BadOption(f"{_PREFIX}security.protocol and its related options: {error}") from None
     return options
 
 
@@ -101,7 +101,7 @@ def _stores(given: Mapping[str, str]) -> dict[str, str]:
         if location is not None:
             if kind != "PEM":
                 raise BadOption(
-                    f"{_PREFIX}{store}.location is of type {kind}, which cannot be read here; "
+                    f"{_PREFIX}{store}.location is of type {kind}, which Python cannot read; "
                     f"convert it to PEM and set {_PREFIX}{store}.type=PEM"
                 )
             found[option] = location
@@ -111,5 +111,5 @@ def _stores(given: Mapping[str, str]) -> dict[str, str]:
 def _login(text: str) -> dict[str, str]:
     module, options = parse_jaas(text)
     if module not in _LOGINS:
-        raise BadOption(f"{_PREFIX}{_JAAS} names none of {', '.join(_LOGINS)}")
+        raise BadOption(f"{_PREFIX}{_JAAS} must name one of {', '.join(_LOGINS)}")
     return {option: options[name] for name, option in _LOGINS[module].items() if name in options}

@@ -50,7 +50,7 @@ class PartageDataSource(DataSource):
         options = parse_options(self.options)
         check_batch(options)
         if schema.names != list(options.columns):
-            raise BadOption("the rows have columns of their own: leave out .schema(...)")
+            raise BadOption("the source has a fixed schema: remove .schema(...)")
         for name in (*options.streaming_only, *options.kafka.membership_only):
             log.warning("%s has no effect on a batch read", name)
         return BatchReader(options)
@@ -60,7 +60,7 @@ class PartageDataSource(DataSource):
         options = parse_options(self.options)
         check_stream(options)
         if schema.names != list(options.columns):
-            raise BadOption("the rows have columns of their own: leave out .schema(...)")
+            raise BadOption("the source has a fixed schema: remove .schema(...)")
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

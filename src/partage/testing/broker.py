@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar
 
 from partage.broker.broker import Broker
 from partage.broker.overrides import with_overrides
-from partage.log.memory import MemoryDisk
-from partage.log.outcomes import Refusal
+from partage.log.memory_disk import MemoryDisk
+from partage.log.results import Refusal
 from partage.model.settings import BrokerSettings
 from partage.testing.faults import Faults
 

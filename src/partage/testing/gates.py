@@ -25,7 +25,7 @@ from partage.wire.apis.produce import (
     ProduceResponse,
     ProduceTopicResult,
 )
-from partage.wire.frames import LENGTH, response_body
+from partage.wire.frames import FRAME_LENGTH, parse_response_header
 from partage.wire.types import Message
 
 #: Of requests that no coordinator sees.
@@ -156,8 +156,8 @@ def rewriting(change: Callable[[Inbound, Any], Message]) -> Callable[[Inbound, H
 
     def act(inbound: Inbound, handler: Handler) -> None:
         def answered(served: Inbound) -> None:
-            frame = b"".join(served.outgoing)[LENGTH.size :]
-            _, pos = response_body(inbound.api, inbound.version, frame)
+            frame = b"".join(served.outgoing)[FRAME_LENGTH.size :]
+            _, pos = parse_response_header(inbound.api, inbound.version, frame)
             response = inbound.api.decode_response(inbound.version, frame, pos)
             inbound.respond(change(inbound, response))
 

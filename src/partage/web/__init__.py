@@ -1,6 +1,7 @@
-"""Floor 5½: the web page for operators, as ``partage web`` serves it; ``console`` starts it.
+"""Web page for operators, as ``partage web`` serves it.
 
-`rings`, `sampled`, `told` and `watched` remember what was seen, `views` says what a page shows of
-it, `pictures` and `pages` draw it: cores without I/O. `watcher` asks the cluster, once for all who
-look; `app` and `serving` answer browsers.
+`lag_history`, `polled_timeline`, `event_timeline` and `cluster_history` keep past observations,
+`overview` selects what a page shows, and `timeline_chart`, `lag_charts` and the pages draw it.
+These modules do no I/O. `poller` polls the cluster, once for all browsers. `app` and `server`
+answer HTTP requests.
 """

@@ -1,4 +1,4 @@
-"""The application: which page is where. Each request only reads what the watcher has seen."""
+"""The ASGI application and its routes. Requests only read what the poller has stored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ _TYPES: Final = {"page.css": "text/css", "live.js": "text/javascript", "icon.svg
 
 
 class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pages say of the cluster, how often it is asked, and more names of this host."""
+    """Options of the pages.
+
+    Attributes:
+        servers: Bootstrap servers, shown on the pages.
+        interval_ms: Polling interval.
+        host_names: Host names allowed in requests, besides localhost and IP addresses.
+    """
 
     servers: str
     interval_ms: int = 2_000
@@ -41,7 +47,13 @@ def application(
     *,
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
 ) -> AsgiApplication:
-    """The pages of a cluster, which is watched from when the server starts until it ends."""
+    """Return the application for a cluster. It polls the cluster between startup and shutdown.
+
+    Args:
+        source: Source of snapshots.
+        options: Options of the pages.
+        now_ms: Clock, in ms since the epoch.
+    """
     watched = ClusterHistory()
     pages = _Pages(watched, options, now_ms)
 
@@ -65,7 +77,7 @@ def application(
 
 
 class _Pages:
-    """The pages, each with what was seen last."""
+    """Request handlers, which show the last snapshot."""
 
     def __init__(
         self, watched: ClusterHistory, options: WebOptions, now_ms: Callable[[], int]
@@ -109,8 +121,10 @@ class _Pages:
         return self._json({"groups": [group]})
 
     async def health(self, request: Request) -> Response:
-        """Whether the page runs; that its cluster can be reached is said, and no reason to restart
-        the page."""
+        """Report that the page runs and whether the cluster is reachable.
+
+        An unreachable cluster is not an error here: restarting the page would not help.
+        """
         seen_ms = self._watched.at_ms
         return _json(
             {
@@ -121,7 +135,7 @@ class _Pages:
         )
 
     def _json(self, document: object, status: int = 200) -> Response:
-        """What was seen last, or that nothing was; how old it is stands in a header."""
+        """Return a document with its age in a header, or status 503 before the first snapshot."""
         seen_ms = self._watched.at_ms
         if seen_ms is None:
             why = self._watched.failure or "no data yet: the cluster was not polled"
@@ -139,7 +153,7 @@ class _Pages:
 
 
 def _id(request: Request) -> str:
-    """The group's id. In the query stand those that no path can hold: see `wording.group_url`."""
+    """Return the group id; it is in the query if a path cannot hold it (`formats.group_url`)."""
     in_path: str = request.path_params["id"]
     return in_path or request.query_params.get("id", "")
 

@@ -1,4 +1,4 @@
-"""Where the ticks of an axis stand."""
+"""Ticks of axes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEADS: Final = (4, 6, 8, 10, 12, 16, 20, 24, 32)
 
 
 def time_ticks(from_ms: int, to_ms: int, count_max: int) -> list[tuple[int, str]]:
-    """Round times between two others, at most so many, with their labels in UTC."""
+    """Return at most ``count_max`` round times between two times, with labels in UTC."""
     step = next((s for s in _STEPS_MS if (to_ms - from_ms) <= s * count_max), _STEPS_MS[-1])
     form = "%H:%M:%S" if step < 60_000 else "%H:%M" if step < 86_400_000 else "%d %b"
     first = -(-from_ms // step) * step
@@ -30,7 +30,7 @@ def time_ticks(from_ms: int, to_ms: int, count_max: int) -> list[tuple[int, str]
 
 
 def round_up(value: int) -> int:
-    """The least number that is not below, of those whose quarters are round: 4, 8, 12, 60, 600."""
+    """Return the smallest number >= ``value`` whose quarters are round: 4, 8, 12, 60, 600."""
     size = 1
     while True:
         for lead in _LEADS:
@@ -40,7 +40,7 @@ def round_up(value: int) -> int:
 
 
 def short_number(value: int) -> str:
-    """``950``, ``1.5k``, ``20M``."""
+    """Return a short text for a number: ``950``, ``1.5k``, ``20M``."""
     for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
         if value >= size:
             return f"{value / size:.1f}".removesuffix(".0") + unit

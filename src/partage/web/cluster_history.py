@@ -1,4 +1,4 @@
-"""All groups of a cluster, as they were at the last look, and what is remembered of each."""
+"""All groups of a cluster in their last state, and the history of each."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from partage.web.lag_history import LagHistory
 from partage.web.polled_timeline import PolledTimeline
 from partage.web.timeline import Timeline
 
-#: Of more groups than these no history is kept; they are shown all the same.
+#: Maximum number of groups with a history. Further groups are shown without one.
 GROUP_HISTORIES_MAX: Final = 5_000
-#: For how long a group that is no longer listed is remembered: while one coordinator has gone and
-#: no other has taken over, its groups are in no broker's list.
+#: Time to keep the history of an unlisted group. Between the failure of its coordinator and the
+#: takeover by another, no broker lists the group.
 UNLISTED_KEPT_MS: Final = 5 * 60_000
 EVENT_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class ReceivedEvent(msgspec.Struct, frozen=True):
-    """An event of a group, and the record's value that it stands in."""
+    """An event of a group, with the value of its record."""
 
     event: GroupEventRecord
     value: bytes
 
 
 class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at a cluster: its groups at a time in ms since the epoch, and the events since the
-    last look. ``took_ms`` is how long the cluster took to answer; ``remark`` says why there are no
-    events, if there are none.
+    """Groups of a cluster at a time in ms since the epoch, and the events since the last snapshot.
+
+    ``took_ms`` is the response time of the cluster. ``remark`` is the reason for missing events.
     """
 
     at_ms: int
@@ -43,21 +43,21 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupHistory:
-    """What is remembered of one group."""
+    """History of one group."""
 
     def __init__(self) -> None:
         self.lags = LagHistory()
         self.polled = PolledTimeline()
         self.events = EventTimeline()
-        #: The first look that it was not listed in, if it has not been listed since.
+        #: Time of the first snapshot without the group, if it was not listed since.
         self.unlisted_since_ms: int | None = None
-        #: Since when it is in its state, and whether that is known or the page began then.
+        #: State, its start, and whether the start is exact or only the start of this page.
         self.state = ""
         self.since_ms = 0
         self.is_since_known = False
 
     def add(self, at_ms: int, group: GroupDescription, *, is_first: bool) -> None:
-        """The group as it was at a time."""
+        """Add a description of the group at a time."""
         self.unlisted_since_ms = None
         self.lags.add(at_ms, group.total_lag)
         self.polled.add(at_ms, group)
@@ -69,29 +69,30 @@ class GroupHistory:
             self.since_ms, self.is_since_known = min(told_ms, at_ms), True
 
     def timeline(self) -> Timeline:
-        """What the coordinator has told, or else what was seen."""
+        """Return the timeline from events, or else from polling."""
         return self.events.timeline() or self.polled.timeline()
 
 
 class ClusterHistory:
-    """A cluster. `take` each look, or what it `failed` with; read the groups."""
+    """Groups of a cluster with their history. Fed by `add` and `record_failure`."""
 
     def __init__(self) -> None:
         self._groups: dict[str, GroupDescription] = {}
         self._memories: dict[str, GroupHistory] = {}
-        self._early: dict[str, GroupHistory] = {}  # of groups that are told of and not seen yet
-        #: When the last look was that succeeded; None before the first.
+        # Histories of groups with events that no snapshot has listed yet.
+        self._early: dict[str, GroupHistory] = {}
+        #: Time of the last successful snapshot; None before the first.
         self.at_ms: int | None = None
         self.took_ms = 0
         self.remark = ""
-        #: What the last look failed with, and since when they fail.
+        #: Error of the last poll, and the time of the first of consecutive errors.
         self.failure: str | None = None
         self.failing_since_ms: int | None = None
-        #: Grows with each look.
+        #: Number of polls.
         self.poll_count = 0
 
     def add(self, seen: ClusterSnapshot) -> None:
-        """A look that succeeded."""
+        """Add a snapshot."""
         is_first = self.at_ms is None
         self.poll_count += 1
         self.at_ms, self.took_ms, self.remark = seen.at_ms, seen.took_ms, seen.remark
@@ -106,37 +107,33 @@ class ClusterHistory:
                     continue
                 memory = self._memories[name] = self._remembered(name)
             memory.add(seen.at_ms, group, is_first=is_first)
-        # A group may be told of a moment before it is listed; what is older is of one that is gone.
+        # Events may arrive just before the group is listed. Older entries are of deleted groups.
         self._early = {name: early for name, early in self._early.items() if name in told_of}
 
     def record_failure(self, at_ms: int, why: str) -> None:
-        """A look that did not succeed."""
+        """Record a failed poll."""
         self.poll_count += 1
         self.failure = why
         if self.failing_since_ms is None:
             self.failing_since_ms = at_ms
 
-    # What there is.
-
     def __len__(self) -> int:
         return len(self._groups)
 
     def groups(self) -> Iterator[GroupDescription]:
-        """All groups, as they were last."""
+        """Return all groups of the last snapshot."""
         return iter(self._groups.values())
 
     def group(self, name: str) -> GroupDescription | None:
-        """A group as it was last; None if there is none of this name."""
+        """Return a group of the last snapshot; None if it is not in it."""
         return self._groups.get(name)
 
     def history(self, name: str) -> GroupHistory | None:
-        """What is remembered of a group that there is."""
+        """Return the history of a group; None if it is not listed, or has no history."""
         return self._memories.get(name) if name in self._groups else None
 
-    # Inside.
-
     def _forget(self, now_ms: int) -> None:
-        """Groups that have not been listed for long, or that others need the room of."""
+        """Drop the history of groups that are unlisted for too long, or whose room is needed."""
         unlisted = self._memories.keys() - self._groups.keys()
         has_room = len(self._groups) + len(unlisted) <= GROUP_HISTORIES_MAX
         for name in unlisted:
@@ -150,7 +147,7 @@ class ClusterHistory:
         return self._early.pop(name) if name in self._early else GroupHistory()
 
     def _take_events(self, seen: ClusterSnapshot) -> set[str]:
-        """The groups that the events are of."""
+        """Add the events of a snapshot. Return their groups."""
         for each in seen.events:
             name = each.event.group_id
             memory = self._memories.get(name) or self._early.get(name)
@@ -159,7 +156,7 @@ class ClusterHistory:
                     continue
                 memory = self._early[name] = GroupHistory()
             lag = memory.events.add(each.event, each.value)
-            # Once the page looks itself, that is as good, and by one clock.
+            # Polled lag is as exact, and uses only one clock.
             if lag is not None and name in self._early:
                 memory.lags.add(min(each.event.at_ms, seen.at_ms), lag)
         self._make_room()

@@ -1,4 +1,4 @@
-"""What a group's coordinator has told of it in ``__group_events``, as far as there is room."""
+"""Timeline of a group from the coordinator's events in ``__group_events``, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, Timeli
 EVENTS_MAX: Final = 1_000
 BYTES_MAX: Final = 1024 * 1024
 
-#: Which state a group is in after an event.
+#: State of a group after an event.
 _STATES: Final = {
     GroupEventType.REBALANCE_STARTED: "PreparingRebalance",
     GroupEventType.GENERATION_STARTED: "CompletingRebalance",
@@ -24,7 +24,7 @@ _STATES: Final = {
 
 
 class EventTimeline:
-    """One group. `take` its events as they come; of several brokers they may come out of order."""
+    """Timeline of one group: `add` its events. Events of several brokers may arrive out of order."""
 
     def __init__(self) -> None:
         self._values: deque[bytes] = deque()
@@ -32,12 +32,14 @@ class EventTimeline:
         self._first_ms: int | None = None
         self._lag = 0
         self._state: tuple[str, int] | None = None
-        #: The generation that was told last.
+        #: Generation of the last event.
         self.generation: int | None = None
         self.bytes = 0
 
     def add(self, event: GroupEventRecord, value: bytes) -> int | None:
-        """The next event, and the record that it stands in. The lag in all, if it tells that."""
+        """Add an event and its record value. Return the total lag after the last part of a lag
+        event.
+        """
         if event.event == LAG:
             if event.part == 1:
                 self._lag = 0
@@ -56,17 +58,17 @@ class EventTimeline:
         return None
 
     def state_since_ms(self, state: str) -> int | None:
-        """When the group came into this state, if that is the last that was told of it."""
+        """Return the time of the last reported state change, if it led to this state."""
         return self._state[1] if self._state is not None and self._state[0] == state else None
 
     def drop_older_half(self) -> None:
-        """Drop the older half."""
+        """Drop the older half of the events."""
         for _ in range((len(self._values) + 1) // 2):
             self._drop()
         self._made = None
 
     def timeline(self) -> Timeline | None:
-        """What follows from the events; None where they tell of no rebalance and no owner."""
+        """Return the timeline; None if the events contain no rebalance and no owner."""
         if self._made is None:
             self._made = self._analysed()
         made = self._made

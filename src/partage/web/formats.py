@@ -1,4 +1,4 @@
-"""Times, durations and numbers in a page's words."""
+"""Text forms of times, durations and numbers."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ _UNITS: Final = (("day", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1
 
 
 def to_datetime(at_ms: int) -> datetime:
-    """A time in ms since the epoch; one that is none is the epoch, or the last there is."""
+    """Return a datetime for ms since the epoch, limited to the valid range."""
     return datetime.fromtimestamp(min(max(at_ms, 0), 253_402_300_799_000) / 1000, UTC)
 
 
 def clock(at_ms: int) -> str:
-    """``08:10:02``, in UTC."""
+    """Return the time of day in UTC: ``08:10:02``."""
     return to_datetime(at_ms).strftime("%H:%M:%S")
 
 
 def timestamp(at_ms: int) -> str:
-    """``2026-11-22 08:10:02 UTC``."""
+    """Return date and time in UTC: ``2026-11-22 08:10:02 UTC``."""
     return to_datetime(at_ms).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def iso(at_ms: int) -> str:
-    """For the attribute ``datetime``."""
+    """Return the value for an HTML ``datetime`` attribute."""
     return to_datetime(at_ms).isoformat(timespec="seconds")
 
 
 def age(ms: int) -> str:
-    """A time that has passed, roughly: ``14 s``, ``3 min``, ``2 h 5 min``."""
+    """Return an approximate age: ``14 s``, ``3 min``, ``2 h 5 min``."""
     ms = max(ms, 0)
     for place, (unit, length) in enumerate(_UNITS):
         if ms >= length:
@@ -44,7 +44,7 @@ def age(ms: int) -> str:
 
 
 def duration(ms: int | None) -> str:
-    """How long something took: ``120 ms``, ``3.2 s``, ``2 min 5 s``."""
+    """Return a duration: ``120 ms``, ``3.2 s``, ``2 min 5 s``."""
     if ms is None:
         return ABSENT
     if ms < 1_000:
@@ -56,19 +56,20 @@ def duration(ms: int | None) -> str:
 
 
 def number(value: int | None) -> str:
-    """``1,204``."""
+    """Return a number with separators: ``1,204``."""
     return ABSENT if value is None else f"{value:,}"
 
 
 def count(value: int, noun: str) -> str:
-    """``1 group``, ``1,204 groups``."""
+    """Return a number with its noun: ``1 group``, ``1,204 groups``."""
     return f"{value:,} {noun}{'' if value == 1 else 's'}"
 
 
 def group_url(name: str, **query: str) -> str:
-    """Where the page of a group is.
+    """Return the URL of a group's page.
 
-    A browser takes ``.`` and ``..`` in a path for steps, even if they are escaped.
+    Browsers resolve ``.`` and ``..`` in a path, even if they are escaped, so these ids go into the
+    query.
     """
     if name in ("", ".", ".."):
         return f"/groups/?{urlencode({'id': name, **query})}"

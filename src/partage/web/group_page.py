@@ -1,4 +1,4 @@
-"""The page of one group: what it is, who is in it, how far it is, and what happened."""
+"""Page of one group: facts, members, lag, partitions, timeline and rebalances."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from partage.web.timeline_chart import (
     visible_partitions,
 )
 
-#: How far back a picture goes, by the word in its URL, in ms.
+#: Time windows of the charts, by the word in the URL: label and length in ms.
 WINDOWS: Final[Mapping[str, tuple[str, int]]] = {
     "10m": ("10 minutes", 600_000),
     "1h": ("1 hour", 3_600_000),
@@ -46,7 +46,7 @@ ROWS_MAX: Final = 500
 
 
 class GroupQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A group, and how far back its pictures go."""
+    """A group and the time window of its charts."""
 
     name: str
     window: str = WINDOW_DEFAULT
@@ -55,7 +55,7 @@ class GroupQuery(msgspec.Struct, frozen=True, kw_only=True):
 def group_section(
     watched: ClusterHistory, group: GroupDescription, wanted: GroupQuery, around: PageContext
 ) -> Markup:
-    """The group as it was last, and what is remembered of it."""
+    """Return the changing section of a group's page: its last state and its history."""
     memory = watched.history(group.group)
     at_ms = around.now_ms if watched.at_ms is None else watched.at_ms
     content: list[Child] = [
@@ -66,7 +66,8 @@ def group_section(
     if memory is not None:
         timeline = memory.timeline()
         names = [key_of(member) for member in group.members]
-        # By their first appearance, so that a member keeps its letter when another goes.
+        # In order of first appearance, so that a member keeps its letter when another member
+        # leaves.
         codes = member_codes([*(span.member for span in timeline.spans), *names])
         content += _pictures(memory, timeline, codes, wanted, at_ms)
         content += _rebalances(timeline, codes)
@@ -184,7 +185,7 @@ def _rebalance(
     if mark.member is not None:
         words = mark.member if reader is None else reader.client_id or mark.member
         who = concatenate(_key(codes.get(mark.member)), name_element(words))
-    # A coordinator that was given no reason says once more who it was.
+    # Without a reason from the member, the coordinator's reason repeats the member id.
     has_more = mark.reason and not (mark.member and mark.member in mark.reason)
     cause = f"{mark.cause}: {mark.reason}" if has_more else mark.cause
     return [
@@ -201,7 +202,7 @@ def _rebalance(
 
 
 def _key(code: str | None) -> Markup | None:
-    """A member's letter, in its colour."""
+    """Return the letter of a member in its colour."""
     if code is None:
         return None
     return concatenate(element("span", code, class_=f"key {colour_class(code)}"), " ")
@@ -244,7 +245,7 @@ def _partitions(group: GroupDescription, codes: Mapping[str, str]) -> Markup:
     if not group.offsets:
         return element("p", "The group has no partitions and no committed offsets.")
     members = {member.member_id: member for member in group.members}
-    # What is behind comes first where not all can be shown.
+    # If not all partitions fit, show those with the highest lag.
     places = group.offsets
     if len(places) > ROWS_MAX:
         places = sorted(places, key=lambda each: -(each.lag or 0))[:ROWS_MAX]

@@ -1,8 +1,7 @@
-"""What stands before the application: who may ask, what for, and what browsers are told.
+"""Checks of each request, and security headers of each response.
 
-The page has no login. What keeps other web sites away from it, while somebody who may see it has
-both open: no name but its own is answered to (DNS rebinding), nothing may be embedded or read from
-elsewhere, and there is nothing to be changed.
+The page has no login. These rules protect it from other web sites in the same browser: it accepts
+only its own host names (DNS rebinding), other sites cannot embed or read it, and it is read-only.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ _HOST: Final = re.compile(r"(?P<name>\[[^\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
 
 
 def is_own_host(host: str, names: Collection[str]) -> bool:
-    """Whether a ``Host`` is an address, ``localhost`` or one of the names, whatever the port.
+    """True if a ``Host`` header is an IP address, ``localhost`` or one of the names, with any port.
 
-    Whoever has a browser believe that their name is ours makes it send that name. An address they
-    cannot make it send, unless they have the address.
+    An attacker with DNS rebinding makes the browser send the attacker's host name. The browser
+    sends an IP address only for a page that was opened by IP address.
     """
     found = _HOST.fullmatch(host.strip())
     if found is None:
@@ -62,9 +61,9 @@ def is_own_host(host: str, names: Collection[str]) -> bool:
 
 
 class Guard:
-    """An ASGI application that lets through only what may ask, and adds the headers.
+    """ASGI application that rejects invalid requests and adds security headers to responses.
 
-    ``names`` are host names under which the page may be reached, in lower case.
+    ``names`` are allowed host names, in lower case.
     """
 
     def __init__(self, application: AsgiApplication, names: Collection[str] = ()) -> None:

@@ -1,6 +1,6 @@
-"""Lag over time: as a word-sized line, and as a chart with axes. SVG of our own.
+"""Charts of lag over time, as SVG: a sparkline, and a chart with axes.
 
-A line and two axes need no library, and what is drawn on the server needs no script.
+They are simple enough to need no library. Drawing on the server needs no script in the browser.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ SPARK_WIDTH: Final = 120
 SPARK_HEIGHT: Final = 24
 WIDTH: Final = 960
 HEIGHT: Final = 180
-# To the left as much as in the timeline, so that times stand under each other.
+# The same left margin as in the timeline chart, so that times are aligned.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 150, 12, 10, 24
 
 
 def sparkline(points: Sequence[Point]) -> Markup:
-    """The last samples of a lag; nothing of fewer than two."""
+    """Return a sparkline of lag samples; empty for fewer than two samples."""
     if len(points) < 2:
         return Markup("")
     highest = max(point.value for point in points)
@@ -42,7 +42,7 @@ def sparkline(points: Sequence[Point]) -> Markup:
 
 
 def lag_chart(points: Sequence[Point], from_ms: int, to_ms: int) -> Markup:
-    """The lag of a group between two times, in records."""
+    """Return a chart of a group's lag, in records, between two times."""
     top = round_up(max((point.value for point in points), default=0))
     span = max(to_ms - from_ms, 1)
     width, height = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM

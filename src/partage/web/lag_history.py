@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 FINE_MAX: Final = 300
 COARSE_MAX: Final = 360
 COARSE_MS: Final = 60_000
-_LAG_MAX: Final = 2**63 - 1  # somebody may have written that into the topic of events
+_LAG_MAX: Final = 2**63 - 1  # A record in the topic of events may hold any number.
 
 
 class Point(NamedTuple):
-    """A number at a time, in ms since the epoch."""
+    """A value at a time, in ms since the epoch."""
 
     at_ms: int
     value: int
@@ -30,34 +30,34 @@ class RingBuffer:
         return min(len(self._times), self._size_max)
 
     def add(self, at_ms: int, value: int) -> None:
-        """A point; those that come with an earlier time than the last are left out."""
+        """Add a point. A point earlier than the last one is ignored."""
         if self._times and at_ms < self._times[-1]:
             return
         self._times.append(at_ms)
         self._values.append(value)
-        # A fifth at a time, so that the rest is not moved for each new one.
+        # Delete a fifth at a time, so that not every addition moves the arrays.
         if len(self._times) >= self._size_max + max(self._size_max // 5, 1):
             del self._times[: -self._size_max]
             del self._values[: -self._size_max]
 
     def raise_last(self, value: int) -> None:
-        """The last point is at least this high."""
+        """Raise the last point to at least this value."""
         self._values[-1] = max(self._values[-1], value)
 
     def points(self) -> list[Point]:
-        """All points, the oldest first."""
+        """Return all points, oldest first."""
         times, values = self._times[-self._size_max :], self._values[-self._size_max :]
         return [Point(*each) for each in zip(times, values, strict=True)]
 
     @property
     def last_ms(self) -> int | None:
-        """The time of the last point."""
+        """Time of the last point."""
         return self._times[-1] if self._times else None
 
 
 class LagHistory:
-    """A group's lag: each sample of the last `FINE_MAX`, and the highest of each minute of the last
-    `COARSE_MAX`.
+    """Lag of a group: the last `FINE_MAX` samples, and the maximum per minute for the last
+    `COARSE_MAX` minutes.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class LagHistory:
         self._coarse = RingBuffer(COARSE_MAX)
 
     def add(self, at_ms: int, lag: int) -> None:
-        """The lag, in records, at a time. Where more is committed than there is, it is 0."""
+        """Add a lag in records at a time. A negative lag counts as 0."""
         lag = min(max(lag, 0), _LAG_MAX)
         if self._fine.last_ms is not None and at_ms < self._fine.last_ms:
             return
@@ -77,7 +77,9 @@ class LagHistory:
             self._coarse.add(minute, lag)
 
     def since(self, from_ms: int) -> list[Point]:
-        """The points from a time on: fine where they reach back so far, or else by the minute."""
+        """Return the points since a time: samples as far as they reach, before that one point per
+        minute.
+        """
         fine = self._fine.points()
         if fine and (fine[0].at_ms <= from_ms or len(fine) < FINE_MAX):
             return [point for point in fine if point.at_ms >= from_ms]
@@ -86,5 +88,5 @@ class LagHistory:
         return [each for each in coarse if each.at_ms < before] + fine
 
     def latest(self, count: int) -> list[Point]:
-        """The last points as they came."""
+        """Return the last ``count`` samples."""
         return self._fine.points()[-count:]

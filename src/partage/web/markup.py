@@ -1,8 +1,8 @@
-"""HTML and SVG, in which every text from elsewhere is escaped.
+"""HTML and SVG with escaped text.
 
-Group ids, client ids and hosts are what strangers have sent. A `Markup` comes from `element` only;
-any other text that is put into one is escaped, and characters that nobody sees, or that turn the
-writing direction of what follows, are shown as what they are.
+Group ids, client ids and hosts come from untrusted clients. Only `element` creates a `Markup`; all
+other text in it is escaped. Invisible characters, and characters that change the writing direction,
+are shown as escapes.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class Markup(str):
 
 
 Child: TypeAlias = "str | int | Iterable[Child] | None"
-"""A `Markup`, a text to be escaped, a number, nothing, or several of them."""
+"""A `Markup`, a text to escape, a number, None, or an iterable of these."""
 
 Attribute: TypeAlias = "str | int | float | bool | None"
 
 
 def escape_invisible(text: str) -> str:
-    """The text with what cannot be seen as backslash escapes, such as ``\\x1b`` and ``\\u202e``."""
+    r"""Return the text with invisible characters as escapes, such as ``\x1b`` and ``\u202e``."""
     return _UNSEEN.sub(_spelled, text)
 
 
 def element(tag: str, *children: Child, **attributes: Attribute) -> Markup:
-    """An element. An attribute that is None or False is left out, one that is True has no value.
+    """Return an element. Attributes that are None or False are omitted; True has no value.
 
-    Underscores in names stand for hyphens, and one at the end for nothing: ``class_``.
+    Underscores in attribute names become hyphens; one at the end is removed: ``class_``.
     """
     opened = f"<{tag}{''.join(_attribute(*each) for each in attributes.items())}>"
     if tag in _VOID:
@@ -50,7 +50,7 @@ def element(tag: str, *children: Child, **attributes: Attribute) -> Markup:
 
 
 def concatenate(*children: Child) -> Markup:
-    """Several, one after the other."""
+    """Return the concatenation of several children."""
     return Markup(_text(children))
 
 

@@ -1,4 +1,4 @@
-"""What a page shows: all groups, or those that are looked for, in an order and by the page."""
+"""Selection, order and pages of the list of groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from partage.web.lag_history import Point
 PAGE_MAX: Final = 50
 SPARK_POINTS: Final = 60
 _PAGE: Final = re.compile("[0-9]{1,9}")
-_QUERY_MAX: Final = 249  # as long as a topic's name may be; longer group ids are found by less
+# The maximum length of a topic name; longer group ids are found by a part of them.
+_QUERY_MAX: Final = 249
 
 ORDERS: Final[Mapping[str, tuple[str, Callable[[GroupDescription], Any]]]] = {
     "lag": ("Lag", lambda group: (-group.total_lag, group.group)),
@@ -27,7 +28,7 @@ ORDERS: Final[Mapping[str, tuple[str, Callable[[GroupDescription], Any]]]] = {
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants to see of all groups; ``page`` counts from 1."""
+    """A search in the list of groups; ``page`` counts from 1."""
 
     text: str = ""
     state: str = ""
@@ -36,7 +37,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverviewRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A group in one line; ``since_ms`` is None where no history is kept."""
+    """A row of the list; ``since_ms`` is None if no history is kept for the group."""
 
     group: GroupDescription
     since_ms: int | None
@@ -45,7 +46,7 @@ class OverviewRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """The groups of one page; ``found`` are all that were looked for, ``states`` of all groups."""
+    """One page of the list; ``found`` counts all matches, ``states`` covers all groups."""
 
     rows: list[OverviewRow]
     query: Query
@@ -57,7 +58,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_query(given: Mapping[str, str]) -> Query:
-    """What a URL asks for; what makes no sense is as if it were not there."""
+    """Return the search that a URL contains. Invalid values are ignored."""
     page = given.get("page", "")
     order = given.get("sort", "")
     return Query(
@@ -69,7 +70,7 @@ def parse_query(given: Mapping[str, str]) -> Query:
 
 
 def build_overview(watched: ClusterHistory, query: Query) -> Overview:
-    """The groups that are looked for; of a page that is not there the last one."""
+    """Return the page of matching groups; the last page if the page number is too high."""
     text = query.text.casefold()
     found = [
         group
@@ -105,6 +106,6 @@ def _row(watched: ClusterHistory, group: GroupDescription) -> OverviewRow:
 
 
 def group_line(group: GroupDescription) -> GroupListing:
-    """The group as ``partage groups list --json`` has it."""
+    """Return the group in the form of ``partage groups list --json``."""
     members = None if group.type is None else len(group.members)
     return GroupListing(group.group, group.protocol_type, group.type, group.state, members)

@@ -1,4 +1,4 @@
-"""The page around everything, and the one of all groups. HTML is made here, and nowhere sent."""
+"""The frame of all pages, and the page with all groups. Builds HTML, without I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TROUBLE: Final = frozenset({"Dead", "Unknown"})
 
 
 class PageContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What all pages show: which cluster it is, how often it is asked, and what time it is."""
+    """Context of all pages: bootstrap servers, polling interval and current time."""
 
     servers: str
     interval_ms: int
@@ -27,7 +27,7 @@ class PageContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def page(title: str, live: Markup, around: PageContext, search: Markup | None = None) -> Markup:
-    """A whole page; ``live`` is the part that the script fetches anew."""
+    """Return a whole page. The script refreshes only ``live``."""
     seconds = max(-(-around.interval_ms // 1000), 5)
     head = element(
         "head",
@@ -59,7 +59,7 @@ def page(title: str, live: Markup, around: PageContext, search: Markup | None = 
 
 
 def live_section(watched: ClusterHistory, around: PageContext, *content: Child) -> Markup:
-    """What changes: how fresh it is, and the content."""
+    """Return the section that is refreshed: the age of the data, and the content."""
     return element("main", _freshness(watched, around), content, id="live", tabindex=-1)
 
 
@@ -67,7 +67,7 @@ def _freshness(watched: ClusterHistory, around: PageContext) -> Markup:
     failing, seen_ms = watched.failure, watched.at_ms
     parts: list[Child] = []
     if failing is not None:
-        # Apart, because it is read out again when it changes.
+        # In a separate element, because screen readers announce it when it changes.
         words = f"cannot reach {around.servers}: {failing}"
         parts.append(element("p", words, class_="alert", role="alert"))
         old = (
@@ -95,17 +95,17 @@ def _freshness(watched: ClusterHistory, around: PageContext) -> Markup:
 
 
 def time_element(at_ms: int, words: str) -> Markup:
-    """A time that programs can read, too."""
+    """Return a machine-readable time element."""
     return element("time", words, datetime=iso(at_ms), title=timestamp(at_ms))
 
 
 def name_element(text: str) -> Markup:
-    """An id from elsewhere; whichever way it is written, it does not turn what is around it."""
+    """Return an id, isolated so that its writing direction does not affect the text around it."""
     return element("bdi", text or "(empty)")
 
 
 def state_element(state: str) -> Markup:
-    """A group's state, in a colour that says no more than the word."""
+    """Return the state of a group with a colour. The colour adds no information."""
     kind = "stable" if state == "Stable" else "quiet"
     if state in REBALANCING:
         kind = "moving"
@@ -115,8 +115,14 @@ def state_element(state: str) -> Markup:
 
 
 def table(caption: str, heads: list[Child], rows: list[list[Child]], *, kinds: str) -> Markup:
-    """A table. ``kinds`` has a letter for each column: n for numbers, to the right, s for what is
-    short, on one line, and w for what may be wide, and is broken anywhere.
+    """Return a table.
+
+    Args:
+        caption: Caption and accessible name.
+        heads: Column headers.
+        rows: Cells; the first cell of a row is its header.
+        kinds: A letter per column: n for right-aligned numbers, s for short text on one line, w for
+            wide text that may break anywhere.
     """
     return element(
         "div",
@@ -158,11 +164,13 @@ def table(caption: str, heads: list[Child], rows: list[list[Child]], *, kinds: s
     )
 
 
-# All groups.
+# All groups
 
 
 def search_form(query: Query) -> Markup:
-    """Looking for groups. It is outside of what changes: nobody likes to type into what does."""
+    """Return the search form. It is outside the refreshed section, so that a refresh does not
+    disturb typing.
+    """
     kept = {"state": query.state, "sort": "" if query.order == "lag" else query.order}
     return element(
         "form",
@@ -181,7 +189,7 @@ def search_form(query: Query) -> Markup:
 
 
 def groups_section(watched: ClusterHistory, shown: Overview, around: PageContext) -> Markup:
-    """All groups, or those that are looked for."""
+    """Return the changing section of the page with all groups."""
     if watched.at_ms is None:
         return live_section(watched, around)
     return live_section(watched, around, _summary(shown), _groups(shown, around), _pager(shown))
@@ -234,7 +242,7 @@ def _row(row: OverviewRow, now_ms: int) -> list[Child]:
 
 
 def since_element(since_ms: int | None, is_known: bool, now_ms: int) -> Child:
-    """Since when a group is in its state, or at least since when."""
+    """Return the time since a group is in its state, or at least since when."""
     if since_ms is None:
         return ABSENT
     words = age(now_ms - since_ms)
@@ -242,7 +250,7 @@ def since_element(since_ms: int | None, is_known: bool, now_ms: int) -> Child:
 
 
 def protocol_text(group: GroupDescription) -> str:
-    """The assignor, or for groups that are not of consumers their protocol type with it."""
+    """Return the assignor; for other than consumer groups, the protocol type and the protocol."""
     kind = "" if group.protocol_type in ("consumer", None) else f"{group.protocol_type}: "
     return f"{kind}{group.protocol or ABSENT}"
 
@@ -263,7 +271,7 @@ def _link(query: Query, changed: Mapping[str, object], words: str, is_current: b
 
 
 def overview_url(query: Query) -> str:
-    """Where these groups are shown."""
+    """Return the URL of a search."""
     from urllib.parse import urlencode
 
     given = {
@@ -290,7 +298,7 @@ def _pager(shown: Overview) -> Markup | None:
 
 
 def problem(title: str, words: str, around: PageContext) -> Markup:
-    """A page for what cannot be shown."""
+    """Return a page with a message only."""
     content = element("main", element("h1", title), element("p", words), id="live", tabindex=-1)
     return page(title, content, around)
 

@@ -1,9 +1,10 @@
-"""What the page has seen of a group by looking at it now and then: for clusters that tell nothing.
+"""Timeline of a group from polling, for clusters without group events.
 
-DescribeGroups says who has what, but not since when, and not why. So a rebalance is seen from the
-last look before it to the first after it, its cause is what is different, and two between two looks
-are one. While a group rebalances its assignment is not told: what has the same owner afterwards is
-taken to have had it all the time.
+DescribeGroups returns the owners of partitions, but not since when and why. A rebalance therefore
+lasts from the last poll before it to the first poll after it, and its cause is the difference
+between them. Two rebalances between two polls count as one. While a group rebalances,
+DescribeGroups returns no assignment: a partition with the same owner afterwards counts as owned all
+the time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, Timeli
 SPANS_MAX: Final = 4_000
 MARKS_MAX: Final = 200
 
-#: States in which members are about to get another assignment; the last two are of KIP-848.
+#: States in which members are about to get a new assignment; the last two are from KIP-848.
 REBALANCING: Final = frozenset(
     {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 )
@@ -28,7 +29,7 @@ Place = tuple[str, int]
 
 
 class _Open(msgspec.Struct):
-    """A rebalance that is not over."""
+    """A rebalance that has not ended."""
 
     started_ms: int
     joined: dict[str, None] = msgspec.field(default_factory=dict)
@@ -37,14 +38,14 @@ class _Open(msgspec.Struct):
 
 
 class PolledTimeline:
-    """One group; `take` what was seen, then read its `timeline`."""
+    """Timeline of one group: `add` descriptions of it, then read its `timeline`."""
 
     def __init__(self) -> None:
         self._since_ms: int | None = None
         self._last_ms = 0
         self._members: list[MemberDescription] = []
         self._state = ""
-        self._known: dict[str, str] = {}  # names to member ids
+        self._known: dict[str, str] = {}  # Member ids by name.
         self._readers: dict[str, TimelineMember] = {}
         self._owned: dict[tuple[Place, str], OwnershipSpan] = {}
         self._spans: deque[OwnershipSpan] = deque(maxlen=SPANS_MAX)
@@ -52,14 +53,14 @@ class PolledTimeline:
         self._open: _Open | None = None
 
     def add(self, at_ms: int, group: GroupDescription) -> None:
-        """The group as it was at a time, which is not before the last."""
+        """Add a description of the group; times must not decrease."""
         is_same = group.state == self._state and group.members == self._members
         if self._since_ms is None or not is_same:
             self._compare(at_ms, group)
         self._last_ms = at_ms
 
     def timeline(self) -> Timeline:
-        """All that was seen."""
+        """Return the timeline of everything that was added."""
         marks = list(self._marks)
         if self._open is not None:
             marks.append(self._mark(self._open))
@@ -71,8 +72,6 @@ class PolledTimeline:
             since_ms=self._since_ms or 0,
             is_from_events=False,
         )
-
-    # Inside.
 
     def _compare(self, at_ms: int, group: GroupDescription) -> None:
         known = {member_key(member): member.member_id for member in group.members}
@@ -115,7 +114,7 @@ class PolledTimeline:
             rebalance.gone[name] = None
 
     def _own(self, at_ms: int, owners: dict[tuple[Place, str], None]) -> int:
-        """Who has what from now on; how many partitions are with another member than before."""
+        """Replace the owners. Return the number of partitions that moved to another member."""
         stopped_ms = self._open.started_ms if self._open is not None else at_ms
         before: dict[Place, set[str]] = {}
         for key, span in list(self._owned.items()):
@@ -161,7 +160,7 @@ class PolledTimeline:
 
 
 def member_key(member: MemberDescription) -> str:
-    """A member's instance id, which outlives a restart, or else its member id."""
+    """Return the instance id of a member, which survives a restart, or else its member id."""
     return member.group_instance_id or member.member_id
 
 

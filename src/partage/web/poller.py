@@ -1,4 +1,4 @@
-"""Looking at the cluster now and then: once for all who look at the page."""
+"""Polling of the cluster, once for all browsers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ T = TypeVar("T")
 
 
 class ClusterUnreachableError(Exception):
-    """The cluster does not answer, or refuses; the text says why."""
+    """Raised if the cluster does not respond or refuses a request; the message says why."""
 
 
 class SnapshotSource(Protocol):
-    """Where a look comes from."""
+    """Source of snapshots of a cluster."""
 
     def poll(self) -> ClusterSnapshot:
-        """Ask the cluster; blocks, and is called from one thread at a time.
+        """Return a snapshot. Blocks, and is called from one thread at a time.
 
         Raises:
-            Unreachable: it does not answer.
+            ClusterUnreachableError: The cluster does not respond.
         """
 
 
 def poll_pause_s(interval_s: float, took_s: float) -> float:
-    """How long to wait after a look: to the next beat, and at least twice what it took, so that a
-    large or slow cluster is busy with this page for a third of the time at most.
+    """Return the pause after a poll, in seconds.
+
+    The pause is at least twice the duration of the poll, so that a large or slow cluster is busy
+    with this page for at most a third of the time.
     """
     return max(interval_s - took_s, 2 * took_s)
 
@@ -45,14 +47,14 @@ async def poll_cluster(
     *,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> None:
-    """Look until cancelled. ``watched`` is touched on the loop only."""
+    """Poll until cancelled. ``watched`` is used only on the event loop."""
     while True:
         began_s = time.monotonic()
         try:
             seen = await _in_a_thread(source.poll)
         except ClusterUnreachableError as error:
             watched.record_failure(_now_ms(), str(error))
-        except Exception:  # whatever it is, the page goes on and says so
+        except Exception:  # The page must survive any error, and shows it.
             log.exception("failed to poll the cluster")
             watched.record_failure(_now_ms(), "internal error of this page; see its log")
         else:
@@ -61,8 +63,11 @@ async def poll_cluster(
 
 
 async def _in_a_thread(ask: Callable[[], T]) -> T:
-    """What it returns or raises. Unlike an executor's, the thread does not keep the process from
-    ending while a cluster leaves a question open."""
+    """Run a function in a daemon thread, and return its result or raise its error.
+
+    Unlike an executor's thread, it does not delay the end of the process while a cluster does not
+    respond.
+    """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
@@ -83,7 +88,7 @@ async def _in_a_thread(ask: Callable[[], T]) -> T:
         try:
             loop.call_soon_threadsafe(settle, result, error)
         except RuntimeError:
-            return  # the loop has ended meanwhile: nobody waits
+            return  # The loop has ended; the result is not needed.
 
     threading.Thread(target=run, name="partage-web-look", daemon=True).start()
     return await answer

@@ -1,4 +1,4 @@
-"""The server: a socket, and uvicorn on it."""
+"""The HTTP server: a socket with uvicorn."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from partage.web.guard import AsgiApplication
 
 
 class BindError(Exception):
-    """Nothing can listen there; the text says why."""
+    """Raised if the address cannot be used for listening; the message says why."""
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 takes a free one.
+    """Return a listening socket; port 0 picks a free port.
 
     Raises:
-        CannotListen: somebody else does, or it is no address of this machine.
+        BindError: The address is in use, or not an address of this machine.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -40,12 +40,12 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(made: socket.socket) -> bool:
-    """Whether only this machine can connect."""
+    """True if only this machine can connect."""
     return ip_address(made.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def url_of(made: socket.socket) -> str:
-    """Where a browser finds it."""
+    """Return the URL for a browser."""
     host, port = made.getsockname()[:2]
     if ip_address(host.partition("%")[0]).is_unspecified:
         host = "::1" if ":" in host else "127.0.0.1"
@@ -53,7 +53,7 @@ def url_of(made: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it is ready."""
+    """A server that calls ``ready`` after its startup."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -68,13 +68,13 @@ class _Server(uvicorn.Server):
 def serve(
     application: AsgiApplication, made: socket.socket, ready: Callable[[], None] = lambda: None
 ) -> None:
-    """Answer until Ctrl-C or SIGTERM. In a thread that is not the main one: `server`."""
+    """Serve until Ctrl-C or SIGTERM. Works only in the main thread; elsewhere use `make_server`."""
     running = make_server(application, ready)
 
     def end(number: int, frame: FrameType | None) -> None:
         running.should_exit = True
 
-    # uvicorn has its own handlers while it runs, and afterwards raises what it got once more.
+    # While uvicorn runs, it handles signals itself, and raises them again at its end.
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         running.run(sockets=[made])
@@ -86,7 +86,7 @@ def serve(
 def make_server(
     application: AsgiApplication, ready: Callable[[], None] = lambda: None
 ) -> uvicorn.Server:
-    """A server that is not running yet."""
+    """Return a server that is not started."""
     config = uvicorn.Config(
         application,
         log_level="warning",

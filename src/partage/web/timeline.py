@@ -1,4 +1,4 @@
-"""Who read which partition of a group when, and the rebalances between: what a picture shows."""
+"""Timeline of a group: owners of partitions over time, and rebalances."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class TimelineMember(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a member is; ``name`` is its instance id, or else its member id."""
+    """A member; ``name`` is its instance id, or else its member id."""
 
     name: str
     client_id: str = ""
@@ -16,7 +16,7 @@ class TimelineMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnershipSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A time in which a member had a partition; ``to_ms`` is None where it has it still."""
+    """An interval in which a member owned a partition; ``to_ms`` is None while it owns it."""
 
     topic: str
     partition: int
@@ -27,7 +27,7 @@ class OwnershipSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineRebalance(msgspec.Struct, frozen=True, kw_only=True):
-    """A rebalance; what is not known is None. ``stood_still_ms`` is of all partitions together."""
+    """A rebalance; unknown values are None. ``stood_still_ms`` is the sum over all partitions."""
 
     started_ms: int
     ended_ms: int | None = None
@@ -44,15 +44,15 @@ class TimelineRebalance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def took_ms(self) -> int | None:
-        """How long it took."""
+        """Duration; None while the rebalance is in progress."""
         return None if self.ended_ms is None else self.ended_ms - self.started_ms
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """The spans and marks of a group, by their beginnings, from ``since_ms`` on.
+    """Owners and rebalances of a group since ``since_ms``, sorted by start.
 
-    ``is_told`` says whether the coordinator told them (``__group_events``); what this page has
-    seen itself is no more exact than the interval in which it looks.
+    ``is_from_events`` is True if the coordinator reported them in ``__group_events``. Otherwise
+    they come from polling, and times are accurate only to a polling interval.
     """
 
     spans: list[OwnershipSpan]

@@ -1,7 +1,7 @@
-"""Who read which partition over time, with the rebalances between: a row for each partition.
+"""Chart of a timeline, with a row per partition.
 
-A member is a letter on its bars, and a colour; colours come again after eight members, letters
-do not. Where a row is empty, no member owned the partition.
+Bars have the letter and the colour of the member. Colours repeat after eight members, letters do
+not. A gap in a row means that no member owned the partition.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from partage.web.markup import Markup, concatenate, element
 from partage.web.timeline import OwnershipSpan, Timeline, TimelineRebalance
 
 PARTITIONS_MAX: Final = 64
-#: Beyond these the browser has too much to draw; the latest are drawn.
+#: Limit for the browser's sake; the latest bars are drawn.
 BARS_MAX: Final = 3_000
 COLOURS: Final = 8
 WIDTH: Final = 960
 _LEFT, _RIGHT, _TOP, _BOTTOM = 150, 12, 26, 24
 _INNER = WIDTH - _LEFT - _RIGHT
 _ROW, _LANE, _GAP = 18, 11, 3
-_LETTER, _LABEL_MAX = 6.6, 22  # about as wide as a letter is, and what the left side has room for
+# Approximate width of a letter, and the number of letters in the left margin.
+_LETTER, _LABEL_MAX = 6.6, 22
 
 Place = tuple[str, int]
 
 
 def member_codes(names: Sequence[str]) -> dict[str, str]:
-    """A, B, ..., Z, AA, AB, ... for members, in their order."""
+    """Return letters for members, in order: A, B, ..., Z, AA, AB, ..."""
     codes = {}
     for index, name in enumerate(dict.fromkeys(names)):
         code, rest = "", index + 1
@@ -40,7 +41,7 @@ def member_codes(names: Sequence[str]) -> dict[str, str]:
 
 
 def colour_class(code: str) -> str:
-    """The class of a member's colour."""
+    """Return the CSS class of a member's colour."""
     number = 0
     for letter in code:
         number = number * 26 + ord(letter) - ord("A") + 1
@@ -48,7 +49,7 @@ def colour_class(code: str) -> str:
 
 
 def visible_partitions(timeline: Timeline, from_ms: int) -> list[Place]:
-    """The partitions that somebody had after a time, in order."""
+    """Return the partitions that had an owner after a time, sorted."""
     return sorted(
         {
             (span.topic, span.partition)
@@ -61,7 +62,9 @@ def visible_partitions(timeline: Timeline, from_ms: int) -> list[Place]:
 def timeline_chart(
     timeline: Timeline, codes: Mapping[str, str], from_ms: int, to_ms: int
 ) -> Markup:
-    """The picture between two times in ms since the epoch, of the first partitions."""
+    """Return the chart between two times, in ms since the epoch, with at most `PARTITIONS_MAX`
+    rows.
+    """
     places = visible_partitions(timeline, from_ms)[:PARTITIONS_MAX]
     bars: dict[Place, list[OwnershipSpan]] = {place: [] for place in places}
     for span in _latest(timeline.spans, bars, from_ms, to_ms):
@@ -98,7 +101,7 @@ def timeline_chart(
 
 
 class _Scale:
-    """From times to places on the x axis."""
+    """Mapping of times to x positions."""
 
     def __init__(self, from_ms: int, to_ms: int) -> None:
         self.from_ms, self.to_ms = from_ms, to_ms
@@ -117,9 +120,11 @@ def _row(
     scale: _Scale,
     y: int,
 ) -> tuple[Markup, Markup, int]:
-    """The bed and the bars of a partition, several readers at once under each other, and how high
-    it is."""
-    free_from: list[int] = []  # by lane
+    """Return the background, the bars and the height of a partition's row.
+
+    Concurrent owners are drawn below each other.
+    """
+    free_from: list[int] = []  # End of the last bar, by lane.
     drawn = []
     for span in spans:
         lane = next((n for n, end in enumerate(free_from) if end <= span.from_ms), len(free_from))
@@ -163,7 +168,7 @@ def _bar(
 
 
 def _label(code: str, client_id: str, width: float) -> str:
-    """As much as there is room for."""
+    """Return the longest label that fits."""
     full = f"{code} {client_id}".strip()
     for text in (full, code):
         if len(text) * _LETTER + 8 <= width:
@@ -172,7 +177,7 @@ def _label(code: str, client_id: str, width: float) -> str:
 
 
 def _band(mark: TimelineRebalance, scale: _Scale, bottom: int) -> Markup:
-    """How long a rebalance took; behind the bars, so that it shows where nobody had a partition."""
+    """Return the band of a rebalance. It is behind the bars, so that it is visible in gaps."""
     left = scale.x(mark.started_ms)
     width = max(scale.x(_ends(mark, scale.to_ms)) - left, 0.5)
     return element("rect", x=left, y=_TOP, width=width, height=bottom - _TOP, class_="band")
@@ -181,7 +186,7 @@ def _band(mark: TimelineRebalance, scale: _Scale, bottom: int) -> Markup:
 def _begins(
     numbered: Sequence[tuple[int, TimelineRebalance]], scale: _Scale, bottom: int
 ) -> Markup:
-    """Where rebalances began, with their numbers and, where there is room, their causes."""
+    """Return marks at the starts of rebalances, with number and cause where there is room."""
     drawn, labelled_to = [], 0.0
     lefts = [scale.x(mark.started_ms) for _, mark in numbered]
     for place, (number, mark) in enumerate(numbered):
@@ -189,7 +194,7 @@ def _begins(
         said = f"rebalance {number} at {clock(mark.started_ms)}: {mark.cause}"
         took = "under way" if mark.took_ms is None else f"took {duration(mark.took_ms)}"
         if left >= labelled_to:
-            # A mark so near that there is no room for its own number does not take away from this.
+            # A mark that is too near to have its own number does not shorten this label.
             least = left + _LETTER * (len(str(number)) + 1)
             right = next((x for x in lefts[place + 1 :] if x >= least), WIDTH)
             label = f"{number} {mark.cause}"
@@ -224,7 +229,7 @@ def _axis(scale: _Scale, bottom: int) -> Markup:
 def _latest(
     spans: Sequence[OwnershipSpan], places: Container[Place], from_ms: int, to_ms: int
 ) -> list[OwnershipSpan]:
-    """The spans of these places in these times; of very many those that ended last."""
+    """Return intervals of these partitions and times; of too many, those that ended last."""
     within = [
         span
         for span in spans
@@ -241,5 +246,5 @@ def _ends(mark: TimelineRebalance, to_ms: int) -> int:
 
 
 def _shortened(label: str) -> str:
-    """With its end, which has the partition's number."""
+    """Return a label cut at its start, so that it keeps the partition number."""
     return label if len(label) <= _LABEL_MAX else f"…{label[-_LABEL_MAX + 1 :]}"

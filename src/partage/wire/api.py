@@ -28,7 +28,7 @@ class Api(Generic[Req, Res]):
         *,
         versions: tuple[int, int],
         flexible: int | None,
-        allowance: codec.Allowance = codec.REQUEST,
+        allowance: codec.Allowance = codec.REQUEST_ALLOWANCE,
     ) -> None:
         self.key = key
         self.name = name
@@ -46,7 +46,7 @@ class Api(Generic[Req, Res]):
     def __repr__(self) -> str:
         return f"{self.name}({self.key}) v{self.version_min}-{self.version_max}"
 
-    def speaks(self, version: int) -> bool:
+    def supports(self, version: int) -> bool:
         """Whether ``version`` is one of ours."""
         return self.version_min <= version <= self.version_max
 

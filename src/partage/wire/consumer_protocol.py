@@ -14,7 +14,7 @@ import struct
 from typing import Annotated, Final, TypeVar
 
 from partage.wire import codec
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.types import (
     Array,
     Buffer,
@@ -31,7 +31,7 @@ VERSION_MAX: Final = 3
 M = TypeVar("M", bound=Message)
 
 
-class TopicPartitions(Message):
+class ConsumerTopicPartitions(Message):
     """Partitions of one topic."""
 
     topic: String
@@ -46,7 +46,7 @@ class Subscription(Message):
 
     topics: Array[String]
     user_data: NullableBytes = None
-    owned_partitions: Annotated[Array[TopicPartitions], Since(1)] = []  # noqa: RUF012
+    owned_partitions: Annotated[Array[ConsumerTopicPartitions], Since(1)] = []  # noqa: RUF012
     generation_id: Annotated[Int32, Since(2)] = -1
     rack_id: Annotated[NullableString, Since(3)] = None
 
@@ -54,7 +54,7 @@ class Subscription(Message):
 class Assignment(Message):
     """What a consumer is to read; ``user_data`` is the leader's assignor's own."""
 
-    assigned_partitions: Array[TopicPartitions]
+    assigned_partitions: Array[ConsumerTopicPartitions]
     user_data: NullableBytes = None
 
 
@@ -104,10 +104,10 @@ def _encode(message: Message, version: int) -> bytes:
 
 def _decode(cls: type[M], buf: Buffer) -> M:
     if len(buf) < 2:
-        raise Malformed(f"{cls.__name__} without a version: {len(buf)} bytes")
+        raise MalformedError(f"{cls.__name__} without a version: {len(buf)} bytes")
     version = int.from_bytes(buf[:2], "big", signed=True)
     if version < 0:
-        raise Malformed(f"{cls.__name__} of version {version}")
+        raise MalformedError(f"{cls.__name__} of version {version}")
     message: M
     message, _ = codec.decoder(cls, min(version, VERSION_MAX), False)(buf, 2)
     return message

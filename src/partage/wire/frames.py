@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 
 from partage.wire.api import Api, Req, Res
 from partage.wire.codec.decoding import skip_tags
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer
 
-LENGTH: Final = struct.Struct(">i")
+FRAME_LENGTH: Final = struct.Struct(">i")
 _FIRST: Final = struct.Struct(">hhi")
 _CLIENT_ID: Final = struct.Struct(">h")
 
 
-class RequestStart(NamedTuple):
+class RequestPrefix(NamedTuple):
     """The part of a request's header that is the same in all versions."""
 
     api_key: int
@@ -28,31 +28,31 @@ class RequestStart(NamedTuple):
     correlation_id: int
 
 
-def request_start(frame: Buffer) -> RequestStart:
+def parse_request_prefix(frame: Buffer) -> RequestPrefix:
     """The first eight bytes of a request frame, without its length; raises `Malformed`."""
     if len(frame) < _FIRST.size:
-        raise Malformed(f"a request of {len(frame)} bytes has no room for a header")
-    return RequestStart._make(_FIRST.unpack_from(frame))
+        raise MalformedError(f"a request of {len(frame)} bytes has no room for a header")
+    return RequestPrefix._make(_FIRST.unpack_from(frame))
 
 
-def client_id_and_body(api: Api[Req, Res], version: int, frame: Buffer) -> tuple[str | None, int]:
+def parse_request_header(api: Api[Req, Res], version: int, frame: Buffer) -> tuple[str | None, int]:
     """The client id in a request's header, and where its body begins; raises `Malformed`.
 
     The client id keeps its two-byte length in flexible versions too (KIP-511).
     """
     pos = _FIRST.size
     if len(frame) - pos < _CLIENT_ID.size:
-        raise Malformed("a request's header ends before its client id")
+        raise MalformedError("a request's header ends before its client id")
     (length,) = _CLIENT_ID.unpack_from(frame, pos)
     pos += _CLIENT_ID.size
     client_id = None
     if length >= 0:
         if length > len(frame) - pos:
-            raise Malformed(f"a client id claims {length} bytes, {len(frame) - pos} are left")
+            raise MalformedError(f"a client id claims {length} bytes, {len(frame) - pos} are left")
         try:
             client_id = str(frame[pos : pos + length], "utf-8")
         except UnicodeDecodeError as error:
-            raise Malformed("a client id is not UTF-8") from error
+            raise MalformedError("a client id is not UTF-8") from error
         pos += length
     if api.is_flexible(version):
         pos = skip_tag_section(frame, pos)
@@ -66,13 +66,13 @@ def skip_tag_section(frame: Buffer, pos: int) -> int:
         if count == 0:
             return pos + 1
         if count > 127:
-            raise Malformed(f"more than 127 tagged fields in a header (byte {pos})")
+            raise MalformedError(f"more than 127 tagged fields in a header (byte {pos})")
         return skip_tags(frame, pos + 1, count)
     except IndexError as error:
-        raise Malformed("a header ends within its tagged fields") from error
+        raise MalformedError("a header ends within its tagged fields") from error
 
 
-def response_frame(
+def encode_response_frame(
     header_version: int, correlation_id: int, body: Sequence[Buffer]
 ) -> list[Buffer]:
     """A whole response: length, header, body."""
@@ -81,7 +81,7 @@ def response_frame(
     return [struct.pack(">ii", size, correlation_id) + tags, *body]
 
 
-def request_frame(
+def encode_request_frame(
     api: Api[Req, Res], version: int, correlation_id: int, client_id: str, body: Sequence[Buffer]
 ) -> list[Buffer]:
     """A whole request: length, header, body."""
@@ -89,14 +89,14 @@ def request_frame(
     tags = b"\x00" if api.is_flexible(version) else b""
     header = _FIRST.pack(api.key, version, correlation_id) + _CLIENT_ID.pack(len(name)) + name
     size = len(header) + len(tags) + sum(map(len, body))
-    return [LENGTH.pack(size) + header + tags, *body]
+    return [FRAME_LENGTH.pack(size) + header + tags, *body]
 
 
-def response_body(api: Api[Req, Res], version: int, frame: Buffer) -> tuple[int, int]:
+def parse_response_header(api: Api[Req, Res], version: int, frame: Buffer) -> tuple[int, int]:
     """The correlation id of a response frame, without its length, and where its body begins."""
     if len(frame) < 4:
-        raise Malformed(f"a response of {len(frame)} bytes has no room for a header")
-    (correlation_id,) = LENGTH.unpack_from(frame)
+        raise MalformedError(f"a response of {len(frame)} bytes has no room for a header")
+    (correlation_id,) = FRAME_LENGTH.unpack_from(frame)
     pos = 4
     if api.response_header_version(version):
         pos = skip_tag_section(frame, pos)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from partage.wire.types import Buffer
 
 
-class Malformed(ValueError):
+class MalformedError(ValueError):
     """Bytes that do not follow the protocol; the message says where and why."""
 
 
@@ -40,7 +40,7 @@ def decode_uvarint(buf: Buffer, pos: int, bytes_max: int = 5) -> tuple[int, int]
         if byte < 0x80:
             return value, at + 1
         shift += 7
-    raise Malformed(f"varint at byte {pos} is longer than {bytes_max} bytes")
+    raise MalformedError(f"varint at byte {pos} is longer than {bytes_max} bytes")
 
 
 def encode_varint(value: int) -> bytes:

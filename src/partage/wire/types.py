@@ -39,11 +39,11 @@ class Message(msgspec.Struct, metaclass=_KeywordOnly):
     """A wire message or a structure inside one; fields are keyword-only, in wire order."""
 
 
-class Kind:
+class FieldKind:
     """What a field is on the wire; compared by identity of the class."""
 
 
-class Fixed(Kind):
+class FixedKind(FieldKind):
     """A value of fixed size, by its big-endian ``struct`` format character."""
 
     def __init__(self, fmt: str, size: int) -> None:
@@ -51,42 +51,42 @@ class Fixed(Kind):
         self.size = size
 
 
-class Text(Kind):
+class StringKind(FieldKind):
     """A UTF-8 string with its length before it."""
 
 
-class Blob(Kind):
+class BytesKind(FieldKind):
     """Bytes with their length before them, copied out of the frame."""
 
 
-class Records(Kind):
+class RecordsKind(FieldKind):
     """Record batches: like bytes, but a view of the frame in, a list of buffers out."""
 
 
-class Sequential(Kind):
+class ArrayKind(FieldKind):
     """An array, with its count before it."""
 
 
-class Rule:
+class VersionRule:
     """Says in which versions a field is there, or may be null."""
 
     def __init__(self, version: int) -> None:
         self.version = version
 
 
-class Since(Rule):
+class Since(VersionRule):
     """The field is there from this version on."""
 
 
-class Until(Rule):
+class Until(VersionRule):
     """The field is there up to and including this version."""
 
 
-class Nullable(Rule):
+class Nullable(VersionRule):
     """The field may be null from this version on."""
 
 
-class Tagged(Rule):
+class Tagged(VersionRule):
     """A tagged field (KIP-482), written only where it differs from its default."""
 
     def __init__(self, tag: int, *, since: int) -> None:
@@ -96,22 +96,22 @@ class Tagged(Rule):
 
 T = TypeVar("T")
 
-Bool: TypeAlias = Annotated[bool, Fixed("?", 1)]
-Int8: TypeAlias = Annotated[int, Fixed("b", 1)]
-Int16: TypeAlias = Annotated[int, Fixed("h", 2)]
-UInt16: TypeAlias = Annotated[int, Fixed("H", 2)]
-Int32: TypeAlias = Annotated[int, Fixed("i", 4)]
-UInt32: TypeAlias = Annotated[int, Fixed("I", 4)]
-Int64: TypeAlias = Annotated[int, Fixed("q", 8)]
-Uuid: TypeAlias = Annotated[bytes, Fixed("16s", 16)]
-String: TypeAlias = Annotated[str, Text()]
-NullableString: TypeAlias = Annotated[str | None, Text(), Nullable(0)]
-Bytes: TypeAlias = Annotated[bytes, Blob()]
-NullableBytes: TypeAlias = Annotated[bytes | None, Blob(), Nullable(0)]
+Bool: TypeAlias = Annotated[bool, FixedKind("?", 1)]
+Int8: TypeAlias = Annotated[int, FixedKind("b", 1)]
+Int16: TypeAlias = Annotated[int, FixedKind("h", 2)]
+UInt16: TypeAlias = Annotated[int, FixedKind("H", 2)]
+Int32: TypeAlias = Annotated[int, FixedKind("i", 4)]
+UInt32: TypeAlias = Annotated[int, FixedKind("I", 4)]
+Int64: TypeAlias = Annotated[int, FixedKind("q", 8)]
+Uuid: TypeAlias = Annotated[bytes, FixedKind("16s", 16)]
+String: TypeAlias = Annotated[str, StringKind()]
+NullableString: TypeAlias = Annotated[str | None, StringKind(), Nullable(0)]
+Bytes: TypeAlias = Annotated[bytes, BytesKind()]
+NullableBytes: TypeAlias = Annotated[bytes | None, BytesKind(), Nullable(0)]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 #: Decoded: one view of the frame. Encoded: the buffers one after the other.
-RecordBytes: TypeAlias = Annotated[Sequence[Buffer] | None, Records(), Nullable(0)]
-Array = Annotated[list[T], Sequential()]
-NullableArray = Annotated[list[T] | None, Sequential(), Nullable(0)]
+RecordBytes: TypeAlias = Annotated[Sequence[Buffer] | None, RecordsKind(), Nullable(0)]
+Array = Annotated[list[T], ArrayKind()]
+NullableArray = Annotated[list[T] | None, ArrayKind(), Nullable(0)]
 
 ZERO_UUID = bytes(16)

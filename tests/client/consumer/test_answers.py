@@ -9,7 +9,7 @@ from partage.client import BrokerResponseError, CorruptRecordsError, TopicPartit
 from partage.client.consumer import ConsumerClosed
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import FetchAbortedTransaction
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 from ..scripted_broker import CLOSE, ScriptedBroker, fetched
 
@@ -24,7 +24,7 @@ QUICK = {
 
 
 def batch(first, count, **more):
-    records = [Record(None, b"%d" % (first + n), (), 1000) for n in range(count)]
+    records = [SimpleRecord(None, b"%d" % (first + n), (), 1000) for n in range(count)]
     return encode_batch(records, base_offset=first, **more)
 
 

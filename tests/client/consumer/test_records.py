@@ -6,13 +6,13 @@ import pytest
 
 from partage.client import TopicPartition
 from partage.client.consumer.records import COLUMNS, Stored
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 
 @pytest.fixture
 def stored():
     """Offsets 0 to 9 of t-0."""
-    records = [Record(None, b"%d" % n, (), 1000) for n in range(10)]
+    records = [SimpleRecord(None, b"%d" % n, (), 1000) for n in range(10)]
     blob = bytes(encode_batch(records))
     return Stored(TopicPartition("t", 0), blob, 10, None, [(9, 0)])
 

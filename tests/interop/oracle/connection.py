@@ -48,7 +48,9 @@ class Connection:
         version = api.version_max if version is None else version
         self._correlation += 1
         body = api.encode_request(version, request)
-        buffers = frames.request_frame(api, version, self._correlation, self._client_id, body)
+        buffers = frames.encode_request_frame(
+            api, version, self._correlation, self._client_id, body
+        )
         try:
             self._socket.sendall(b"".join(buffers))
         except OSError as error:
@@ -98,7 +100,7 @@ class Pending(Generic[Res]):
     def result(self, timeout_s: float = ANSWER_WITHIN_S) -> Res:
         """The answer; raises `Silence` when none comes in time, and may be called again."""
         frame = self._connection.receive(timeout_s)
-        correlation, pos = frames.response_body(self._api, self._version, frame)
+        correlation, pos = frames.parse_response_header(self._api, self._version, frame)
         assert correlation == self._correlation
         answer: Res = self._api.decode_response(self._version, frame, pos)
         return answer

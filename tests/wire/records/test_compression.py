@@ -13,7 +13,7 @@ import cramjam
 import pyarrow as pa
 import pytest
 
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.records.compression import compress, decompress
 
 GZIP, SNAPPY, LZ4, ZSTD = CODECS = (1, 2, 3, 4)
@@ -40,7 +40,7 @@ def test_unpacking_undoes_packing_and_keeps_to_its_bound(codec: int, size: int) 
             assert not linked[4] & 0x20
             assert decompress(codec, linked, size) == payload
         if size:
-            with pytest.raises(Malformed, match=f"more than {size - 1} bytes"):
+            with pytest.raises(MalformedError, match=f"more than {size - 1} bytes"):
                 decompress(codec, packed, size - 1)
 
 
@@ -71,10 +71,10 @@ def test_frames_one_after_the_other(codec: int) -> None:
     if codec in (LZ4, ZSTD):
         joined = first + struct.pack("<II", 0x184D2A57, 3) + b"..." + second
         assert decompress(codec, joined, 2000) == b"a" * 1000 + b"b" * 1000
-        with pytest.raises(Malformed, match="more than"):
+        with pytest.raises(MalformedError, match="more than"):
             decompress(codec, joined, 1999)
     else:
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedError):
             decompress(codec, first + second, 2000)
 
 
@@ -85,15 +85,15 @@ def test_what_is_cut_short_or_followed_by_more(codec: int) -> None:
     for size in {*range(30), *range(0, len(packed), 7)}:
         if codec == SNAPPY and size == 16:
             continue  # a header and no blocks: nothing, soundly framed
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedError):
             decompress(codec, packed[:size], 100_000)
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedError):
         decompress(codec, packed + b"x", 100_000)
 
 
 @pytest.mark.parametrize("codec", [5, 7, -1])
 def test_unknown_codecs(codec: int) -> None:
-    with pytest.raises(Malformed, match="unknown"):
+    with pytest.raises(MalformedError, match="unknown"):
         decompress(codec, b"", 10)
     with pytest.raises(ValueError, match="unknown"):
         compress(codec, b"")
@@ -103,15 +103,15 @@ def test_declared_sizes_that_lie() -> None:
     lying = bytearray(compress(ZSTD, bytes(300)))
     assert lying[4] >> 6 == 1, "a content size of two bytes"
     lying[5:7] = b"\xff\xff"
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedError):
         decompress(ZSTD, lying, 1 << 20)
-    with pytest.raises(Malformed, match="claims to hold"):
+    with pytest.raises(MalformedError, match="claims to hold"):
         decompress(SNAPPY, b"\xff\xff\xff\xff\x07" + b"abc", 1 << 31)
-    with pytest.raises(Malformed, match="more than"):
+    with pytest.raises(MalformedError, match="more than"):
         decompress(SNAPPY, b"\xff\xff\xff\xff\x07" + b"abc", 1 << 20)
     window = b"\x28\xb5\x2f\xfd\x00" + bytes([17 << 3]) + b"\x01\x00\x00"
     assert decompress(ZSTD, window, 1 << 27) == b""
-    with pytest.raises(Malformed, match="window of 134217728 bytes"):
+    with pytest.raises(MalformedError, match="window of 134217728 bytes"):
         decompress(ZSTD, window, 1 << 20)
 
 
@@ -126,7 +126,7 @@ def test_random_damage_is_malformed_or_harmless() -> None:
             packed = bytearray(pa.compress(payload, codec=ARROW_NAMES[codec], asbytes=True))
         for _ in range(rng.randrange(1, 4)):
             packed[rng.randrange(min(len(packed), 40))] = rng.randrange(256)
-        with contextlib.suppress(Malformed):
+        with contextlib.suppress(MalformedError):
             assert len(decompress(codec, bytes(packed), 20_000)) <= 20_000
 
 

@@ -12,14 +12,14 @@ import aiokafka.record.default_records as aiokafka_records
 import pytest
 from aiokafka.record.memory_records import MemoryRecords as AiokafkaMemoryRecords
 
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.records.batch import parse_header
 from partage.wire.records.columns import OFFSET_MAX, RecordTuple
-from partage.wire.records.encode import Record, encode_batch
-from partage.wire.records.validate import validate_batch
+from partage.wire.records.encoder import SimpleRecord, encode_batch
+from partage.wire.records.validation import validate_batch
 
-from . import arrow
-from .making import CODECS, as_tuples, marker, records
+from . import arrow_tables
+from .batch_factory import CODECS, as_tuples, marker, records
 
 with warnings.catch_warnings():
     # kafka-python reads its definitions through a deprecated function.
@@ -36,7 +36,7 @@ PEERS = [pytest.param(module, codec, id=f"{name}-{codec}") for name, module, cod
 BASE = 2**40
 
 
-def theirs(module: Any, codec: int, written: list[Record]) -> bytes:
+def theirs(module: Any, codec: int, written: list[SimpleRecord]) -> bytes:
     builder = module.DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -72,7 +72,7 @@ def test_we_read_theirs(decoder: ModuleType, module: Any, codec: int, seed: int)
     columns = decoder.decode_columns(
         batch, from_offset=0, to_offset=OFFSET_MAX, with_headers=True, verify_crc=True
     )
-    assert arrow.tuples(columns) == expected
+    assert arrow_tables.tuples(columns) == expected
     found = decoder.scan(batch)
     assert (found.count, found.stop, found.reason) == (1, len(batch), "end")
     validate_batch(batch, 0, parse_header(batch))
@@ -92,7 +92,7 @@ def test_they_read_ours(module: Any, codec: int, seed: int) -> None:
 @pytest.mark.parametrize("module", [kafka_records, aiokafka_records])
 def test_they_read_our_headers_fields(module: Any) -> None:
     blob = encode_batch(
-        [Record(b"k", b"v", (), 70), Record(None, None, (), 40, 7)],
+        [SimpleRecord(b"k", b"v", (), 70), SimpleRecord(None, None, (), 40, 7)],
         base_offset=BASE,
         producer_id=12,
         producer_epoch=3,
@@ -124,6 +124,6 @@ def test_they_read_our_markers() -> None:
 def test_a_bit_flipped_in_theirs(decoder: ModuleType, module: Any) -> None:
     batch = bytearray(theirs(module, 0, records(Random(1), 20)))
     batch[len(batch) // 2] ^= 4
-    with pytest.raises(Malformed, match="crc"):
+    with pytest.raises(MalformedError, match="crc"):
         decoder.decode_records(batch)
     assert decoder.scan(batch).reason == "crc"

@@ -10,10 +10,10 @@ import pytest
 from crc32c import crc32c
 
 from partage.wire.records.batch import whole_batches
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
+from .batch_factory import log, raw_batch, raw_record, sealed
 from .conftest import MODULES, NAMES
-from .making import log, raw_batch, raw_record, sealed
 
 SOUND = raw_batch(raw_record())
 
@@ -89,7 +89,7 @@ def test_in_pieces(decoder: ModuleType) -> None:
 
 def test_many_tiny_batches(decoder: ModuleType) -> None:
     """More than any first guess of how many there are."""
-    one = encode_batch([Record(None, None)])
+    one = encode_batch([SimpleRecord(None, None)])
     blob = b"".join(n.to_bytes(8, "big") + one[8:] for n in range(5000))
     found = decoder.scan(blob)
     assert (found.count, found.reason) == (5000, "end")
@@ -130,7 +130,7 @@ def test_many_tiny_batches(decoder: ModuleType) -> None:
     ],
 )
 def test_where_it_stops_and_why(decoder: ModuleType, tail: bytes, reason: str) -> None:
-    good = encode_batch([Record(b"k", b"v")] * 10)
+    good = encode_batch([SimpleRecord(b"k", b"v")] * 10)
     found = decoder.scan(good + tail)
     assert found.reason == reason
     sound = reason == "end" and tail

@@ -9,10 +9,10 @@ from partage.broker.inbound import Inbound
 from partage.broker.node import Node
 from partage.broker.overrides import current_values
 from partage.broker.topic_changes import TopicChanges
-from partage.log.config import ConfigEntry, ConfigSource, describe_configs
-from partage.log.config_keys import CONFIG_KEYS, ConfigType
-from partage.log.names import NAME_MAX
-from partage.log.outcomes import Refusal
+from partage.log.catalogue.config_keys import CONFIG_KEYS, ConfigType
+from partage.log.catalogue.topic_config import ConfigEntry, ConfigSource, describe_configs
+from partage.log.catalogue.topic_names import TOPIC_NAME_MAX
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.apis.describe_configs import (
     DescribeConfigsEntry,
@@ -175,7 +175,7 @@ def _apply(change: AlterableConfig, configs: dict[str, str]) -> Refusal | None:
         configs.pop(name, None)
         return None
     if value is None:
-        return Refusal(ErrorCode.INVALID_CONFIG, f"{name[:NAME_MAX]}: null is not a value")
+        return Refusal(ErrorCode.INVALID_CONFIG, f"{name[:TOPIC_NAME_MAX]}: null is not a value")
     if change.config_operation == SET:
         configs[name] = value
         return None
@@ -183,7 +183,8 @@ def _apply(change: AlterableConfig, configs: dict[str, str]) -> Refusal | None:
     key = CONFIG_KEYS.get(name)
     if edit is None or key is None or key.type is not ConfigType.LIST:
         return Refusal(
-            ErrorCode.INVALID_CONFIG, f"{name[:NAME_MAX]} is not a list to add to or take from"
+            ErrorCode.INVALID_CONFIG,
+            f"{name[:TOPIC_NAME_MAX]} is not a list to add to or take from",
         )
     parts = [part for part in configs.get(name, key.default).split(",") if part]
     configs[name] = ",".join(edit(parts, value.split(",")))

@@ -11,8 +11,8 @@ from partage.broker.hosted import Hosted
 from partage.broker.inbound import Inbound
 from partage.broker.partition import Partition
 from partage.broker.reads import Reads
-from partage.log.damage import DamagedLog
-from partage.log.outcomes import Refusal, Slice
+from partage.log.errors import DamagedLogError
+from partage.log.results import Refusal, Slice
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import (
     FetchPartition,
@@ -167,7 +167,7 @@ class Fetching:
         limit = max(0, min(left, asked.partition_max_bytes))
         try:
             located = partition.log.locate(asked.fetch_offset, limit, whole_first=whole_first)
-        except (DamagedLog, OSError) as fault:
+        except (DamagedLogError, OSError) as fault:
             log.error("%s: %s", partition.name, fault)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return located.code if isinstance(located, Refusal) else located

@@ -8,8 +8,8 @@ from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.inbound import Inbound
 from partage.broker.neighbours import Neighbours
 from partage.broker.topic_changes import TopicChanges
-from partage.log.outcomes import Refusal
-from partage.log.topics import Topic
+from partage.log.catalogue.topic_catalogue import TopicDefinition
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.apis.metadata import (
     MetadataBroker,
@@ -93,7 +93,7 @@ def _described(topic: HostedTopic, neighbours: Neighbours) -> MetadataTopic:
     )
 
 
-def _partitions(topic: Topic, neighbours: Neighbours) -> Iterator[MetadataPartition]:
+def _partitions(topic: TopicDefinition, neighbours: Neighbours) -> Iterator[MetadataPartition]:
     """Every partition is led by the broker that holds it, with nobody following.
 
     One whose broker is down has no leader, and stays listed: an assignor must not take the topic

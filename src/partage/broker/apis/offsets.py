@@ -12,8 +12,8 @@ from partage.broker.hosted import Hosted
 from partage.broker.inbound import Inbound
 from partage.broker.partition import Partition
 from partage.broker.reads import Reads
-from partage.log.outcomes import Refusal
-from partage.log.times import Search, TimedOffset
+from partage.log.results import Refusal
+from partage.log.segments.timestamp_lookup import TimestampAndOffset, TimestampLookup
 from partage.model.errors import ErrorCode
 from partage.wire.apis.delete_records import (
     DeleteRecordsPartition,
@@ -57,8 +57,8 @@ class _Sought(NamedTuple):
     timestamp_ms: int | None
     result: ListOffsetsPartitionResult
 
-    def search(self) -> Search:
-        return self.partition.log.time_search(self.timestamp_ms)
+    def search(self) -> TimestampLookup:
+        return self.partition.log.timestamp_lookup(self.timestamp_ms)
 
 
 async def list_offsets(inbound: Inbound, hosted: Hosted, reads: Reads) -> None:
@@ -106,7 +106,7 @@ async def _look_up(sought: list[_Sought], reads: Reads, *, is_last: bool) -> lis
     again = []
     found = await reads.searched([one.search() for one in sought]) if sought else []
     for one, at in zip(sought, found, strict=True):
-        if isinstance(at, TimedOffset):
+        if isinstance(at, TimestampAndOffset):
             one.result.offset, one.result.timestamp_ms = at
             one.result.leader_epoch = _LEADER_EPOCH
         elif at is not None and not is_last:

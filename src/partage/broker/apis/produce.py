@@ -5,8 +5,8 @@ from __future__ import annotations
 from partage.broker.hosted import Hosted
 from partage.broker.inbound import Inbound
 from partage.broker.partition import Partition
-from partage.log.names import NAME_MAX
-from partage.log.outcomes import Appended, Refusal
+from partage.log.catalogue.topic_names import TOPIC_NAME_MAX
+from partage.log.results import AppendResult, Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.apis.produce import (
     ProducePartition,
@@ -51,7 +51,7 @@ class Producing:
             index=wanted.index, error_code=ErrorCode.NONE, base_offset=-1
         )
         partition = self._partition(topic, wanted.index)
-        outcome: Appended | Refusal
+        outcome: AppendResult | Refusal
         if isinstance(partition, Refusal):
             outcome = partition
         elif not wanted.records or not len(wanted.records[0]):
@@ -86,7 +86,7 @@ class Producing:
             return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is not for clients")
         partition = self._hosted.partition(topic, index)
         if partition is None:
-            name = f"{topic[:NAME_MAX]}-{index}"
+            name = f"{topic[:TOPIC_NAME_MAX]}-{index}"
             return Refusal(self._hosted.missing(topic, index), f"there is no partition {name} here")
         return partition
 

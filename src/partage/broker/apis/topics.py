@@ -10,8 +10,8 @@ from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.inbound import Inbound
 from partage.broker.neighbours import Neighbours
 from partage.broker.topic_changes import TopicChanges, waited_until_s
-from partage.log.config import ConfigEntry, describe_configs
-from partage.log.outcomes import Refusal
+from partage.log.catalogue.topic_config import ConfigEntry, describe_configs
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.apis.create_partitions import (
     CreatePartitionsRequest,

@@ -115,7 +115,7 @@ class Cluster:
     ) -> Cluster:
         """Connect, and see that it is the right cluster; a new one is founded.
 
-        Raises `Unreachable`, `BadTls`, `ForeignDataError` and `DamagedFile`.
+        Raises `Unreachable`, `BadTls`, `ForeignDataError` and `DamagedFileError`.
         """
         session = await _begin_session(address, settings)
         try:

@@ -19,8 +19,8 @@ from partage.wire.apis.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from partage.wire.frames import LENGTH, request_frame, response_body
-from partage.wire.primitives import Malformed
+from partage.wire.frames import FRAME_LENGTH, encode_request_frame, parse_response_header
+from partage.wire.primitives import MalformedError
 
 log = logging.getLogger(__name__)
 
@@ -93,18 +93,18 @@ class NeighbourEnds:
         name = f"partage-broker-{self._neighbours.node.node_id}"
         return [
             bytes(part)
-            for part in request_frame(LIST_OFFSETS, _VERSION, correlation_id, name, body)
+            for part in encode_request_frame(LIST_OFFSETS, _VERSION, correlation_id, name, body)
         ]
 
 
 async def _response(reader: asyncio.StreamReader, correlation_id: int) -> ListOffsetsResponse:
-    (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    (size,) = FRAME_LENGTH.unpack(await reader.readexactly(FRAME_LENGTH.size))
     if not 0 < size <= _ANSWER_BYTES_MAX:
-        raise Malformed(f"an answer of {size} bytes")
+        raise MalformedError(f"an answer of {size} bytes")
     frame = await reader.readexactly(size)
-    answers, pos = response_body(LIST_OFFSETS, _VERSION, frame)
+    answers, pos = parse_response_header(LIST_OFFSETS, _VERSION, frame)
     if answers != correlation_id:
-        raise Malformed(f"an answer to {answers}, asked was {correlation_id}")
+        raise MalformedError(f"an answer to {answers}, asked was {correlation_id}")
     return LIST_OFFSETS.decode_response(_VERSION, frame, pos)
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.topic_changes import Groups as LocalGroups
-from partage.log.outcomes import Refusal
+from partage.log.results import Refusal
 from partage.store.shared_topics import SharedTopics
 from partage.store.zk_schema import AppliedDoc, ForeignDataError, TopicDoc
 

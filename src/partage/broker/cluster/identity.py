@@ -42,7 +42,7 @@ async def identify(
 
     Raises:
         ForeignDataError: one of them belongs to somebody else; the message says what to do.
-        DamagedFile: the directory does not say whose it is.
+        DamagedFileError: the directory does not say whose it is.
     """
     meta = read_meta(disk)
     if meta is None:

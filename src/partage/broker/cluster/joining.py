@@ -58,7 +58,7 @@ async def join_cluster(
     settings: BrokerSettings,
     on_fatal: Callable[[BaseException], None],
 ) -> Cluster:
-    """Find the cluster, or found it. Raises `CannotJoin` and `DamagedFile`."""
+    """Find the cluster, or found it. Raises `CannotJoin` and `DamagedFileError`."""
     if settings.offsets_partitions > SHARDS_MAX:
         raise CannotJoin(
             f"offsets.topic.num.partitions is {settings.offsets_partitions}, and the groups of "

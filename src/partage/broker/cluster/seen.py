@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from partage.broker.cluster.cluster import Cluster
 from partage.broker.node import Node
-from partage.log.topics import Topic
+from partage.log.catalogue.topic_catalogue import TopicDefinition
 from partage.store.shard_log import shard_of
 
 
@@ -50,7 +50,7 @@ class Seen:
         return self._cluster.up()[0]
 
     @staticmethod
-    def holder(topic: Topic, index: int) -> int:
+    def holder(topic: TopicDefinition, index: int) -> int:
         """The broker that a partition was placed on."""
         return topic.brokers[index]
 

@@ -13,9 +13,9 @@ from partage.broker.hosted import Hosted, HostedTopic
 from partage.broker.ids import fresh_topic_id
 from partage.broker.partition import Partition
 from partage.broker.topic_changes import Edit, waited_until_s
-from partage.log.config import check_configs
-from partage.log.names import colliding
-from partage.log.outcomes import Refusal
+from partage.log.catalogue.topic_config import check_configs
+from partage.log.catalogue.topic_names import find_name_collision
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.store.group_events import TOPIC as EVENTS_TOPIC
 from partage.store.group_events import TOPIC_CONFIGS as EVENTS_CONFIGS
@@ -100,7 +100,7 @@ class SharedChanges:
         def decide(topics: Mapping[str, TopicDoc]) -> TopicDoc | Refusal:
             if name in topics:
                 return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
-            if other := colliding(name, topics):
+            if other := find_name_collision(name, topics):
                 return _too_like(name, other)
             counts = self._agreement.shared_topics().partition_counts()
             placed = tuple(brokers) or place_partitions(partition_count, up, counts)
@@ -150,7 +150,7 @@ class SharedChanges:
                 return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} has it")
             if topic is not None:
                 return msgspec.structs.replace(topic, brokers=(*topic.brokers, me))
-            if other := colliding(name, topics):
+            if other := find_name_collision(name, topics):
                 return _too_like(name, other)
             return TopicDoc(id=topic_id, brokers=(me,), configs=dict(configs))
 

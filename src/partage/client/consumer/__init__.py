@@ -1,8 +1,9 @@
-"""The consumer: `Consumer` for asyncio and `blocking.Consumer` for code without it.
+"""The consumer: `Consumer` for asyncio and `sync_consumer.Consumer` for blocking code.
 
-Both are faces (`face`) of one `engine`, whose loop runs in a thread of ours. What decides is in
-`positions`, which does no I/O; `fetcher` does what it asks for. `owners` is where a group comes
-in, `records` what users get.
+Both derive from `base_consumer.BaseConsumer` and use one `engine`, whose event loop runs in a
+background thread. `fetch_state_machine` decides what to fetch and does no I/O; `fetcher` does the
+I/O. `assignment_source` is the interface to a consumer group. `records` holds the types that users
+receive.
 """
 
 from __future__ import annotations

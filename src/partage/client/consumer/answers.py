@@ -1,4 +1,4 @@
-"""What a Fetch response says of each partition, in the words of `positions`."""
+"""Convert between the fetch plan of `fetch_state_machine` and Fetch requests and responses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from partage.wire.apis.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from partage.wire.records.columns import Scan
-from partage.wire.records.decode import scan
+from partage.wire.records.columns import BatchScan
+from partage.wire.records.decoder import scan
 from partage.wire.types import ZERO_UUID, Buffer
 
 _CONTROL: Final = 0x20
@@ -28,7 +28,7 @@ _APPEND_TIME: Final = 0x08
 
 
 class FetchRules:
-    """What is the same in all fetches of a consumer."""
+    """Settings that are the same for all fetches of a consumer."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class FetchRules:
 
 
 def request(fetch: Fetch, rules: FetchRules) -> FetchRequest:
-    """The request for a fetch, its partitions in the order in which they are to be served."""
+    """Return the FetchRequest of a fetch, with its partitions in the order of the fetch."""
     topics: list[FetchTopic] = []
-    # A topic may come twice: the order of partitions decides who gets the room (KIP-74).
+    # A topic may occur twice: brokers fill the response in the order of the partitions (KIP-74).
     for (name, topic_id), group in groupby(
         fetch.wanted, lambda one: (one.lease.partition.topic, one.placement.topic_id)
     ):
@@ -73,12 +73,12 @@ def request(fetch: Fetch, rules: FetchRules) -> FetchRequest:
 
 
 def has_ids(fetch: Fetch) -> bool:
-    """Whether topics can be named by their ids, as from v13 on they must be."""
+    """True if all topic ids are known, so that Fetch v13 and later can be used."""
     return all(one.placement.topic_id != ZERO_UUID for one in fetch.wanted)
 
 
 def results(fetch: Fetch, answer: FetchResponse) -> dict[TopicPartition, FetchPartitionResult]:
-    """The answer's partitions by name, whether it names topics or their ids."""
+    """Return the results by partition; the response names topics by name or by id."""
     names = {one.placement.topic_id: one.lease.partition.topic for one in fetch.wanted}
     return {
         TopicPartition(topic.topic or names.get(topic.topic_id, ""), result.partition_index): result
@@ -94,7 +94,7 @@ def read(
     rules: FetchRules,
     retry_at_ms: int,
 ) -> tuple[Answer, int]:
-    """What a partition's result means, and its error code."""
+    """Return the meaning of a partition's result, and its error code."""
     if result is None:
         return TryAgain(retry_at_ms), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     code = result.error_code
@@ -135,7 +135,7 @@ def _ends(result: FetchPartitionResult) -> Ends:
     return Ends(result.log_start_offset, result.high_watermark, result.last_stable_offset)
 
 
-def _timestamp_types(found: Scan) -> list[tuple[int, int]]:
+def _timestamp_types(found: BatchScan) -> list[tuple[int, int]]:
     kinds = {flags: int(bool(flags & _APPEND_TIME)) for flags in set(found.attributes)}
     if len(set(kinds.values())) == 1:
         return [(found.last_offset[-1], kinds[found.attributes[0]])]

@@ -1,4 +1,4 @@
-"""What `positions` asks the shell to do, and what the shell tells it of that."""
+"""Messages between `fetch_state_machine` and its shell, the `fetcher`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from partage.client.metadata import TopicPartition
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where a partition is: its leader, since which epoch, and which topic of that name it is."""
+    """The leader of a partition, its leader epoch, and the id of the topic."""
 
     leader_id: int
     leader_epoch: int
@@ -19,7 +19,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A partition in a fetch, and from which offset on."""
+    """A partition in a fetch, with its fetch offset."""
 
     lease: Lease
     offset: int
@@ -27,7 +27,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Fetch(msgspec.Struct, frozen=True):
-    """A request to be sent to a leader; `Positions.done` is called when it is at its end."""
+    """A fetch request to send to a leader; `FetchStateMachine.fetch_done` must follow."""
 
     leader_id: int
     wanted: tuple[Wanted, ...]
@@ -35,42 +35,43 @@ class Fetch(msgspec.Struct, frozen=True):
 
 
 class Got(msgspec.Struct, frozen=True):
-    """A partition's answer; ``part`` is None if nothing was there."""
+    """The successful response for one partition; ``chunk`` is None if it has no data."""
 
     part: Part | None = None
     ends: Ends = Ends()
 
 
 class OutOfRange(msgspec.Struct, frozen=True):
-    """The broker has no such offset."""
+    """The broker reported OFFSET_OUT_OF_RANGE."""
 
 
 class TryAgain(msgspec.Struct, frozen=True):
-    """What will pass by itself: ask again at a time."""
+    """A transient failure; retry at a time."""
 
     at_ms: int
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """What the user has to be told, once all before it is handed out."""
+    """An error to raise to the user after all earlier records were delivered."""
 
     error: Exception
 
 
 Answer = Got | OutOfRange | TryAgain | Failed
-#: Whether records of a partition may be handed out now; asked each time.
+#: Returns True if records of a partition may be delivered now. It is called for each delivery.
 MayDeliver = Callable[[TopicPartition], bool]
 
 
 class Lookup(msgspec.Struct, frozen=True):
-    """A partition whose position is looked for; ``reset`` None asks for a committed offset."""
+    """A partition whose start offset is unknown; a ``reset`` of None asks for the committed offset.
+    """
 
     lease: Lease
     reset: ResetTo | None
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """Records to hand out: those of a part from ``from_offset`` to before ``to_offset``."""
+    """Records to deliver: those of a chunk with ``from_offset <= offset < to_offset``."""
 
     lease: Lease
     part: Part

@@ -1,4 +1,4 @@
-"""The consumer for code that is not asynchronous."""
+"""The blocking consumer; the same as `partage.client.consumer.consumer` without asyncio."""
 
 from __future__ import annotations
 
@@ -22,25 +22,41 @@ if TYPE_CHECKING:
 
 
 class Consumer(Face):
-    """Reads partitions of topics; `partage.Consumer` without asyncio.
+    """A consumer of topic partitions, for code without asyncio.
 
-    A context manager, and an iterator of records::
+    It is a context manager and an iterator of records::
 
         with Consumer("localhost:9092", auto_offset_reset="earliest") as consumer:
             consumer.assign([("flights", 0)])
             for record in consumer:
                 print(record.value)
 
-    To be used by one thread at a time; `close` may come from any.
+    Connections and fetches run in a background thread, which lasts until `close`. Methods without
+    I/O take effect at once. Every failure is a `ClientError`; the consumer stays usable after one.
+    One thread at a time may use a consumer, but any thread may call `close`.
+
+    Args:
+        bootstrap_servers: Addresses of brokers, ``host:port,host:port``.
+        options: Kafka's consumer settings in snake case, with Kafka's defaults; see
+            `ConsumerOptions`.
 
     Raises:
-        InvalidAddressError, UnknownOption, BadOption, InvalidSecurityOptionError: on construction.
+        InvalidAddressError, UnknownOptionError, InvalidOptionError, InvalidSecurityOptionError:
+            An argument is invalid.
     """
 
     def poll(self, timeout_ms: float = 1000, max_records: int | None = None) -> Records:
-        """What has been fetched: at once if there is anything, else within the time.
+        """Return fetched records; wait for some up to a timeout.
 
-        At most ``max_records`` records (``max_poll_records`` if None); none if nothing came.
+        Args:
+            timeout_ms: Longest wait if no records are available.
+            max_records: Most records to return; ``max_poll_records`` if None.
+
+        Returns:
+            The records, empty if none arrived in time or the consumer is drained.
+
+        Raises:
+            ClientError: An error that concerns an assigned partition, the group or the cluster.
         """
         self._end_loan()
         deadline = Deadline(timeout_ms)
@@ -60,7 +76,7 @@ class Consumer(Face):
 
     def __next__(self) -> Record:
         if self._loan is not None and self._engine.version == self._seen:
-            record = self._loan.next()  # nothing has happened since the last one
+            record = self._loan.next()  # Nothing has changed since the last record.
             if record is not None:
                 return record
             self._loan = None
@@ -81,11 +97,16 @@ class Consumer(Face):
     def to_arrow(
         self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
     ) -> pa.Table:
-        """Everything from the positions to the ends as they are now, as one table.
+        """Read from the positions to the current end offsets, and return all records as one table.
+
+        Args:
+            columns: The names of the columns to return.
+            timeout_ms: Longest time for the whole read; None for no limit.
 
         Raises:
-            ReadTimedOut: the ends were not reached in time. As after every error, the positions
-                are as they were before.
+            ReadTimeoutError: The end offsets were not reached in time. After any error, the
+                positions
+                are what they were before the call.
         """
         self._end_loan()
         deadline = Deadline(timeout_ms)
@@ -111,10 +132,14 @@ class Consumer(Face):
     def arrow_reader(
         self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
     ) -> pa.RecordBatchReader:
-        """The same as a stream of record batches, read as they are asked for.
+        """Return a reader of record batches from the positions to the current end offsets.
 
-        Positions move with it. Raises, when it is read, `ReadTimedOut` if nothing came for
-        ``timeout_ms`` and the ends are not reached.
+        Records are fetched as the reader is consumed, and the positions advance with it.
+
+        Args:
+            columns: The names of the columns to return.
+            timeout_ms: Longest wait for the next batch; None for no limit. The reader raises
+                `ReadTimeoutError` after it.
         """
         import pyarrow as pa
 
@@ -141,7 +166,12 @@ class Consumer(Face):
                 _either(self._engine.change(version), deadline)
 
     def position(self, partition: Partition) -> int:
-        """The offset after the last record that was handed out; looked up if need be."""
+        """Return the offset after the last delivered record; wait for it if it must be looked up.
+
+        Raises:
+            NotAssignedError: The partition is not assigned to this consumer.
+            ClientError: The offset lookup failed.
+        """
         wanted = TopicPartition(*partition)
         while True:
             version = self._engine.version
@@ -151,66 +181,81 @@ class Consumer(Face):
             _either(self._engine.change(version), Deadline(None))
 
     def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
-        """Where partitions begin, assigned or not."""
+        """Return the first offset of each partition, assigned or not."""
         return self._engine.ask(self._engine.beginnings(named(partitions))).result()
 
     def end_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
-        """The offsets after the last records; read_committed: that have been decided."""
+        """Return the offset after the last record of each partition, assigned or not.
+
+        With ``isolation_level="read_committed"`` it is the last stable offset.
+        """
         return self._engine.ask(self._engine.latest(named(partitions))).result()
 
     def offsets_for_times(
         self, times_ms: Mapping[Partition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset of a time (ms since the epoch) or later; None: no record is so late."""
+        """Return the first record offset at or after a timestamp, for each partition.
+
+        Args:
+            times_ms: Timestamps in ms since the epoch, by partition.
+
+        Returns:
+            The offset found and its timestamp; None if all records are older.
+        """
         wanted = {TopicPartition(*partition): at for partition, at in times_ms.items()}
         return self._engine.ask(self._engine.offsets(wanted)).result()
 
     def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """The partitions that a topic has."""
+        """Return the partitions of a topic; raise `UnknownTopicError` if it does not exist."""
         return self._engine.ask(self._engine.partitions_of(topic)).result()
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets each assigned partition's end is ahead of its position."""
+        """Return the number of offsets between position and end of each assigned partition."""
         owned = self._engine.assignment()
         ends = self.end_offsets(owned)
         return {p: max(0, ends[p] - self.position(p)) for p in owned if p in ends}
 
-    # The group.
+    # Consumer group.
 
     def unsubscribe(self, timeout_ms: float = 30_000) -> None:
-        """Leave the group; what the listener is due is done first, and the auto commit."""
+        """Leave the group, after a last auto commit and the due listener callbacks."""
         self._end_loan()
         self._leave(Deadline(timeout_ms), closes=False)
 
     def commit(self, offsets: Written | None = None) -> None:
-        """Commit in the group: offsets of the next records to be read, by partition.
+        """Commit offsets in the group.
 
-        Where the user has come to if nothing is named. Returns once the coordinator has it, or
-        a later commit of this consumer.
+        It returns when the coordinator has stored these offsets, or those of a later commit of this
+        consumer.
+
+        Args:
+            offsets: Offsets of the next records to read, by partition; the current positions if
+                None.
 
         Raises:
-            CommitFailed: not all of it was committed; the message says what, and why.
-            NoGroup, NotSubscribed: there is nothing to commit for.
+            CommitFailedError: At least one offset was not committed; the message names the
+                partitions.
+            MissingGroupIdError, NotSubscribedError: The consumer has no group or no partitions.
         """
         self._grouped("commit()").commit(offsets).result()
 
     def commit_async(self, offsets: Written | None = None) -> Future[None]:
-        """The same without waiting; the future says what came of it."""
+        """Commit offsets as `commit` does, without waiting; the future has the result."""
         return self._grouped("commit_async()").commit(offsets)
 
     def committed(
         self, partitions: Iterable[Partition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for each partition; None for nothing."""
+        """Return the group's committed offset of each partition; None if there is none."""
         wanted = named(partitions)
         found = self._grouped("committed()").committed(wanted).result()
         return {partition: found.get(partition) for partition in wanted}
 
     def close(self, timeout_ms: float = 30_000) -> None:
-        """End it; what was fetched and not handed out is dropped. Again does nothing.
+        """Close the consumer and drop its undelivered records; a second call does nothing.
 
-        A member of a group commits by itself, if it does so at all, and leaves; a static one
-        leaves without a word, so that it finds its partitions when it comes back (KIP-345).
+        A member of a group makes a last auto commit, if enabled, and leaves. A static member does
+        not send LeaveGroup, so that it gets the same partitions when it returns (KIP-345).
         """
         self._end_loan()
         deadline = Deadline(timeout_ms)
@@ -229,7 +274,7 @@ class Consumer(Face):
             version = self._engine.version
             try:
                 self._tend()
-            except Exception as error:  # the listener's; it is raised once we are out
+            except Exception as error:  # An error of the listener is raised after the leave.
                 first = first or error
             if not owner.is_out:
                 _either(self._engine.change(version), deadline)
@@ -237,17 +282,19 @@ class Consumer(Face):
             raise first
 
     def _tend(self) -> None:
-        """Do what the group is due before anything is handed out."""
+        """Run the due listener callbacks and auto commits before records are delivered."""
         place = self._place
         if place is None:
             return
         place.commit_if_due()
         first: Exception | None = None
         while (call := place.due) is not None:
-            self._commit_before(place, call)  # interrupted here, the next poll does it all
+            # If interrupted here, the next poll repeats all steps.
+            self._commit_before(place, call)
             try:
                 self._call(place, call)
-            except Exception as error:  # the listener's; what was done stands (KIP-429)
+            # The assignment stays valid after a listener error (KIP-429).
+            except Exception as error:
                 first = first or error
             finally:
                 place.owner.called(call)
@@ -282,7 +329,7 @@ class Consumer(Face):
 
 
 def _either(waiter: Future[None], deadline: Deadline) -> None:
-    """Wait for something to change, or for the time to be up."""
+    """Wait for a change of the engine, or until the deadline."""
     try:
         waiter.result(deadline.left_s)
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""The consumer for asynchronous code."""
+"""The asyncio consumer."""
 
 from __future__ import annotations
 
@@ -25,28 +25,41 @@ if TYPE_CHECKING:
 
 
 class Consumer(Face):
-    """Reads partitions of topics; on asyncio. `partage.sync.Consumer` is the same without.
+    """A consumer of topic partitions, on asyncio; `partage.sync.Consumer` is the blocking variant.
 
-    ``bootstrap_servers`` is ``host:port,host:port``; options are Kafka's in snake case, with its
-    defaults (see the documentation). A context manager, and an asynchronous iterator of records::
+    It is an asynchronous context manager and an asynchronous iterator of records::
 
         async with Consumer("localhost:9092", auto_offset_reset="earliest") as consumer:
             consumer.assign([("flights", 0)])
             async for record in consumer:
                 print(record.value)
 
-    Connections and fetching run in a thread of its own, which lasts until `close`. Methods that
-    are no coroutines take effect at once. Everything that goes wrong is a `ClientError`; after
-    one, the consumer can be used on. To be used by one task at a time; `close` may come from any.
+    Connections and fetches run in a background thread, which lasts until `close`. Methods without
+    I/O take effect at once. Every failure is a `ClientError`; the consumer stays usable after one.
+    One task at a time may use a consumer, but any task may call `close`.
+
+    Args:
+        bootstrap_servers: Addresses of brokers, ``host:port,host:port``.
+        options: Kafka's consumer settings in snake case, with Kafka's defaults; see
+            `ConsumerOptions`.
 
     Raises:
-        InvalidAddressError, UnknownOption, BadOption, InvalidSecurityOptionError: on construction.
+        InvalidAddressError, UnknownOptionError, InvalidOptionError, InvalidSecurityOptionError:
+            An argument is invalid.
     """
 
     async def poll(self, timeout_ms: float = 1000, max_records: int | None = None) -> Records:
-        """What has been fetched: at once if there is anything, else within the time.
+        """Return fetched records; wait for some up to a timeout.
 
-        At most ``max_records`` records (``max_poll_records`` if None); none if nothing came.
+        Args:
+            timeout_ms: Longest wait if no records are available.
+            max_records: Most records to return; ``max_poll_records`` if None.
+
+        Returns:
+            The records, empty if none arrived in time or the consumer is drained.
+
+        Raises:
+            ClientError: An error that concerns an assigned partition, the group or the cluster.
         """
         self._end_loan()
         deadline = Deadline(timeout_ms)
@@ -66,7 +79,7 @@ class Consumer(Face):
 
     async def __anext__(self) -> Record:
         if self._loan is not None and self._engine.version == self._seen:
-            record = self._loan.next()  # nothing has happened since the last one
+            record = self._loan.next()  # Nothing has changed since the last record.
             if record is not None:
                 return record
             self._loan = None
@@ -87,11 +100,16 @@ class Consumer(Face):
     async def to_arrow(
         self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
     ) -> pa.Table:
-        """Everything from the positions to the ends as they are now, as one table.
+        """Read from the positions to the current end offsets, and return all records as one table.
+
+        Args:
+            columns: The names of the columns to return.
+            timeout_ms: Longest time for the whole read; None for no limit.
 
         Raises:
-            ReadTimedOut: the ends were not reached in time. As after every error, the positions
-                are as they were before.
+            ReadTimeoutError: The end offsets were not reached in time. After any error, the
+                positions
+                are what they were before the call.
         """
         self._end_loan()
         deadline = Deadline(timeout_ms)
@@ -115,7 +133,12 @@ class Consumer(Face):
         return table(found, columns)
 
     async def position(self, partition: Partition) -> int:
-        """The offset after the last record that was handed out; looked up if need be."""
+        """Return the offset after the last delivered record; wait for it if it must be looked up.
+
+        Raises:
+            NotAssignedError: The partition is not assigned to this consumer.
+            ClientError: The offset lookup failed.
+        """
         wanted = TopicPartition(*partition)
         while True:
             version = self._engine.version
@@ -125,64 +148,79 @@ class Consumer(Face):
             await _either(self._engine.change(version), Deadline(None))
 
     async def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
-        """Where partitions begin, assigned or not."""
+        """Return the first offset of each partition, assigned or not."""
         return await asyncio.wrap_future(
             self._engine.ask(self._engine.beginnings(named(partitions)))
         )
 
     async def end_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
-        """The offsets after the last records; read_committed: that have been decided."""
+        """Return the offset after the last record of each partition, assigned or not.
+
+        With ``isolation_level="read_committed"`` it is the last stable offset.
+        """
         return await asyncio.wrap_future(self._engine.ask(self._engine.latest(named(partitions))))
 
     async def offsets_for_times(
         self, times_ms: Mapping[Partition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset of a time (ms since the epoch) or later; None: no record is so late."""
+        """Return the first record offset at or after a timestamp, for each partition.
+
+        Args:
+            times_ms: Timestamps in ms since the epoch, by partition.
+
+        Returns:
+            The offset found and its timestamp; None if all records are older.
+        """
         wanted = {TopicPartition(*partition): at for partition, at in times_ms.items()}
         return await asyncio.wrap_future(self._engine.ask(self._engine.offsets(wanted)))
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """The partitions that a topic has."""
+        """Return the partitions of a topic; raise `UnknownTopicError` if it does not exist."""
         return await asyncio.wrap_future(self._engine.ask(self._engine.partitions_of(topic)))
 
     async def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets each assigned partition's end is ahead of its position."""
+        """Return the number of offsets between position and end of each assigned partition."""
         owned = self._engine.assignment()
         ends = await self.end_offsets(owned)
         return {p: max(0, ends[p] - await self.position(p)) for p in owned if p in ends}
 
-    # The group.
+    # Consumer group.
 
     async def unsubscribe(self, timeout_ms: float = 30_000) -> None:
-        """Leave the group; what the listener is due is done first, and the auto commit."""
+        """Leave the group, after a last auto commit and the due listener callbacks."""
         self._end_loan()
         await self._leave(Deadline(timeout_ms), closes=False)
 
     async def commit(self, offsets: Written | None = None) -> None:
-        """Commit in the group: offsets of the next records to be read, by partition.
+        """Commit offsets in the group.
 
-        Where the user has come to if nothing is named. Returns once the coordinator has it, or
-        a later commit of this consumer.
+        It returns when the coordinator has stored these offsets, or those of a later commit of this
+        consumer.
+
+        Args:
+            offsets: Offsets of the next records to read, by partition; the current positions if
+                None.
 
         Raises:
-            CommitFailed: not all of it was committed; the message says what, and why.
-            NoGroup, NotSubscribed: there is nothing to commit for.
+            CommitFailedError: At least one offset was not committed; the message names the
+                partitions.
+            MissingGroupIdError, NotSubscribedError: The consumer has no group or no partitions.
         """
         await asyncio.wrap_future(self._grouped("commit()").commit(offsets))
 
     async def committed(
         self, partitions: Iterable[Partition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for each partition; None for nothing."""
+        """Return the group's committed offset of each partition; None if there is none."""
         wanted = named(partitions)
         found = await asyncio.wrap_future(self._grouped("committed()").committed(wanted))
         return {partition: found.get(partition) for partition in wanted}
 
     async def close(self, timeout_ms: float = 30_000) -> None:
-        """End it; what was fetched and not handed out is dropped. Again does nothing.
+        """Close the consumer and drop its undelivered records; a second call does nothing.
 
-        A member of a group commits by itself, if it does so at all, and leaves; a static one
-        leaves without a word, so that it finds its partitions when it comes back (KIP-345).
+        A member of a group makes a last auto commit, if enabled, and leaves. A static member does
+        not send LeaveGroup, so that it gets the same partitions when it returns (KIP-345).
         """
         self._end_loan()
         deadline = Deadline(timeout_ms)
@@ -201,7 +239,7 @@ class Consumer(Face):
             version = self._engine.version
             try:
                 await self._tend()
-            except Exception as error:  # the listener's; it is raised once we are out
+            except Exception as error:  # An error of the listener is raised after the leave.
                 first = first or error
             if not owner.is_out:
                 await _either(self._engine.change(version), deadline)
@@ -209,17 +247,19 @@ class Consumer(Face):
             raise first
 
     async def _tend(self) -> None:
-        """Do what the group is due before anything is handed out."""
+        """Run the due listener callbacks and auto commits before records are delivered."""
         place = self._place
         if place is None:
             return
         place.commit_if_due()
         first: Exception | None = None
         while (call := place.due) is not None:
-            await self._commit_before(place, call)  # interrupted here, the next poll does it all
+            # If interrupted here, the next poll repeats all steps.
+            await self._commit_before(place, call)
             try:
                 await self._call(place, call)
-            except Exception as error:  # the listener's; what was done stands (KIP-429)
+            # The assignment stays valid after a listener error (KIP-429).
+            except Exception as error:
                 first = first or error
             finally:
                 place.owner.called(call)
@@ -250,7 +290,7 @@ class Consumer(Face):
 
 
 async def _either(waiter: Future[None], deadline: Deadline) -> None:
-    """Wait for something to change, or for the time to be up."""
+    """Wait for a change of the engine, or until the deadline."""
     with suppress(TimeoutError):
         async with asyncio.timeout(deadline.left_s):
             await asyncio.wrap_future(waiter)

@@ -1,6 +1,6 @@
-"""The consumer's protocol at work: what a member's core asks of it, answered with an event.
+"""The consumer's embedded protocol: it answers actions of the member core with events.
 
-Whatever is the user's (an assignor) or may take long runs in a thread, off the loop.
+User code (assignors) and slow work run in a thread, not on the event loop.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class EmbeddedProtocol:
-    """What one member answers its core, on the loop."""
+    """The handler of one member's protocol actions; it runs on the event loop."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class EmbeddedProtocol:
         self._watching = watching
 
     async def answer(self, action: Asked, member: Ownership) -> Event | None:
-        """The event that answers what the member's core asked."""
+        """Perform an action of the member core and return the event that answers it."""
         match action:
             case EncodeSubscription():
                 return await self._describe(action, member.topics)
@@ -77,7 +77,7 @@ class EmbeddedProtocol:
             protocols = await _off_loop(
                 self._embedding.build_protocols, topics, action.owned, action.generation
             )
-        except Exception as error:  # an assignor of the user's
+        except Exception as error:  # An assignor is user code and may raise anything.
             log.exception("assignor failed to encode its user data: group=%s", self._group_id)
             return JoinPrepareFailed(at_ms=now_ms(), serial=action.serial, reason=_story(error))
         return JoinPrepared(at_ms=now_ms(), serial=action.serial, protocols=protocols)
@@ -93,7 +93,8 @@ class EmbeddedProtocol:
                 await self._watching.lead(assigning.topics),
             )
             assignments = await _off_loop(self._embedding.assign, assigning, topics)
-        except Exception as error:  # an assignor of the user's, or a subscription not to be read
+        # An assignor may raise anything, and a subscription may not be decodable.
+        except Exception as error:
             reason = _story(error)
             log.error("assignment failed: group=%s reason=%s", self._group_id, reason)
             return AssignorFailed(
@@ -115,7 +116,8 @@ class EmbeddedProtocol:
             )
         except LeaderAssignmentError as error:
             return AssignmentDecodeFailed(at_ms=now_ms(), serial=action.serial, reason=str(error))
-        except Exception as error:  # bytes that are no assignment, or an assignor of the user's
+        # The bytes may not be an assignment, and an assignor may raise anything.
+        except Exception as error:
             reason = f"the assignment could not be applied: {_story(error)}"
             return AssignmentDecodeFailed(at_ms=now_ms(), serial=action.serial, reason=reason)
         return AssignmentDecoded(
@@ -127,14 +129,14 @@ class EmbeddedProtocol:
         )
 
     async def _keep_watch(self, action: WatchTopics, protocol: str | None) -> None:
-        """The last assignment stands (KIP-814): what was it made of?"""
+        """Watch the topics of the unchanged assignment after a leader rejoined (KIP-814)."""
         if protocol is not None:
             assigning = self._embedding.decode_members(protocol, action.members)
             await self._watching.lead(assigning.topics)
 
 
 async def _off_loop(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run what is the user's, or may take long, in a thread."""
+    """Run user code, or slow code, in a thread."""
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(None, partial(work, *args, **kwargs))
 

@@ -1,8 +1,8 @@
-"""What both faces of a consumer are faces of: positions under a lock, and a thread that fetches.
+"""The engine of both consumers: a fetch state machine under a lock, and a thread that fetches.
 
-What needs no broker (`seek`, `pause`, taking what has been fetched) is done at once in the
-caller's thread, under the lock. Nothing waits under it. What needs one is a coroutine for the
-engine's loop, which runs in a thread of ours whatever the user's code does.
+Operations without I/O (`seek`, `pause`, collecting fetched records) run at once in the caller's
+thread, under the lock. No thread waits while it holds the lock. Operations with I/O are coroutines
+for the engine's event loop, which runs in a background thread, independent of user code.
 """
 
 from __future__ import annotations
@@ -77,59 +77,59 @@ class Engine(Holdings):
         self._loop = self._thread.call(_running_loop())
         self._thread.call(self._fetcher.start())
 
-    # What an owner may do (`Holdings`), and the user by `assign`.
+    # The `AssignmentTarget` interface; `BaseConsumer.assign` uses it too.
 
     def own(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begin to read these; those owned already go on as they are."""
+        """Start to read these partitions; those assigned already continue unchanged."""
         with self._lock:
             self._check_open()
             self._positions.own(partitions)
         self._look_again()
 
     def disown(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop reading these: nothing of them is handed out any more."""
+        """Stop reading these partitions; none of their records is delivered afterwards."""
         with self._lock:
             self._positions.disown(partitions)
         self._look_again()
 
     def assignment(self) -> list[TopicPartition]:
-        """What is owned, in order."""
+        """Return the assigned partitions, sorted."""
         with self._lock:
             return self._positions.owned
 
     def is_idle(self) -> bool:
-        """Whether nothing is owned."""
+        """True if no partitions are assigned."""
         return not self._positions
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset after the last record handed out, by partition, where it is known."""
+        """Return the known positions: the offset after the last delivered record, by partition."""
         with self._lock:
             found = {p: self._positions.position(p) for p in self._positions.owned}
         return {p: position for p, position in found.items() if position is not None}
 
     def wake(self) -> None:
-        """Have polls, and the fetcher, look again."""
+        """Wake waiting polls and the fetcher."""
         self._tell()
         self._look_again()
 
-    # What the user asks for; all raise NotAssigned and ConsumerClosed.
+    # User requests. All raise NotAssignedError and ConsumerClosedError.
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset."""
+        """Continue at an offset."""
         with self._lock:
             self._check_open()
             self._positions.seek(partition, offset)
         self._look_again()
 
     def reset(self, partitions: Iterable[TopicPartition] | None, to: ResetTo) -> None:
-        """Go on at an end or a time, in all partitions if None."""
+        """Continue at an end or a timestamp, in all partitions if ``partitions`` is None."""
         with self._lock:
             self._check_open()
             self._positions.reset(self._positions.owned if partitions is None else partitions, to)
         self._look_again()
 
     def pause(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
-        """Pause or resume."""
+        """Pause or resume partitions."""
         with self._lock:
             self._check_open()
             self._positions.pause(partitions, paused=paused)
@@ -137,15 +137,15 @@ class Engine(Holdings):
         self._look_again()
 
     def paused(self) -> list[TopicPartition]:
-        """What is paused, in order."""
+        """Return the paused partitions, sorted."""
         with self._lock:
             return self._positions.paused
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset to be handed out; None while it is looked for.
+        """Return the offset of the next record to deliver; None while it is looked up.
 
         Raises:
-            ClientError: it cannot be found.
+            ClientError: The lookup failed.
         """
         with self._lock:
             self._check_open()
@@ -161,10 +161,10 @@ class Engine(Holdings):
     # Records.
 
     def take(self, records_max: int | None, *, parts_max: int | None = None) -> list[Taken]:
-        """What has been fetched and may be handed out; positions move behind it.
+        """Return fetched records that may be delivered, and advance the positions past them.
 
         Raises:
-            ClientError: nothing may be handed out, and something is wrong.
+            ClientError: There is an error, and no record can be delivered.
         """
         with self._lock:
             self._check_open()
@@ -182,14 +182,14 @@ class Engine(Holdings):
         return taken
 
     def lend(self, records_max: int | None) -> Taken | None:
-        """One stretch, for a loop that hands out its records one by one; see `give_back`."""
+        """Return one range of records for a `RecordCursor`; `put_back` must follow."""
         for taken in self.take(records_max, parts_max=1):
             taken.lease.handed = taken.from_offset
             return taken
         return None
 
     def give_back(self, taken: Taken, from_offset: int) -> None:
-        """The loop is done with a stretch, up to this offset."""
+        """Put the rest of a range back, from an offset on."""
         with self._lock:
             taken.lease.handed = None
             self._positions.give_back(taken, from_offset)
@@ -197,11 +197,11 @@ class Engine(Holdings):
 
     @property
     def version(self) -> int:
-        """Changes whenever there may be something new; to be read before looking."""
+        """A number that changes whenever there may be something new; read it before checking."""
         return self._version
 
     def change(self, since: int) -> Future[None]:
-        """Done as soon as `version` is not ``since``."""
+        """Return a future that is done once `version` differs from ``since``."""
         waiter: Future[None] = Future()
         with self._lock:
             if self._version != since or self._is_closed:
@@ -210,10 +210,10 @@ class Engine(Holdings):
                 self._waiting = [*(one for one in self._waiting if not one.done()), waiter]
         return waiter
 
-    # Questions to brokers, each a coroutine for the engine's loop; see `ask`.
+    # Requests to brokers: coroutines for the engine's event loop; see `submit`.
 
     def ask(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the engine's loop."""
+        """Run a coroutine on the engine's event loop; raise ConsumerClosedError after `close`."""
         if self._is_closed:
             work.close()
             raise ConsumerClosed
@@ -222,29 +222,30 @@ class Engine(Holdings):
     async def offsets(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset of a time in ms, or an end; raises ClientError."""
+        """Return the first offset at or after each timestamp (ms, or EARLIEST or LATEST)."""
         committed = self.options.isolation_level == "read_committed"
         return await list_offsets(self.cluster, wanted, read_committed=committed)
 
     async def ends(self, partitions: Iterable[TopicPartition], end: int) -> dict[Any, int]:
-        """One end of each partition, ``EARLIEST`` or ``LATEST``."""
+        """Return one end of each partition, ``EARLIEST`` or ``LATEST``."""
         found = await self.offsets(dict.fromkeys(partitions, end))
         return {partition: offset.offset for partition, offset in found.items() if offset}
 
     async def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions begin."""
+        """Return the first offset of each partition."""
         return await self.ends(partitions, EARLIEST)
 
     async def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record (of a decided transaction)."""
+        """Return the offset after the last record of each partition, or the last stable offset."""
         return await self.ends(partitions, LATEST)
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """The partitions of a topic, in order. Raises UnknownTopicError."""
+        """Return the partitions of a topic, sorted; raise UnknownTopicError if it does not exist.
+        """
         return (await self.cluster.topics([topic], fresh=True))[topic].topic_partitions
 
     def close(self, timeout_ms: float) -> None:
-        """Hand out nothing more, let the owner say goodbye, end the thread. Waits for it."""
+        """Stop deliveries, close the assignment source and end the thread; wait for all of it."""
         with self._lock:
             if self._is_closed:
                 return
@@ -258,7 +259,6 @@ class Engine(Holdings):
             self._thread.stop()
             self._tell()
 
-    # Inside.
 
     async def _say_goodbye(self, timeout_ms: float) -> None:
         await self._fetcher.stop()
@@ -282,18 +282,18 @@ class Engine(Holdings):
         self._tell()
 
     def _tell(self) -> None:
-        """Have those look who wait for something new."""
+        """Complete the futures of all callers that wait for a change."""
         with self._lock:
             self._version += 1
             waiting, self._waiting = self._waiting, []
         for waiter in waiting:
-            with suppress(InvalidStateError):  # whoever waited has given up
+            with suppress(InvalidStateError):  # The waiter was cancelled.
                 waiter.set_result(None)
 
     def _look_again(self) -> None:
         if not self._is_woken and not self._is_closed:
             self._is_woken = True
-            with suppress(RuntimeError):  # closed at this moment
+            with suppress(RuntimeError):  # The loop was closed concurrently.
                 self._loop.call_soon_threadsafe(self._woken)
 
     def _woken(self) -> None:

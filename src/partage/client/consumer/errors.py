@@ -1,4 +1,4 @@
-"""What a consumer raises beside what every client does, each with a way out in its message."""
+"""Exceptions of consumers, in addition to those of all clients."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from partage.client.metadata import TopicPartition
 
 
 class ConsumerError(ClientError):
-    """The root of what only a consumer raises."""
+    """The base class of exceptions that only consumers raise."""
 
 
 class UnknownOption(ConsumerError, TypeError):
-    """An option that a consumer does not have; ``nearest`` is one of a like name, if there is."""
+    """Raised for an unknown option; ``nearest`` is a known option with a similar name, or None."""
 
     def __init__(self, name: str, nearest: str | None) -> None:
         hint = f"; did you mean {nearest!r}?" if nearest else ""
@@ -23,7 +23,7 @@ class UnknownOption(ConsumerError, TypeError):
 
 
 class BadOption(ConsumerError, ValueError):
-    """An option's value that it cannot have; the message says which it can."""
+    """Raised for an option with an invalid value."""
 
     def __init__(self, name: str, value: object, wanted: str) -> None:
         super().__init__(f"{name}={value!r}: expected {wanted}")
@@ -31,7 +31,7 @@ class BadOption(ConsumerError, ValueError):
 
 
 class NotAssigned(ConsumerError):
-    """A partition that this consumer does not own, or no longer."""
+    """Raised for a partition that is not assigned to this consumer."""
 
     def __init__(self, partitions: Iterable[TopicPartition], assigned: int) -> None:
         self.partitions = tuple(partitions)
@@ -43,7 +43,7 @@ class NotAssigned(ConsumerError):
 
 
 class NothingAssigned(ConsumerError):
-    """A consumer without any partition was asked for records."""
+    """Raised if records are requested and no partition is assigned."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -52,14 +52,14 @@ class NothingAssigned(ConsumerError):
 
 
 class ConsumerClosed(ConsumerError):
-    """The consumer was closed; a new one is needed."""
+    """Raised by all methods after the consumer was closed."""
 
     def __init__(self) -> None:
         super().__init__("the consumer is closed: create a new one")
 
 
 class NoOffset(ConsumerError):
-    """Nothing says where a partition is to be read from, and ``auto_offset_reset`` is "none"."""
+    """Raised if a partition has no committed offset and ``auto_offset_reset`` is "none"."""
 
     def __init__(self, partition: TopicPartition) -> None:
         super().__init__(
@@ -70,7 +70,7 @@ class NoOffset(ConsumerError):
 
 
 class OffsetOutOfRange(ConsumerError):
-    """A position outside what its partition holds, and ``auto_offset_reset`` is "none"."""
+    """Raised if a position is out of range and ``auto_offset_reset`` is "none"."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
@@ -83,7 +83,7 @@ class OffsetOutOfRange(ConsumerError):
 
 
 class TopicRecreated(ConsumerError):
-    """A topic was deleted and made anew, and ``auto_offset_reset`` is "none"."""
+    """Raised if a topic was deleted and created again and ``auto_offset_reset`` is "none"."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
@@ -96,7 +96,7 @@ class TopicRecreated(ConsumerError):
 
 
 class ReadTimedOut(ConsumerError, TimeoutError):
-    """The end was not reached in time; positions are as they were before."""
+    """Raised if the end offsets were not reached in time; the positions are unchanged."""
 
     def __init__(self, timeout_ms: float, left: Iterable[TopicPartition]) -> None:
         named = ", ".join(map(str, left))
@@ -107,7 +107,7 @@ class ReadTimedOut(ConsumerError, TimeoutError):
 
 
 class AlreadySubscribed(ConsumerError):
-    """A consumer whose group says what it reads was told what to read."""
+    """Raised by ``assign`` and ``unassign`` while the consumer is subscribed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -116,7 +116,7 @@ class AlreadySubscribed(ConsumerError):
 
 
 class AlreadyAssigned(ConsumerError):
-    """A consumer that was told what to read was to share topics in a group."""
+    """Raised by ``subscribe`` if the consumer has partitions from ``assign``."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""What both faces of a consumer have in common: all that needs no waiting."""
+"""The methods of both consumers that need no waiting."""
 
 from __future__ import annotations
 
@@ -19,51 +19,56 @@ from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, ResetTo
 from partage.client.group.errors import NoGroup
 from partage.client.metadata import TopicPartition
 
-#: A partition as users may write it.
+#: A partition in the forms that users may pass.
 Partition = TopicPartition | tuple[str, int]
 
 
 class Face:
-    """See `partage.Consumer`."""
+    """The base class of `partage.Consumer` and `partage.sync.Consumer`."""
 
     def __init__(self, bootstrap_servers: str, **options: Any) -> None:
         ours, client = parse_options(options)
         self._engine = Engine(bootstrap_servers, ours, client)
         self._loan: Loan | None = None
-        self._seen = -1  # the version of the engine at which a loop last looked around
+        self._seen = -1  # The engine version that the record loop checked last.
         self._place: Place | None = None if ours.group_id is None else Place(self._engine)
 
-    # Which group.
+    # Subscription.
 
     def subscribe(
         self,
         topics: Iterable[str] | re.Pattern[str],
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share these topics, or those that match, with the others of the group, from now on.
+        """Subscribe to topics and share their partitions with the other members of the group.
 
-        Instead of what was subscribed to before. Joining begins with the next poll.
+        It replaces an earlier subscription. The consumer joins the group during the next poll.
+
+        Args:
+            topics: Topic names, or a pattern that must match the whole name of a topic.
+            listener: Its callbacks run during `poll`, `close` and `unsubscribe`.
 
         Raises:
-            NoGroup: the consumer has no ``group_id``.
-            AlreadyAssigned: the user says what is read.
+            MissingGroupIdError: The consumer has no ``group_id``.
+            AlreadyAssignedError: The consumer has partitions from `assign`.
         """
         self._grouped("subscribe()").subscribe(topics, self._checked(listener))
 
     def subscription(self) -> set[str]:
-        """The topics that are subscribed to, of a pattern those that match."""
+        """Return the subscribed topics; for a pattern, the topics that match."""
         return set() if self._place is None else self._place.subscription()
 
     def drain(self) -> None:
-        """Hand the partitions over to the other members, and leave the group, without a gap.
+        """Begin to hand over all partitions to other members and to leave the group, without a gap.
 
-        Go on polling: everything is read as before until the others are ready to take it, then the
-        listener's ``on_partitions_revoked`` is called, and the consumer leaves. From then on loops
-        over records end, and polls return nothing, at once; `close` it then. Under the eager
-        protocol it leaves at the next poll. Returns at once, also in the handler of a signal.
+        Continue to poll. Records are delivered as before until the other members are ready to take
+        the partitions. Then ``on_partitions_revoked`` of the listener is called and the consumer
+        leaves. After that, record loops end and polls return nothing; then call `close`. Under the
+        eager protocol the consumer leaves at the next poll. This method returns at once and may be
+        called in a signal handler.
 
         Raises:
-            NoGroup: the consumer has no ``group_id``.
+            MissingGroupIdError: The consumer has no ``group_id``.
         """
         self._grouped("drain()").drain()
 
@@ -80,17 +85,18 @@ class Face:
     def _checked(self, listener: RebalanceListener | None) -> RebalanceListener | None:
         return listener
 
-    # Which partitions.
+    # Assignment.
 
     def assign(self, partitions: Iterable[Partition]) -> None:
-        """Read exactly these partitions, from now on.
+        """Read exactly these partitions.
 
-        Those that were assigned already go on where they are; the others begin where
-        ``auto_offset_reset`` says, those of a consumer with a ``group_id`` where the group has
-        come to. A topic need not exist yet. The group's members know nothing of it.
+        Partitions that are assigned already keep their positions. New ones start at the committed
+        offset of the consumer's group. Without one, or without a ``group_id``,
+        ``auto_offset_reset`` applies. A topic need not exist yet. The group's coordinator is not
+        involved.
 
         Raises:
-            AlreadySubscribed: the group says what is read.
+            AlreadySubscribedError: The consumer is subscribed.
         """
         if self._place is not None:
             self._place.begin_alone()
@@ -99,35 +105,35 @@ class Face:
         self._engine.own(wanted)
 
     def unassign(self) -> None:
-        """Read nothing. Raises `AlreadySubscribed`, as `assign` does."""
+        """Remove all assigned partitions; raise `AlreadySubscribedError` as `assign` does."""
         if self._place is not None:
             self._place.begin_alone()
         self._engine.disown(self._engine.assignment())
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read."""
+        """Return the assigned partitions."""
         return set(self._engine.assignment())
 
     def pause(self, *partitions: Partition) -> None:
-        """Get nothing of these until they are resumed; what was fetched of them is kept."""
+        """Stop delivering records of these partitions; those already fetched are kept."""
         self._engine.pause(named(partitions), paused=True)
 
     def resume(self, *partitions: Partition) -> None:
-        """Go on with these."""
+        """Resume these partitions."""
         self._engine.pause(named(partitions), paused=False)
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """Return the paused partitions."""
         return set(self._engine.paused())
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The offsets after the last records handed out, where they are known by now."""
+        """Return the known positions: the offset after the last delivered record, by partition."""
         return self._engine.positions()
 
-    # From where on.
+    # Positions.
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at this offset; nothing that was fetched before is handed out any more."""
+        """Continue at this offset; records fetched before are dropped."""
         if offset < 0:
             raise BadOption(
                 "offset", offset, "0 or more; or call seek_to_beginning() or seek_to_end()"
@@ -135,29 +141,31 @@ class Face:
         self._engine.seek(TopicPartition(*partition), offset)
 
     def seek_to_beginning(self, *partitions: Partition) -> None:
-        """Go on at the first record there is, in all partitions if none is named."""
+        """Continue at the first offset, in all assigned partitions if none is named."""
         self._engine.reset(named(partitions) or None, TO_EARLIEST)
 
     def seek_to_end(self, *partitions: Partition) -> None:
-        """Go on after the last record there is, in all partitions if none is named."""
+        """Continue at the end offset, in all assigned partitions if none is named."""
         self._engine.reset(named(partitions) or None, TO_LATEST)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: Partition) -> None:
-        """Go on at the first record of this time (ms since the epoch) or later.
+        """Continue at the first record at or after a timestamp.
 
-        In all partitions if none is named; at the end where no record is that late.
+        Args:
+            timestamp_ms: Milliseconds since the epoch. If all records are older, continue at the
+                end.
+            partitions: The partitions; all assigned partitions if none is named.
         """
         if timestamp_ms < 0:
             raise BadOption("timestamp_ms", timestamp_ms, "ms since the epoch, 0 or more")
         self._engine.reset(named(partitions) or None, ResetTo(timestamp_ms))
 
-    # Inside.
 
     def _limit(self, records_max: int | None) -> int:
         return self._engine.options.max_poll_records if records_max is None else records_max
 
     def _end_loan(self) -> None:
-        """A loop over records is left: what it has not handed out comes again."""
+        """Close the cursor of a record loop; its undelivered records are delivered again."""
         loan, self._loan = self._loan, None
         if loan is not None:
             loan.end()
@@ -168,7 +176,7 @@ class Face:
                 self._engine.seek(partition, positions[partition])
 
     def _lend(self) -> Loan | None:
-        """Something for a loop over records, if there is anything."""
+        """Return a cursor for a record loop, or None if no records are available."""
         taken = self._engine.lend(self._limit(None))
         if taken is not None:
             self._loan = Loan(self._engine, taken)
@@ -177,34 +185,34 @@ class Face:
 
 
 class Deadline:
-    """When waiting is to end; None: never."""
+    """A point in time at which waiting ends; ``timeout_ms`` None means never."""
 
     def __init__(self, timeout_ms: float | None) -> None:
         self._at = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that are left, not below 0."""
+        """Seconds that remain, at least 0; None if there is no limit."""
         return None if self._at is None else max(0.0, self._at - time.monotonic())
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up."""
+        """True if the deadline has passed."""
         return self.left_s == 0.0
 
 
 def batches(taken: Iterable[Taken]) -> Records:
-    """What was taken, as users get it."""
+    """Return collected ranges as `Records`."""
     return Records([Batch(t.part.content, t.from_offset, t.to_offset) for t in taken])
 
 
 def named(partitions: Iterable[Partition]) -> list[TopicPartition]:
-    """The partitions as we name them."""
+    """Return the partitions as `TopicPartition`."""
     return [TopicPartition(*partition) for partition in partitions]
 
 
 def behind(
     positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> list[TopicPartition]:
-    """The partitions that have not reached their ends."""
+    """Return the partitions whose positions are before their end offsets."""
     return [p for p, end in ends.items() if p not in positions or positions[p] < end]

@@ -1,8 +1,7 @@
-"""The shell that does what `positions` asks for, on the consumer's own loop.
+"""The shell of the fetch state machine; it runs on the consumer's event loop.
 
-One task looks again whenever something has changed, and begins what can be begun: finding
-topics, looking up offsets, fetching. Each of these is a task of its own, so that a broker that is
-slow or gone holds up nobody but itself.
+One task checks for new work after every change: topic metadata, offset lookups and fetches. Each
+piece of work is a separate task, so that a slow or dead broker delays only its own partitions.
 """
 
 from __future__ import annotations
@@ -31,19 +30,23 @@ from partage.wire.apis.fetch import FETCH, FetchResponse
 
 log = logging.getLogger(__name__)
 
-#: The offsets that were committed, being asked for.
+#: A request for committed offsets.
 Committed = Coroutine[Any, Any, Mapping[TopicPartition, int]]
 
-#: What may pass; if it does not, finding the topic says so.
+#: Errors that may be transient; if they persist, the metadata refresh reports them.
 _WAITS: Final = (UnknownTopicError, UnknownPartitionError, NoLeaderError)
-_LAST_BY_NAME: Final = 12  # the last version of Fetch that names topics; from 13 on they have ids
+# the last Fetch version with topic names; v13 and later use topic ids (KIP-516)
+_LAST_BY_NAME: Final = 12
 
 
 class Fetcher:
-    """Fetches from `start` to `stop`. ``positions`` is only touched under ``lock``.
+    """The fetcher of one consumer, active from `start` to `stop`.
 
-    ``committed`` gives the offsets to begin at. ``changed`` is called, without the lock, when
-    there may be something for the user; ``failed`` with what is wrong with the whole cluster.
+    Args:
+        positions: The state machine; it is used only under ``lock``.
+        committed: Fetches the committed offsets of partitions.
+        changed: Called, without the lock, when there may be something new for the user.
+        failed: Called with errors that concern the whole cluster.
     """
 
     def __init__(
@@ -73,25 +76,25 @@ class Fetcher:
         self._changed = changed
         self._failed = failed
         self._topics: dict[str, TopicMetadata] = {}
-        self._ask_at: dict[str, float] = {}  # when a topic is to be asked for (again)
+        self._ask_at: dict[str, float] = {}  # when to refresh a topic's metadata
         self._asking: set[str] = set()
-        self._stale: set[TopicPartition] = set()  # whose leader is no longer who we thought
+        self._stale: set[TopicPartition] = set()  # partitions whose leader is out of date
         self._unknown_since: dict[str, float] = {}
-        self._failures: dict[object, int] = {}  # in a row, by leader or topic
+        self._failures: dict[object, int] = {}  # consecutive failures, by leader or topic
         self._tasks: set[asyncio.Task[None]] = set()
         self._again = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
 
     def look_again(self) -> None:
-        """Something has changed. To be called on the loop."""
+        """Check for new work; call it on the event loop."""
         self._again.set()
 
     async def start(self) -> None:
-        """Do what is to be done, until `stop`."""
+        """Start to fetch."""
         self._spawn(self._run())
 
     async def stop(self) -> None:
-        """Leave off, whatever is under way."""
+        """Cancel all work."""
         if self._alarm is not None:
             self._alarm.cancel()
         tasks = list(self._tasks)
@@ -106,7 +109,7 @@ class Fetcher:
             await self._again.wait()
 
     def _look_again_at(self, due: float | None) -> None:
-        """Look again then; an alarm for an earlier time stays, since looking does no harm."""
+        """Check for work at a time. An earlier timer stays, because an extra check does no harm."""
         if due is None or (self._alarm is not None and self._alarm.when() <= due):
             return
         if self._alarm is not None:
@@ -117,17 +120,17 @@ class Fetcher:
         self._alarm = None
         self._again.set()
 
-    # What there is to do.
 
     def _begin(self) -> float | None:
-        """Begin what can be begun; when to look again at the latest."""
+        """Start all due work; return the time of the next check, or None."""
         now = self._now()
         now_ms = int(now * 1000)
         with self._lock:
             wanted = self._positions.topics()
             placements = self._placements()
             fetches = self._positions.fetches(placements, now_ms)
-            # After it: that a topic was made anew is noticed when it is to be fetched.
+            # Last, because `fetches` notices topics that were created again and resets their
+            # positions.
             lookups = self._positions.lookups(placements, now_ms)
             retry_ms = self._positions.retry_at_ms(now_ms)
         self._locate(wanted, now)
@@ -200,7 +203,9 @@ class Fetcher:
     def _miss(
         self, name: str, error: ClientError, partitions: list[TopicPartition] | None = None
     ) -> None:
-        """A topic is not there, or not all of it: a new one may not be known everywhere yet."""
+        """Handle a missing topic or missing partitions: a new topic may not be known to all brokers
+        yet.
+        """
         now = self._now()
         self._ask_at[name] = now + self._pause_s(name)
         if now - self._unknown_since.setdefault(name, now) >= self._unknown_wait_s:
@@ -210,9 +215,9 @@ class Fetcher:
             self._changed()
 
     def _ask_anew(self, partitions: Iterable[TopicPartition]) -> None:
-        """A broker's answer shows that what is known of these is no longer so.
+        """Refresh the metadata of partitions after an answer showed that it is out of date.
 
-        Until it is known anew they are left alone.
+        These partitions are not fetched until then.
         """
         stale = set(partitions)
         self._stale |= stale
@@ -220,10 +225,10 @@ class Fetcher:
             due = self._now() + self._pause_s(name)
             self._ask_at[name] = min(self._ask_at.get(name, 0.0), due)
 
-    # Offsets.
+    # Offset lookups.
 
     async def _look_up(self, lookups: list[Lookup]) -> None:
-        """Those of a leader that is away must not keep the others waiting."""
+        """Look up offsets separately for each leader, so that a dead leader delays only its own."""
         committed = [one for one in lookups if one.reset is None]
         by_leader: dict[tuple[str, int], list[Lookup]] = {}
         for one in lookups:
@@ -275,7 +280,7 @@ class Fetcher:
             found |= await list_offsets(self._cluster, late, read_committed=committed)
         return {partition: offset.offset for partition, offset in found.items() if offset}
 
-    # Records.
+    # Fetches.
 
     async def _fetch(self, fetch: Fetch) -> None:
         try:
@@ -285,7 +290,7 @@ class Fetcher:
         else:
             self._failures.pop(fetch.leader_id, None)
             self._take_in(fetch, answer)
-            if answer.throttle_time_ms:  # the broker asks to be left alone (KIP-219)
+            if answer.throttle_time_ms:  # the broker asks for a pause (KIP-219)
                 await asyncio.sleep(answer.throttle_time_ms / 1000)
         finally:
             with self._lock:
@@ -295,7 +300,7 @@ class Fetcher:
         first = fetch.wanted[0].lease.partition
         connection, leadership = await self._cluster.leader(first)
         if leadership.leader_id != fetch.leader_id:
-            raise NoLeaderError(first)  # it has just moved
+            raise NoLeaderError(first)  # the leader has just changed
         answer = await connection.send(
             FETCH,
             answers.request(fetch, self._rules),
@@ -339,13 +344,13 @@ class Fetcher:
                 self._positions.answered(wanted, said)
         self._changed()
 
-    # Pace.
+    # Retries.
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
     def _pause_s(self, of: object) -> float:
-        """How long to leave something alone: longer each time that it fails in a row."""
+        """Return the exponential backoff of a broker or topic, and count one more failure."""
         policy = self._cluster.options.retries
         failures = self._failures.get(of, 0)
         if of is not None:

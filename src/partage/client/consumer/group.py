@@ -1,8 +1,8 @@
-"""A consumer's place in a group: which partitions are its own, and what its listener is due.
+"""A consumer's assignment by a group, and its due listener callbacks.
 
-The member's core runs on the client's loop (`Driver`); the user is somewhere else. What the user's
-thread has to know is published after every event as one immutable `Standing`; what it has to do,
-call the listener, is `due`, and done when it polls.
+The member core runs on the client's event loop (`Driver`); the user's code runs in another thread.
+After every event, an immutable `DeliverySnapshot` is published for the user's thread. Listener
+callbacks are published as `due_callback` and run when the user polls.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _TOLD_EVERY_MS: Final = 500
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What may be delivered, as of ``seen_ms``; nothing is once that is too long ago."""
+    """The partitions that may be delivered, as of ``taken_ms``; it is void when it is too old."""
 
     deliverable: frozenset[tuple[str, int]]
     seen_ms: int
@@ -81,7 +81,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class GroupOwner(Owner):
-    """One member of a group. Made, and to be used where nothing else is said, on the loop."""
+    """The assignment of one group member. Methods run on the event loop unless stated otherwise."""
 
     def __init__(
         self,
@@ -104,38 +104,39 @@ class GroupOwner(Owner):
             self._settled,
             self._troubled,
         )
-        #: For offsets, over a connection of its own: behind a JoinGroup they would have to wait.
+        #: For offset requests. It has a separate connection: requests behind a parked JoinGroup
+        #: wait.
         self._coordinator = Coordinator(cluster, settings.group_id)
         retries = cluster.options.retries
         self._commits = Commits(self._coordinator, settings.group_id, retries, self)
         self._standing = Standing(frozenset(), 0, None)
         self._held: frozenset[tuple[str, int]] = frozenset()
-        #: What is held; each time that something is given it counts on.
+        #: For each owned partition, a number that is new each time the partition is assigned.
         self.tenures: dict[tuple[str, int], int] = {}
         self._given = 0
         self._errors: deque[Exception] = deque()
         self._failure: MemberFailed | None = None
-        self._trouble: ClientError | None = None  # the last one, to be raised once
+        self._trouble: ClientError | None = None  # raised once, by the next poll
         self._left = asyncio.Event()
         self._left.set()
         self._poll_ended_ms = self._told_ms = now_ms()
         self._is_polling = False
         self._is_member = False
-        self._is_subscribing = False  # until the pattern was looked at once
+        self._is_subscribing = False  # True until the pattern was matched for the first time
         self.is_draining = False
         self._watching = Watching(cluster, self._topics_changed, self._partitions_changed)
         self._protocol = EmbeddedProtocol(
             embedding, cluster, self._coordinator, settings.group_id, self._watching
         )
-        self._due: CallListener | None = None  # the loop's alone
+        self._due: CallListener | None = None  # written on the event loop only
         self._next_due: CallListener | None = None
-        self._called = -1  # the serial of the last call that was made: the user's thread's alone
+        self._called = -1  # serial of the last completed callback; used by the user's thread only
         self._driver.begin(self._look_at_clock())
 
-    # What the user wants. On the loop.
+    # User requests. On the event loop.
 
     async def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
-        """Consume these topics from now on, or those that match."""
+        """Subscribe to topics, or to those that match a pattern."""
         self._failure = None
         self._is_member = True
         self.is_draining = False
@@ -147,36 +148,38 @@ class GroupOwner(Owner):
         self._watching.start()
 
     async def leave(self, reason: str) -> None:
-        """Be in the group no longer; `is_out` says when it is over."""
+        """Begin to leave the group; `has_left` tells when the member is out."""
         self._watching.stop()
         self._is_subscribing = False
         self._driver.handle(LeaveRequested(at_ms=now_ms(), reason=reason))
 
     def drain(self, reason: str) -> None:
-        """Hand over and leave; from any thread, and in a signal's handler: it waits for nobody."""
+        """Begin to hand over and leave. It never blocks, so any thread or signal handler may call
+        it.
+        """
         self.is_draining, self._is_subscribing = True, False
         self._soon(DrainRequested(at_ms=now_ms(), reason=reason))
 
     @property
     def topics(self) -> frozenset[str]:
-        """What is subscribed to, of a pattern what matches."""
+        """The subscribed topics; for a pattern, those that match."""
         return self._ownership.topics
 
     @property
     def is_out(self) -> bool:
-        """Whether the member is out of the group."""
+        """True if the member is not in the group."""
         return self._left.is_set()
 
     async def close(self, timeout_ms: float) -> None:
-        """Stop, however far a leave has come."""
+        """Stop the member at once, even during a leave."""
         self._watching.stop()
         self._driver.close()
         self._coordinator.disconnect()
 
-    # The user polls. In the user's thread.
+    # Polls. In the user's thread.
 
     def polled(self) -> None:
-        """A sign of life; raises what the user has to know."""
+        """Note that the user polls; raise pending errors."""
         if not self._is_polling:
             self._is_polling = True
             self._tell(is_waiting=True)
@@ -191,14 +194,17 @@ class GroupOwner(Owner):
             raise NothingAssigned
 
     def returned(self) -> None:
-        """The poll returns: from here on the user works, for no longer than the interval."""
+        """Note that the poll returns; ``max_poll_interval_ms`` counts from now."""
         self._poll_ended_ms = now_ms()
         if self._is_polling:
             self._is_polling = False
             self._tell(is_waiting=False)
 
     def touched(self) -> None:
-        """A loop hands out its next record, which is a poll too; told now and then."""
+        """Note that a record loop delivers its next record, which counts as a poll.
+
+        To limit the load on the event loop, only some of these polls are passed on to the core.
+        """
         if self._is_polling:
             self.returned()
             return
@@ -212,22 +218,22 @@ class GroupOwner(Owner):
         self._soon(Polled(at_ms=self._told_ms, is_in_poll=is_waiting))
 
     def _soon(self, event: Event) -> None:
-        with suppress(RuntimeError):  # the loop has ended
+        with suppress(RuntimeError):  # the event loop was closed
             self._loop.call_soon_threadsafe(self._driver.handle, event)
 
     @property
     def due(self) -> CallListener | None:
-        """The call that the listener is due; another one may overtake it at any moment."""
+        """The listener callback to run now, or None. A newer one may replace it at any time."""
         due = self._due
         return None if due is None or due.serial == self._called else due
 
     def called(self, call: CallListener) -> None:
-        """The listener was called, whatever came of it."""
+        """Note that a listener callback has run, with or without an error."""
         self._called = call.serial
         self._soon(CallbackCompleted(at_ms=now_ms(), serial=call.serial))
 
     def may_deliver(self, partition: TopicPartition) -> bool:
-        """Whether the partition is ours, as far as can be known without asking anybody."""
+        """True if records of the partition may be delivered, as far as is known locally."""
         if not self._is_member:
             return True
         standing = self._standing
@@ -235,22 +241,22 @@ class GroupOwner(Owner):
             return False
         at_ms, settings = now_ms(), self.settings
         if at_ms - standing.seen_ms >= settings.session_timeout_ms:
-            return False  # the loop stood still: it has to look first
+            return False  # The event loop did not run for a session; it must check first.
         if standing.session_ends_ms is not None and at_ms >= standing.session_ends_ms:
             return False
         longest_ms = settings.max_poll_interval_ms
         away_ms = 0 if self._is_polling else at_ms - self._poll_ended_ms
         return longest_ms is None or away_ms < longest_ms
 
-    # Offsets. On the loop.
+    # Offsets. On the event loop.
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where the group has come to."""
+        """Return the group's committed offsets."""
         found = await committed(self._coordinator, self.settings.group_id, partitions)
         return {partition: each.offset for partition, each in found.items()}
 
     async def committed_offsets(self, partitions: Sequence[TopicPartition]) -> Offsets:
-        """The same with the user's metadata; tried again while that may help."""
+        """Return the group's committed offsets with metadata; retry transient errors."""
 
         async def attempt() -> Offsets:
             return await committed(self._coordinator, self.settings.group_id, partitions)
@@ -259,14 +265,14 @@ class GroupOwner(Owner):
 
     @property
     def identity(self) -> CommitIdentity | None:
-        """In whose name a commit would be made now; None while none can be accepted."""
+        """The identity for a commit; None while the coordinator would refuse commits."""
         identity = self._ownership.commit_identity
         if identity is None and not self._is_member:
-            return NOBODY  # a consumer that assigns by itself, or has left
+            return NOBODY  # A consumer with manual assignment, or one that has left the group.
         return identity
 
     async def commit(self, offsets: Offsets, *, only_as: CommitIdentity | None = None) -> None:
-        """Commit, in the order of the calls; see `Commits.commit`."""
+        """Commit offsets, in the order of the calls; see `OffsetCommitter.commit`."""
         await self._commits.commit(offsets, only_as=only_as)
 
     async def commit_quietly(
@@ -275,17 +281,17 @@ class GroupOwner(Owner):
         """The same by itself: what goes wrong is logged, and later commits make up for it."""
         try:
             await self._commits.commit(offsets, after=after)
-        except CommitFailed as error:  # a rebalance, mostly
+        except CommitFailed as error:  # usually a rebalance
             log.info("auto commit failed: group=%s error=%s", self.settings.group_id, error)
         except ClientError as error:
             log.warning("auto commit failed: group=%s error=%s", self.settings.group_id, error)
 
     async def commit_last(self, offsets: Offsets) -> None:
-        """The same before leaving, when no later commit makes up for it.
+        """Make the last auto commit before a leave; no later commit can replace it.
 
-        A cooperative member reads on while it joins again, but nothing can be committed then. So
-        a rebalance that is under way is waited for, as long as those take to join who hear of it
-        by their heartbeats.
+        A cooperative member keeps delivering records while it rejoins, but commits are refused
+        then. So wait for a rebalance in progress to end, for two heartbeat intervals at most: all
+        members learn of a rebalance by their heartbeats.
         """
         member = self._ownership.membership
         deadline_ms = now_ms() + 2 * self.settings.heartbeat_interval_ms
@@ -299,7 +305,7 @@ class GroupOwner(Owner):
         await self.commit_quietly(offsets, after=can_be)
 
     def fenced(self, identity: CommitIdentity, code: ErrorCode) -> str:
-        """The coordinator refused a commit in this name; why, in words."""
+        """Handle a commit that the coordinator refused as fenced; return the reason as text."""
         why = why_fenced(code, self.settings, now_ms() - self._poll_ended_ms)
         generation, member_id = identity.generation, identity.member_id
         self._driver.handle(
@@ -308,20 +314,22 @@ class GroupOwner(Owner):
         return why
 
     def why_not(self) -> str:
-        """Why nothing can be committed now."""
+        """Return the reason why no commit is possible now."""
         if self._failure is not None:
             return str(self._failure)
         away_ms = 0 if self._is_polling else now_ms() - self._poll_ended_ms
         return why_not(self.settings, away_ms)
 
-    # What the core asks.
+    # Actions of the member core.
 
     def _perform(self, action: Action) -> None:
         match action:
             case EncodeSubscription() | ComputeAssignment() | DecodeAssignment() | WatchTopics():
                 self._driver.begin(self._answer(action))
             case CallListener():
-                self._next_due = action  # once what is assigned is held, so that it can be sought
+                # Published after the new partitions are added, so that the listener can seek in
+                # them.
+                self._next_due = action
             case ReportProblem(problem=problem, reason=reason):
                 kind = TooSlow if problem is Problem.POLL_TIMEOUT else AssignmentFailed
                 self._raise(kind(reason))
@@ -332,12 +340,12 @@ class GroupOwner(Owner):
                 self._out()
 
     def _out(self) -> None:
-        """The member is out of the group, unless by now it was subscribed again."""
+        """Finish a leave, unless the user has subscribed again."""
         if self._ownership.membership.is_membership_wanted or self._is_subscribing:
             return
-        self._hold()  # nothing, before the user may read what no group gives
+        self._hold()  # First remove all partitions, before the user may assign some.
         self._watching.stop()
-        self._due = None  # at most a call about nothing
+        self._due = None  # At most a callback without partitions is dropped.
         self._is_member = False
         self._left.set()
 
@@ -354,7 +362,7 @@ class GroupOwner(Owner):
         if event is not None:
             self._driver.handle(event)
 
-    # What has changed.
+    # Changes.
 
     def _topics_changed(self, topics: frozenset[str]) -> None:
         by_itself, self._is_subscribing = not self._is_subscribing, False
@@ -366,7 +374,7 @@ class GroupOwner(Owner):
         self._driver.handle(MetadataChanged(at_ms=now_ms(), reason=reason))
 
     def _settled(self) -> None:
-        """After each event: publish what may be delivered, and hold what is owned."""
+        """Publish the deliverable partitions and the owned partitions after each event."""
         link = self._ownership.membership.link
         self._standing = Standing(self._ownership.deliverable, now_ms(), link.session_deadline_ms)
         self._hold()
@@ -393,11 +401,14 @@ class GroupOwner(Owner):
             and due.callback is ListenerCallback.REVOKED
             and self._ownership.has_lost_partitions
         ):
-            # Nobody has polled meanwhile, and by now it is too late to give anything up.
+            # The session ended before the user polled: it is too late to revoke, so the partitions
+            # are lost.
             self._due = msgspec.structs.replace(due, call=ListenerCallback.LOST)
 
     async def _look_at_clock(self) -> None:
-        """Say now and then that the loop runs: `may_deliver` goes by it."""
+        """Refresh the snapshot regularly; `may_deliver` uses its age to detect a stalled event
+        loop.
+        """
         while True:
             await asyncio.sleep(_LOOKED_EVERY_S)
             self._settled()

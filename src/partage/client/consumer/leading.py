@@ -1,4 +1,4 @@
-"""What the leader of a group has to know of the topics before it assigns."""
+"""The topic metadata that a group leader passes to its assignor."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ async def described(
     assignor: Assignor,
     topics: Mapping[str, Found],
 ) -> dict[str, Topic]:
-    """The topics as the assignor is to see them, with lags if it goes by them.
+    """Return the topics as input of an assignor, with lags if the assignor needs them.
 
     Raises:
-        ClientError: the lags cannot be had.
+        ClientError: The lags could not be read.
     """
     behind: dict[TopicPartition, int] = {}
     if assignor.needs_lags:
@@ -41,7 +41,7 @@ async def described(
 
 
 def racks(cluster: Cluster, assignor: Assignor, topic: Found) -> tuple[frozenset[str], ...]:
-    """The racks of each partition's replicas (KIP-881); nothing if no broker has one."""
+    """Return the racks of each partition's replicas (KIP-881); empty if no broker has a rack."""
     of_broker = {
         node_id: rack
         for node_id, broker in cluster.brokers.items()
@@ -58,7 +58,8 @@ def racks(cluster: Cluster, assignor: Assignor, topic: Found) -> tuple[frozenset
 async def lags(
     cluster: Cluster, coordinator: Coordinator, group_id: str, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """How far the group is behind; where it has committed nothing, all that there is."""
+    """Return the group's lag by partition; without a committed offset, the size of the partition.
+    """
     ends = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
     done = await cluster.with_retries(lambda: committed(coordinator, group_id, partitions))
     begun = {p: at.offset for p, at in done.items()}

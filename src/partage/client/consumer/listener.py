@@ -1,4 +1,4 @@
-"""Whom a consumer tells what it gets and what it gives up (KIP-429)."""
+"""Callbacks for partitions that a consumer gets and gives up (KIP-429)."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ _LONG_S: Final = 5.0
 
 
 class RebalanceListener:
-    """The base of listeners; override what you need, as functions or, for
-    `partage.Consumer`, as coroutine functions.
+    """Base class of rebalance listeners.
 
-    They are called from within `poll`, and from `close` and `unsubscribe`: revoked first, then
-    assigned. While one runs, the partitions are still (revoked) or already (assigned) this
-    consumer's, so ``commit``, ``position`` and ``seek`` may be used. Whatever one raises, the
-    assignment stands and the other calls are made; the first error comes out of ``poll``.
+    Override the methods you need, as functions or, for `partage.Consumer`, as coroutine functions.
+    They are called during ``poll``, ``close`` and ``unsubscribe``: revoked first, then assigned.
+    The partitions belong to this consumer while a method runs, so it may call ``commit``,
+    ``position`` and ``seek``. If one raises, the assignment stays valid and the other methods are
+    called; ``poll`` raises the first error.
     """
 
     def on_partitions_revoked(
         self, partitions: Collection[TopicPartition]
     ) -> Awaitable[None] | None:
-        """About to be given up: the time to commit and to let go. Never called for nothing.
+        """Called before partitions are given up: commit offsets and release resources here.
 
-        Under the cooperative protocol these are the partitions that go elsewhere; what stays is
-        consumed on. Under the eager one they are all there are.
+        Under the cooperative protocol these are only the partitions that move to other members.
+        Under the eager protocol these are all partitions. It is never called without partitions.
         """
 
     def on_partitions_assigned(
         self, partitions: Collection[TopicPartition]
     ) -> Awaitable[None] | None:
-        """New here; called at the end of every rebalance, with nothing if nothing is new.
+        """Called at the end of every rebalance with the new partitions, which may be none.
 
-        A rebalance that brings nothing and is followed by another before the next poll is passed
-        over.
+        It is not called for a rebalance without new partitions if another rebalance follows before
+        the next poll.
         """
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
-        """Gone already, perhaps to somebody who reads them now: there is nothing to commit.
+        """Called after partitions were lost; other members may own them, so a commit would fail.
 
-        By default the same as ``on_partitions_revoked``, as in Kafka.
+        By default it calls ``on_partitions_revoked``, as in Kafka.
         """
         return self.on_partitions_revoked(partitions)
 
     def call(
         self, which: ListenerCallback, partitions: Collection[TopicPartition]
     ) -> Awaitable[None] | None:
-        """Make one of the calls."""
+        """Call the method for one kind of callback."""
         match which:
             case ListenerCallback.REVOKED:
                 return self.on_partitions_revoked(partitions)
@@ -65,7 +65,7 @@ class RebalanceListener:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether any of the calls is a coroutine function."""
+        """True if any of the methods is a coroutine function."""
         calls = (
             self.on_partitions_revoked,
             self.on_partitions_assigned,
@@ -75,7 +75,7 @@ class RebalanceListener:
 
 
 class Stopwatch:
-    """Reports a callback that took long: the group may have waited for it."""
+    """A timer that logs a warning if a callback takes long, because the group may wait for it."""
 
     def __init__(self, call: ListenerCallback) -> None:
         self._call = call

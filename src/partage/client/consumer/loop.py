@@ -1,4 +1,4 @@
-"""A user's loop over records: what is lent to it, record by record."""
+"""The cursor of a user's loop over records."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from partage.client.consumer.records import Batch, Record
 
 
 class Loan:
-    """A stretch of a partition that a loop hands out, one record at a time.
+    """A range of records that a loop delivers one at a time.
 
-    Before each record it looks whether it still may: a seek, a pause or the loss of the partition
-    between two records ends it at once. What it did not hand out goes back, and so the position
-    is always the offset after the last record that the loop saw.
+    Before each record it checks whether delivery is still allowed. A seek, a pause or the loss of
+    the partition ends it at once. `close` puts the undelivered records back, so the position is
+    always the offset after the last delivered record.
     """
 
     def __init__(self, engine: Engine, taken: Taken) -> None:
@@ -31,7 +31,7 @@ class Loan:
             raise
 
     def next(self) -> Record | None:
-        """The next record; None: this loan is at its end."""
+        """Return the next record; None if the range has ended."""
         lease = self._lease
         if lease.is_over or lease.is_paused or not self._may_deliver(lease.partition):
             self.end()
@@ -44,5 +44,5 @@ class Loan:
         return None
 
     def end(self) -> None:
-        """Give back what was not handed out."""
+        """Put the undelivered records back."""
         self._engine.give_back(self._taken, self._handed)

@@ -1,7 +1,7 @@
-"""A consumer's options: Kafka's names in snake case, its defaults, and what is taken for them.
+"""Options of consumers: Kafka's names in snake case, Kafka's defaults, and validation.
 
-One default is not Kafka's: assignors are ``cooperative-sticky`` alone, where Kafka prefers
-``range``, under which every rebalance stops everybody.
+One default differs from Kafka: the only assignor is ``cooperative-sticky``. Kafka prefers
+``range``, under which every rebalance stops all members.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ IsolationLevel = Literal["read_uncommitted", "read_committed"]
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a consumer of its own has, beside what every client has (`ClientOptions`).
+    """The options of a consumer in addition to those of all clients (`ClientOptions`).
 
-    ``metadata_rebalance_delay_ms`` is for how long changes of topics are gathered before this
-    member joins again for them. ``buffer_bytes_max`` bounds what is fetched and not yet handed out,
-    ``unknown_topic_wait_ms`` is for how long a topic may be unknown before a poll says so. All
-    three are ours.
+    Attributes:
+        metadata_rebalance_delay_ms: Time for which topic changes are collected before the member
+            rejoins because of them. Not a Kafka setting.
+        buffer_bytes_max: Limit of fetched data that is not delivered yet. Not a Kafka setting.
+        unknown_topic_wait_ms: Time after which a poll reports a topic that does not exist. Not a
+            Kafka setting.
     """
 
     group_id: str | None = None
@@ -64,16 +66,16 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def assignors(self) -> list[Assignor]:
-        """The assignors, the preferred one first; raises BadOption."""
+        """The assignors, in order of preference; raises InvalidOptionError."""
         return parse_assignors(self.partition_assignment_strategy)
 
     @property
     def reset(self) -> ResetTo | None:
-        """Where to begin without an offset; None: raise."""
+        """The start position without a committed offset; None raises an error."""
         return parse_reset(self.auto_offset_reset)
 
 
-#: Options of every client, and what they are called here.
+#: Options of `ClientOptions`: consumer option name to field name.
 _CLIENT: Final = {
     "client_id": "client_id",
     "request_timeout_ms": "request_timeout_ms",
@@ -86,9 +88,9 @@ _RETRIES: Final = {
     "retry_backoff_max_ms": "backoff_max_ms",
     "default_api_timeout_ms": "timeout_ms",
 }
-#: Fields of `ClientOptions` that are no options by themselves.
+#: Fields of `ClientOptions` that are not options by themselves.
 _NOT_BY_NAME: Final = {"retries", "is_patient", "connect_timeout_ms", "security"}
-#: The least that may be given, where that is not 1.
+#: Minimum values other than 1.
 _LEAST: Final = {
     "fetch_max_wait_ms": 0,
     "fetch_min_bytes": 0,
@@ -101,12 +103,12 @@ _LEAST: Final = {
 
 
 def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOptions]:
-    """Options as keyword arguments, sorted and checked.
+    """Validate keyword arguments and return them as consumer and client options.
 
     Raises:
-        UnknownOption: one that there is not; the nearest is named.
-        BadOption: a value that it cannot have.
-        InvalidSecurityOptionError: options of TLS and SASL that do not go together.
+        UnknownOptionError: An option does not exist; the message names the nearest one.
+        InvalidOptionError: An option has an invalid value.
+        InvalidSecurityOptionError: TLS and SASL options contradict each other.
     """
     ours: dict[str, Any] = {}
     clients: dict[str, Any] = {}
@@ -138,7 +140,7 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
 
 
 def option_names() -> list[str]:
-    """All options there are, in order."""
+    """Return the names of all options, sorted."""
     ours = ConsumerOptions.__struct_fields__
     return sorted({*ours, *_RETRIES, *_names_of_client(), *SECURITY_OPTION_NAMES})
 
@@ -154,7 +156,7 @@ def _nearest(name: str) -> str | None:
 
 
 def _checked(kind: type[msgspec.Struct], name: str, field: str, value: Any) -> Any:
-    """A value of the type that the field has, numbers not below what makes sense."""
+    """Return a value converted to the type of its field; raise if it is below the minimum."""
     wanted = _types(kind)[field]
     try:
         value = msgspec.convert(value, wanted)
@@ -175,7 +177,7 @@ def _types(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
     return {field.name: field.type for field in msgspec.structs.fields(kind)}
 
 
-# partition.assignment.strategy: names of Kafka's assignors, or assignors.
+# partition.assignment.strategy: names of Kafka's assignors, or Assignor instances.
 
 _ASSIGNORS: Final[dict[str, type[Assignor]]] = {
     kind.name: kind for kind in (Range, RoundRobin, Sticky, CooperativeSticky)
@@ -183,10 +185,10 @@ _ASSIGNORS: Final[dict[str, type[Assignor]]] = {
 
 
 def parse_assignors(given: Any) -> list[Assignor]:
-    """Assignors, each as it is or by Kafka's name for it.
+    """Return assignors, given as instances or by Kafka's names.
 
     Raises:
-        BadOption: there is no such assignor, or they cannot be offered together.
+        InvalidOptionError: An assignor is unknown, or the assignors cannot be combined.
     """
     listed = [given] if isinstance(given, str | Assignor) else list(given)
     assignors: list[Assignor] = []
@@ -208,7 +210,7 @@ def parse_assignors(given: Any) -> list[Assignor]:
     return assignors
 
 
-# auto.offset.reset, with KIP-1106's duration.
+# auto.offset.reset, with the durations of KIP-1106.
 
 _RESETS: Final = {"earliest": TO_EARLIEST, "latest": TO_LATEST, "none": None}
 _BY_DURATION: Final = "by_duration:"
@@ -218,10 +220,10 @@ _DURATION: Final = re.compile(
 
 
 def parse_reset(written: str) -> ResetTo | None:
-    """Where ``auto_offset_reset`` says to begin; None for "none".
+    """Parse ``auto_offset_reset``; return None for "none".
 
     Raises:
-        BadOption: it is none of what there is.
+        InvalidOptionError: The value is invalid.
     """
     if written in _RESETS:
         return _RESETS[written]

@@ -1,8 +1,8 @@
-"""The seam between reading partitions and knowing which to read.
+"""The interface between fetching partitions and deciding which partitions to fetch.
 
-An `Owner` says which partitions a consumer has: the user by `assign` (`Manual`), or a group. The
-engine gives it `Holdings` to say it with, and asks it three things: where to begin, whether
-records of a partition may be handed out, and what has to be done when the user polls.
+An `AssignmentSource` decides which partitions a consumer has: the user by ``assign``
+(`ManualAssignment`), or a group. It changes them through an `AssignmentTarget`, the engine. The
+engine asks it for start offsets and whether records may be delivered, and notifies it of polls.
 """
 
 from __future__ import annotations
@@ -16,92 +16,96 @@ from partage.client.metadata import TopicPartition
 
 
 class Holdings(Protocol):
-    """What an owner may do to the engine, from any thread."""
+    """The methods of the engine that an assignment source may call, from any thread."""
 
     def own(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begin to read these; each begins where `Owner.committed` says."""
+        """Start to read these partitions at the offsets of `AssignmentSource.committed`."""
 
     def disown(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop reading these: when this returns, nothing of them is handed out any more."""
+        """Stop reading these partitions; no record of them is delivered after this returns."""
 
     def assignment(self) -> list[TopicPartition]:
-        """What is owned now."""
+        """Return the assigned partitions."""
 
     def is_idle(self) -> bool:
-        """Whether nothing is owned."""
+        """True if no partitions are assigned."""
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        """What there is to commit: the offset after the last record handed out, by partition.
+        """Return the offsets to commit: the offset after the last delivered record, by partition.
 
-        Those whose first position is still looked for are left out.
+        Partitions whose start offset is still looked up are left out.
         """
 
     def wake(self) -> None:
-        """Have polls look again: there is an error to raise, or something may be handed out."""
+        """Make polls check again for errors to raise and records to deliver."""
 
 
 class Owner(ABC):
-    """Who knows which partitions are this consumer's.
+    """The source of a consumer's assigned partitions.
 
-    `committed` and `close` run on the engine's loop, `polled` and `returned` in the user's thread,
-    in turns; a loop over records polls each time that it needs more. `may_deliver` is called in
-    any thread and under the engine's lock: it neither waits nor uses `Holdings`.
+    `committed` and `close` run on the engine's event loop. `on_poll` and `on_poll_return` run in
+    the user's thread, alternately; a record loop polls each time it needs more records.
+    `may_deliver` is called in any thread and under the engine's lock: it must not block or use the
+    `AssignmentTarget`.
     """
 
     holdings: Holdings
 
     def attach(self, holdings: Holdings) -> None:
-        """The engine is made; called once, before anything else."""
+        """Set the engine; called once, before all other methods."""
         self.holdings = holdings
 
     @abstractmethod
     async def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The offsets to begin at; ``auto_offset_reset`` holds for what is left out.
+        """Return start offsets; ``auto_offset_reset`` applies to partitions that are left out.
 
         Raises:
-            ClientError: they cannot be had. A retriable one is tried again, others are raised
-                to the user by the next poll and then tried again.
+            ClientError: The offsets could not be read. Retriable errors are retried; the next poll
+                raises other errors, and then the read is repeated.
         """
 
     @abstractmethod
     def may_deliver(self, partition: TopicPartition) -> bool:
-        """Whether records of a partition that is owned may be handed out at this moment.
+        """True if records of an assigned partition may be delivered at this moment.
 
-        Asked before every hand-out, and by loops over records before every record. A member whose
-        session may have ended must say no by its own clock, whether or not anything told it so:
-        the process may have been stopped meanwhile.
+        It is called before every delivery, in record loops before every record. A member whose
+        session may have ended must return False by its own clock, even if it received no event: the
+        process may have been suspended.
         """
 
     @abstractmethod
     def polled(self) -> None:
-        """The user has asked for records: a sign of life, and the place to raise from.
+        """Note that the user asks for records.
 
         Raises:
-            Exception: what the poll is to raise, before it hands out anything.
+            Exception: An error that the poll must raise before it delivers anything.
         """
 
     def returned(self) -> None:  # noqa: B027
-        """A poll hands back to the user, with or without records: what follows is their time."""
+        """Note that a poll returns to the user, with or without records."""
 
     def touched(self) -> None:  # noqa: B027
-        """A loop over records hands the next one to the user."""
+        """Note that a record loop delivers its next record to the user."""
 
     async def close(self, timeout_ms: float) -> None:  # noqa: B027
-        """The consumer closes: commit, leave. Nothing is handed out any more."""
+        """Commit and leave; the consumer delivers no more records."""
 
 
 class Manual(Owner):
-    """The user's own choice by ``assign``: everything may be handed out, nothing is committed."""
+    """An assignment by the user: all partitions are deliverable, and there are no committed
+    offsets.
+    """
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """None at all."""
+        """Return no offsets."""
         return {}
 
     def may_deliver(self, partition: TopicPartition) -> bool:
-        """Always."""
+        """True always."""
         return True
 
     def polled(self) -> None:
-        """Raises NothingAssigned rather than wait for what cannot come."""
+        """Raise NothingAssignedError if there are no partitions, because waiting would never end.
+        """
         if self.holdings.is_idle():
             raise NothingAssigned

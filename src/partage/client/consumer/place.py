@@ -1,7 +1,8 @@
-"""A consumer's place in its group, as its user's thread sees it: what needs no waiting.
+"""A consumer's subscription as the user's thread sees it: the parts that need no waiting.
 
-The group itself is `group.GroupOwner`, on the client's loop. A face asks here what is due before
-it hands out records, does it, waiting in its own way, and says so.
+The group member is `group_assignment.GroupAssignment`, on the client's event loop. Before a
+consumer delivers records, it asks here for due callbacks, runs them in its own way, and reports
+them as done.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from partage.client.metadata import TopicPartition
 from partage.member.outcome import CallListener, ListenerCallback
 from partage.member.settings import MemberSettings
 
-#: Offsets as users may write them: a number, or one with metadata.
+#: Offsets to commit in the forms that users may pass.
 Written = Mapping[TopicPartition | tuple[str, int], int | OffsetAndMetadata]
 
 _UNSUBSCRIBED: Final = "unsubscribed"
@@ -33,7 +34,7 @@ _DRAINS: Final = "the consumer hands over its partitions before it leaves"
 
 
 class Place:
-    """The group of one consumer; whoever asks first makes its owner."""
+    """The group subscription of one consumer; its `GroupAssignment` is created on first use."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -75,12 +76,12 @@ class Place:
         )
         return GroupOwner(self._engine.cluster, self._engine, settings, self._embedding)
 
-    # What the user wants.
+    # User requests.
 
     def subscribe(
         self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None
     ) -> None:
-        """See `Face.subscribe`."""
+        """Subscribe; see `BaseConsumer.subscribe`."""
         wanted, pattern = subscription(topics)
         if not self.is_subscribed and not self._engine.is_idle():
             raise AlreadyAssigned
@@ -90,20 +91,20 @@ class Place:
         self._engine.ask(owner.subscribe(wanted, pattern)).result()
 
     def subscription(self) -> set[str]:
-        """What is subscribed to."""
+        """Return the subscribed topics."""
         if not self.is_subscribed:
             return set()
         return set(self._wanted if self._pattern is None else self.owner.topics)
 
     def begin_alone(self) -> None:
-        """The user is to say what is read; the group is there for its offsets."""
+        """Switch to manual assignment; the group is used for its offsets only."""
         if self.is_subscribed and not self.is_drained:
             raise AlreadySubscribed
         self.is_subscribed = self._is_draining = False
         _ = self.owner
 
     def drain(self) -> None:
-        """See `Face.drain`; takes no lock."""
+        """Begin to drain; see `BaseConsumer.drain`. It takes no lock."""
         self._is_draining = True
         if self.is_subscribed and self._owner is not None:
             self._owner.drain(_DRAINS)
@@ -114,14 +115,17 @@ class Place:
         return self._is_draining and (self._owner is None or self._owner.is_out)
 
     def leave(self, *, closes: bool) -> GroupOwner | None:
-        """Begin to leave; None if there is nothing to leave. Over once `GroupOwner.is_out`."""
+        """Begin to leave; return the assignment to wait for, or None if not subscribed.
+
+        The leave is complete when `GroupAssignment.has_left` is true.
+        """
         if not self.is_subscribed or self._owner is None:
             return None
         self.is_subscribed = False
         self._engine.ask(self._owner.leave(_CLOSED if closes else _UNSUBSCRIBED)).result()
         return self._owner
 
-    # What is due when the user polls.
+    # Work that is due when the user polls.
 
     @property
     def due(self) -> CallListener | None:
@@ -129,11 +133,11 @@ class Place:
         return None if self._owner is None else self._owner.due
 
     def partitions_of(self, call: CallListener) -> list[TopicPartition]:
-        """The partitions that a call is about."""
+        """Return the partitions of a callback."""
         return [TopicPartition(*partition) for partition in call.partitions]
 
     def before(self, call: CallListener) -> Offsets:
-        """What is to be committed before the listener hears of it (auto commit)."""
+        """Return the offsets to auto commit before a callback runs."""
         return (
             self.positions()
             if self.commits_by_itself and call.callback is ListenerCallback.REVOKED
@@ -141,9 +145,9 @@ class Place:
         )
 
     def commit_if_due(self) -> None:
-        """Commit in the background, by itself, what the user has come to (auto commit).
+        """Start an auto commit of the positions if its interval has passed.
 
-        To be called when the user polls: what was handed out before is done with.
+        Call it when the user polls: then all records delivered before count as processed.
         """
         if not self.commits_by_itself or self._owner is None:
             return
@@ -152,14 +156,14 @@ class Place:
             self._engine.ask(self._owner.commit_quietly(self.positions()))
 
     def commit_last(self, timeout_s: float | None) -> None:
-        """Commit for the last time before leaving, if by itself at all; waits for it."""
+        """Make the last auto commit before a leave, if enabled, and wait for it."""
         if self.commits_by_itself and self._owner is not None:
             committing = self._engine.ask(self._owner.commit_last(self.positions()))
             with suppress(TimeoutError):
                 committing.result(timeout_s)
 
     def positions(self) -> Offsets:
-        """Where the user has come to, in partitions that are still ours."""
+        """Return the positions in assigned partitions, as offsets to commit."""
         return {
             partition: OffsetAndMetadata(position)
             for partition, position in self._engine.positions().items()
@@ -168,7 +172,7 @@ class Place:
     # Offsets.
 
     def commit(self, offsets: Written | None) -> Future[None]:
-        """Begin to commit; where the user has come to if nothing is named."""
+        """Start a commit of offsets; of the positions if ``offsets`` is None."""
         owner = self.owner
         if offsets is None and self._engine.is_idle() and not self.is_subscribed:
             raise NotSubscribed(
@@ -179,17 +183,17 @@ class Place:
         )
 
     def committed(self, partitions: list[TopicPartition]) -> Future[Offsets]:
-        """Ask what the group has committed."""
+        """Start to read the group's committed offsets."""
         return self._engine.ask(self.owner.committed_offsets(partitions))
 
 
 def subscription(
     topics: Iterable[str] | re.Pattern[str],
 ) -> tuple[frozenset[str], re.Pattern[str] | None]:
-    """The topics, or the pattern, that a user subscribes to.
+    """Return the topics, or the pattern, of a subscription.
 
     Raises:
-        ValueError: it is a single string, which could be either, or there is no topic.
+        ValueError: ``topics`` is a single string, which is ambiguous, or empty.
     """
     if isinstance(topics, re.Pattern):
         return frozenset(), topics
@@ -204,7 +208,7 @@ def subscription(
 
 
 def offsets_of(written: Written) -> Offsets:
-    """What a user wants committed."""
+    """Return the offsets that a user wants to commit, in one form."""
     return {
         TopicPartition(*partition): offset
         if isinstance(offset, OffsetAndMetadata)

@@ -1,19 +1,19 @@
-"""The consumer's core: where each partition is, what to fetch next, what an answer changes.
+"""The fetch state machine of a consumer: positions, planned fetches, and effects of answers.
 
-Plain and synchronous: the shell asks what to do, does it, and tells what came of it. Three kinds
-of work come out: offsets to look up (`lookups`), fetches (`fetches`), and records to hand out
-(`take`). Everything is done under a partition's `Lease`; what comes back under one that is over
-is dropped, and so no seek, pause or loss of a partition has to wait for what is on its way.
+It is synchronous and does no I/O. The shell asks for work, does it, and reports results. There are
+three kinds of work: offsets to look up (`lookups`), fetches to send (`fetches`), and records to
+deliver (`collect`). All work is done under a partition's `DeliveryPermit`. A result under a revoked
+permit is dropped, so a seek, a pause or the loss of a partition never waits for pending requests.
 
-Fetching (one at a time per leader; the next is sent while the records of the last are handed
-out):
+Rules for fetches. A leader has at most one pending fetch; the next one is sent while the records of
+the last are delivered.
 
-- A partition is asked for while less than ``partition_bytes`` of it wait to be handed out.
-- A leader is left alone while one of its partitions has enough. Otherwise a long poll for the
-  others, which may have nothing, would hold up the busy one once it is drained (KAFKA-17182).
-- All that waits, and all that was asked for, stays below ``buffer_bytes``, except that brokers
-  send at least one batch, whatever its size (KIP-74). Paused partitions give up their room first.
-- Those that were served longest ago come first in a request, and in what is handed out.
+- A partition is fetched while less than ``partition_bytes`` of it are buffered.
+- A leader gets no fetch while one of its partitions has enough. Otherwise a long poll for the other
+  partitions, which may be empty, would block the busy one once it is drained (KAFKA-17182).
+- Buffered plus requested data stays below ``buffer_bytes``. Brokers may exceed it, because they
+  send at least one batch of any size (KIP-74). Paused partitions give up their buffers first.
+- Partitions that were served longest ago come first, in requests and in deliveries.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 
-#: What is logged before a partition is read from where ``auto_offset_reset`` says.
+#: Log messages when ``auto_offset_reset`` is applied, by error.
 _LOST: Final[Mapping[type, str]] = {
     OffsetOutOfRange: "position is out of range; applying auto_offset_reset",
     TopicRecreated: "topic was deleted and created again; applying auto_offset_reset",
@@ -69,10 +69,15 @@ _LOST: Final[Mapping[type, str]] = {
 
 
 class Positions:
-    """The partitions that a consumer owns.
+    """The fetch state of a consumer's partitions.
 
-    ``policy`` is where to begin without an offset, None to raise instead. Methods that name
-    partitions raise `NotAssigned` for those that are not owned.
+    Methods with partitions raise `NotAssignedError` for those that are not assigned.
+
+    Args:
+        policy: The start position without an offset; None to raise an error instead.
+        partition_bytes: ``max_partition_fetch_bytes``.
+        fetch_bytes: ``fetch_max_bytes``.
+        buffer_bytes: ``buffer_bytes_max``.
     """
 
     def __init__(
@@ -82,51 +87,51 @@ class Positions:
         self._partition_bytes = partition_bytes
         self._fetch_bytes = fetch_bytes
         self._buffer_bytes = buffer_bytes
-        self._states: dict[TopicPartition, PartitionState] = {}  # those served last at the end
-        self._asked: dict[int, int] = {}  # by leader: how many bytes it may send
+        self._states: dict[TopicPartition, PartitionState] = {}  # least recently served first
+        self._asked: dict[int, int] = {}  # requested bytes, by leader
 
-    # What is owned.
+    # Assigned partitions.
 
     def __len__(self) -> int:
         return len(self._states)
 
     @property
     def owned(self) -> list[TopicPartition]:
-        """The partitions, in order."""
+        """The assigned partitions, sorted."""
         return sorted(self._states)
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """Those that are paused, in order."""
+        """The paused partitions, sorted."""
         return sorted(p for p, state in self._states.items() if state.is_paused)
 
     @property
     def buffered_bytes(self) -> int:
-        """What waits to be handed out."""
+        """Bytes fetched and not delivered yet."""
         return sum(state.size for state in self._states.values())
 
     def own(self, partitions: Iterable[TopicPartition]) -> None:
-        """Begin with these; those owned already go on as they are."""
+        """Add partitions; those that are assigned already stay unchanged."""
         for partition in partitions:
             if partition not in self._states:
                 self._states[partition] = PartitionState(partition)
 
     def disown(self, partitions: Iterable[TopicPartition]) -> None:
-        """From now on nothing of these is handed out; those not owned are passed over."""
+        """Remove partitions and revoke their permits; ignore those that are not assigned."""
         for partition in partitions:
             state = self._states.pop(partition, None)
             if state is not None:
                 state.lease.is_over = True
 
     def state(self, partition: TopicPartition) -> PartitionState:
-        """What is known of a partition."""
+        """Return the state of a partition."""
         state = self._states.get(partition)
         if state is None:
             raise NotAssigned([partition], len(self._states))
         return state
 
     def check(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
-        """The states of all of these, or `NotAssigned` naming each that is not owned."""
+        """Return the states of partitions; `NotAssignedError` names all that are not assigned."""
         asked = list(partitions)
         missing = [partition for partition in asked if partition not in self._states]
         if missing:
@@ -134,35 +139,34 @@ class Positions:
         return [self._states[partition] for partition in asked]
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The offset after the last record handed out; None while it is looked for."""
+        """Return the offset after the last delivered record; None while it is looked up."""
         state = self.state(partition)
         if state.phase is not Phase.READING:
             return None
         return state.position if state.lease.handed is None else state.lease.handed
 
-    # What the user asks for.
+    # User requests.
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset, which need not exist yet."""
+        """Continue at an offset, which need not exist yet."""
         self.state(partition).renew(Phase.READING, position=offset)
 
     def reset(self, partitions: Iterable[TopicPartition], to: ResetTo) -> None:
-        """Go on at an offset that has to be looked up."""
+        """Continue at an offset that must be looked up."""
         for state in self.check(partitions):
             state.renew(Phase.RESET, reset=to)
 
     def pause(self, partitions: Iterable[TopicPartition], *, paused: bool = True) -> None:
-        """Hand out nothing of these until they are resumed; what is fetched is kept."""
+        """Pause or resume delivery; fetched records are kept."""
         for state in self.check(partitions):
             state.is_paused = state.lease.is_paused = paused
 
-    # Offsets to be looked up.
+    # Offset lookups.
 
     def lookups(self, placed: Container[TopicPartition], now_ms: int) -> list[Lookup]:
-        """What has to be looked up; each is asked for until `found` or `not_found` is told.
+        """Return the lookups to start; `lookup_succeeded` or `lookup_failed` must follow for each.
 
-        Ends and times of partitions whose leader is not known have to wait: they are not
-        ``placed``.
+        ``placed`` are the partitions with a known leader: lookups by time or of an end need one.
         """
         wanted = []
         for state in self._states.values():
@@ -177,7 +181,7 @@ class Positions:
         return wanted
 
     def found(self, lookup: Lookup, offset: int | None) -> None:
-        """The offset of a lookup; None: nothing is committed."""
+        """Handle the offset of a lookup; None means that there is no committed offset."""
         state = self._current(lookup.lease)
         if state is None:
             return
@@ -190,7 +194,7 @@ class Positions:
             state.trouble = NoOffset(state.partition)
 
     def not_found(self, lookup: Lookup, answer: TryAgain | Failed) -> None:
-        """A lookup failed."""
+        """Handle a failed lookup."""
         state = self._current(lookup.lease)
         if state is not None:
             state.is_asked = False
@@ -199,14 +203,14 @@ class Positions:
             else:
                 state.retry_at_ms = answer.at_ms
 
-    # Records to be fetched.
+    # Fetches.
 
     def topics(self) -> set[str]:
-        """The topics whose leaders have to be known."""
+        """Return the topics whose leaders are needed."""
         return {p.topic for p, s in self._states.items() if s.phase is not Phase.COMMITTED}
 
     def fetches(self, placements: Mapping[TopicPartition, Placement], now_ms: int) -> list[Fetch]:
-        """The requests to send now, at most one to a leader that has none."""
+        """Return the fetches to send now, at most one for each leader without a pending one."""
         by_leader: dict[int, list[Wanted]] = {}
         satisfied: set[int] = set()
         for state in self._states.values():
@@ -229,12 +233,13 @@ class Positions:
         return fetches
 
     def answered(self, wanted: Wanted, answer: Answer) -> None:
-        """What came of one partition of a fetch."""
+        """Handle the result of one partition of a fetch."""
         state = self._current(wanted.lease)
         if state is None:
             return
         state.is_asked = False
-        if state.fetch_offset != wanted.offset:  # what was fetched before it was given up
+        # The buffer was given up after this fetch was sent.
+        if state.fetch_offset != wanted.offset:
             return
         match answer:
             case Got(part, ends):
@@ -254,7 +259,7 @@ class Positions:
                 self._lose(state, OffsetOutOfRange(state.partition, state.fetch_offset))
 
     def done(self, fetch: Fetch) -> None:
-        """A fetch is at its end, whatever came of it."""
+        """Handle the end of a fetch, with any result."""
         self._asked.pop(fetch.leader_id, None)
         for wanted in fetch.wanted:
             state = self._current(wanted.lease)
@@ -262,11 +267,11 @@ class Positions:
                 state.is_asked = False
 
     def retry_at_ms(self, now_ms: int) -> int | None:
-        """When the next thing that has to wait is due, if anything has to."""
+        """Return the next retry time after ``now_ms``, or None."""
         waiting = (state.retry_at_ms for state in self._states.values())
         return min((at_ms for at_ms in waiting if at_ms > now_ms), default=None)
 
-    # Records to be handed out.
+    # Deliveries.
 
     def take(
         self,
@@ -275,7 +280,7 @@ class Positions:
         *,
         parts_max: int | None = None,
     ) -> list[Taken]:
-        """At most so many records, a stretch of each part; positions move behind them."""
+        """Return at most ``records_max`` records as ranges, and advance the positions past them."""
         taken: list[Taken] = []
         left = records_max
         for state in list(self._states.values()):
@@ -287,35 +292,39 @@ class Positions:
                 one = _cut(state, left)
                 taken.append(one)
                 if left is not None:
-                    # No stretch has more records than offsets, whatever compaction removed.
+                    # A range has at most as many records as offsets; compaction can only remove
+                    # records.
                     left -= one.to_offset - one.from_offset
             if taken and taken[-1].lease is state.lease:
                 self._states[state.partition] = self._states.pop(state.partition)
         return taken
 
     def give_back(self, taken: Taken, from_offset: int) -> None:
-        """Take back the last that was taken of a partition, or the rest of it.
+        """Put back the last range of a partition, or the rest of it, from an offset on.
 
-        Nothing is taken back if the user has gone elsewhere meanwhile.
+        It has no effect if the position has changed since.
         """
         state = self._current(taken.lease)
         if state is None or state.position != taken.to_offset or from_offset >= taken.to_offset:
             return
         state.position = taken.part.from_offset = from_offset
         if not state.parts or state.parts[0] is not taken.part:
-            taken.part.to_offset = taken.to_offset  # what follows may have been given up
+            # The data after this range may have been dropped.
+            taken.part.to_offset = taken.to_offset
             state.parts.appendleft(taken.part)
             state.size += taken.part.size
 
     def fail(self, partitions: Iterable[TopicPartition], error: Exception) -> None:
-        """Something is wrong with these that the user has to be told."""
+        """Set an error to raise to the user."""
         for partition in partitions:
             state = self._states.get(partition)
             if state is not None and state.trouble is None:
                 state.trouble = error
 
     def failure(self, partition: TopicPartition | None = None) -> Exception | None:
-        """The next thing that the user has to be told (of one partition); it is tried again."""
+        """Return and clear the next error to raise, of one partition if given; work is then
+        retried.
+        """
         for state in self._states.values() if partition is None else [self.state(partition)]:
             if state.trouble is not None and not state.parts and not state.is_paused:
                 error, state.trouble = state.trouble, None
@@ -323,21 +332,21 @@ class Positions:
         return None
 
     def is_ready(self, may_deliver: MayDeliver) -> bool:
-        """Whether there is something for the user: records, or a failure."""
+        """True if there are deliverable records or an error to raise."""
         return any(
             may_deliver(state.partition) if state.parts else state.trouble is not None
             for state in self._states.values()
             if not state.is_paused
         )
 
-    # Inside.
 
     def _current(self, lease: Lease) -> PartitionState | None:
         state = self._states.get(lease.partition)
         return state if state is not None and state.lease is lease else None
 
     def _is_reading(self, state: PartitionState, placement: Placement) -> bool:
-        """Whether more of a partition may be wanted; a topic made anew is noticed here."""
+        """True if the partition may be fetched; this also detects a topic that was created again.
+        """
         if state.phase is not Phase.READING or state.is_paused:
             return False
         if state.trouble is not None or state.lost is not None:
@@ -356,7 +365,7 @@ class Positions:
             state.lost = why
 
     def _room(self, partitions: int) -> int:
-        """How many bytes may be asked for."""
+        """Return how many bytes a fetch of this many partitions may request."""
         taken = self.buffered_bytes + sum(self._asked.values())
         if taken >= self._buffer_bytes:
             for state in self._states.values():
@@ -368,14 +377,14 @@ class Positions:
 
 
 def _pass_over(state: PartitionState) -> bool:
-    """Move behind parts at the front that have no records; whether any part is left."""
+    """Advance past leading chunks without records; return True if any chunk is left."""
     while state.parts and state.parts[0].content is None:
         state.position = state.parts.popleft().to_offset
     return bool(state.parts)
 
 
 def _cut(state: PartitionState, records_max: int | None) -> Taken:
-    """The first part of a partition, or so much of it as may be taken."""
+    """Remove and return the first chunk of a partition, or its first ``records_max`` offsets."""
     part = state.parts[0]
     begin, end = part.from_offset, part.to_offset
     if records_max is not None and end - begin > records_max:

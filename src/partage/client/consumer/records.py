@@ -1,7 +1,7 @@
-"""What a poll hands out: batches of records, decoded when they are first looked at.
+"""Records as users receive them: batches that are decoded on first access.
 
-A batch is a stretch of what one answer brought of one partition. The whole answer is decoded in
-one native call, in the thread that looks, and kept for the stretches that follow.
+A batch is a range of one partition's data in one Fetch response. One native call decodes all of
+that data, in the thread that accesses it. The result is cached for the other ranges.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import msgspec
 
 from partage.client.errors import CorruptRecordsError
 from partage.client.metadata import TopicPartition
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.records.columns import OFFSET_MAX, HeaderTuples
-from partage.wire.records.decode import decode_columns, decode_records
+from partage.wire.records.decoder import decode_columns, decode_records
 from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from partage.client.arrow import ArrowBatchBuilder
 
-#: The columns there are, named as Spark's Kafka connector names them.
+#: All columns, with the names of Spark's Kafka connector.
 COLUMNS: Final = (
     "key",
     "value",
@@ -39,9 +39,11 @@ COLUMNS: Final = (
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One record. ``timestamp`` is ms since the epoch, -1 where there is none.
+    """One record.
 
-    ``timestamp_type`` is 0 for the producer's time and 1 for the broker's.
+    Attributes:
+        timestamp: Milliseconds since the epoch, -1 if there is none.
+        timestamp_type: 0 for CreateTime (set by the producer), 1 for LogAppendTime (by the broker).
     """
 
     topic: str
@@ -55,11 +57,13 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stored:
-    """The record batches of one partition in one answer, sound, and what they decode to.
+    """The valid record batches of one partition in one Fetch response, and their decoded forms.
 
-    ``end`` is the offset after them. ``aborted`` is None unless only what is committed is read.
-    ``timestamp_types`` has the last offset of each batch and whose time its records carry; one
-    entry for all if they do not differ.
+    Attributes:
+        end: The offset after the last record.
+        aborted: Producer id and first offset of aborted transactions; None with read_uncommitted.
+        timestamp_types: The last offset and timestamp type of each batch; one entry if all have the
+            same type.
     """
 
     __slots__ = (
@@ -91,7 +95,8 @@ class Stored:
         self._arrow: dict[tuple[str, ...], tuple[int, pa.RecordBatch, memoryview]] = {}
 
     def records(self, from_offset: int, to_offset: int) -> list[Record]:
-        """The records of a stretch. Raises `CorruptRecordsError`."""
+        """Return the records of an offset range; raise `CorruptRecordsError` if they are invalid.
+        """
         held = self._records
         if held is None or from_offset < self._starts:
             held = self._decode_records(from_offset)
@@ -103,12 +108,15 @@ class Stored:
         return held if last - first == len(held) else held[first:last]
 
     def arrow(self, from_offset: int, to_offset: int, names: Sequence[str]) -> pa.RecordBatch:
-        """The same as columns. Raises `CorruptRecordsError`; KeyError for a column there is not."""
+        """Return an offset range as columns; raise `CorruptRecordsError`, or KeyError for an
+        unknown column.
+        """
         key = tuple(names)
         held = self._arrow.pop(key, None)
         if held is None or from_offset < held[0]:
             held = from_offset, *self._decode_arrow(from_offset, key)
-        if to_offset < self.end:  # else nothing follows, and the memory may serve the next batch
+        # Otherwise no range follows, and the next batch may reuse the memory.
+        if to_offset < self.end:
             self._arrow[key] = held
         _, batch, offsets = held
         first = bisect_left(offsets, from_offset)
@@ -120,7 +128,7 @@ class Stored:
             found = decode_records(
                 self.blob, from_offset, verify_crc=False, read_committed_aborted=self.aborted
             )
-        except Malformed as error:
+        except MalformedError as error:
             raise CorruptRecordsError(self.partition, from_offset, str(error)) from error
         topic, partition = self.partition
         if len(self.timestamp_types) == 1:
@@ -149,7 +157,7 @@ class Stored:
                 verify_crc=False,
                 read_committed_aborted=self.aborted,
             )
-        except Malformed as error:
+        except MalformedError as error:
             raise CorruptRecordsError(self.partition, from_offset, str(error)) from error
         if columns.next_offset < self.end:
             why = "a record that does not fit its batch, or more data than an Arrow column can hold"
@@ -159,7 +167,7 @@ class Stored:
 
 @lru_cache(maxsize=64)
 def _arrow_rows(partition: TopicPartition, names: tuple[str, ...]) -> ArrowBatchBuilder:
-    """Kept from answer to answer: the topic's column need not be made again each time."""
+    """Return a converter; cached, because the topic column can be reused."""
     from partage.client.arrow import ArrowBatchBuilder, kafka_schema
 
     return ArrowBatchBuilder(*partition, kafka_schema(names))
@@ -170,12 +178,11 @@ def _offset(record: Record) -> int:
 
 
 class Batch:
-    """Records of one partition, with ``from_offset <= offset < next_offset``.
+    """Records of one partition with ``from_offset <= offset < next_offset``.
 
-    Iterating gives `Record` objects, `to_arrow` a ``pyarrow.RecordBatch``. There may be none, where
-    all between the two offsets were compacted away or belong to an aborted transaction. Damage
-    inside a record batch whose checksum is right is found when its records are first looked at,
-    and raised as `CorruptRecordsError`.
+    Iterate for `Record` objects, or call `to_arrow` for a ``pyarrow.RecordBatch``. It is empty if
+    all records were compacted away or belong to aborted transactions. A batch with a valid checksum
+    can still hold invalid records; they raise `CorruptRecordsError` on first access.
     """
 
     __slots__ = ("_stored", "from_offset", "next_offset", "topic_partition")
@@ -197,7 +204,7 @@ class Batch:
         return self.topic_partition.partition
 
     def records(self) -> list[Record]:
-        """The records, in order."""
+        """Return the records, in offset order."""
         return self._stored.records(self.from_offset, self.next_offset)
 
     def __iter__(self) -> Iterator[Record]:
@@ -207,7 +214,7 @@ class Batch:
         return len(self.records())
 
     def __bool__(self) -> bool:
-        return True  # without decoding
+        return True  # Not empty as a range; this must not decode.
 
     def __repr__(self) -> str:
         return (
@@ -215,15 +222,15 @@ class Batch:
         )
 
     def to_arrow(self, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
-        """The records as columns; only those named are made."""
+        """Return the records as columns; only the named columns are built."""
         return self._stored.arrow(self.from_offset, self.next_offset, columns)
 
 
 class Records:
-    """What one poll handed out: `batches`, in each the records in order.
+    """The result of one poll: `batches`, each with its records in offset order.
 
-    True if there is any batch. Iterating gives all records, batch by batch. It is an Arrow stream
-    (``__arrow_c_stream__``), which polars, DuckDB and others take as it is.
+    It is true if it has any batch. Iteration yields all records, batch by batch. It supports the
+    Arrow stream protocol (``__arrow_c_stream__``), which polars, DuckDB and others read directly.
     """
 
     __slots__ = ("batches",)
@@ -233,11 +240,11 @@ class Records:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that there is something of, in order."""
+        """The partitions with batches, sorted."""
         return sorted({batch.topic_partition for batch in self.batches})
 
     def of(self, topic: str, partition: int) -> list[Record]:
-        """The records of one partition."""
+        """Return the records of one partition."""
         wanted = (topic, partition)
         return [r for batch in self.batches if batch.topic_partition == wanted for r in batch]
 
@@ -255,7 +262,7 @@ class Records:
         return f"<Records of {len(self.batches)} batches>"
 
     def to_arrow(self, columns: Sequence[str] = COLUMNS) -> pa.Table:
-        """All records as one table, a chunk for each batch; nothing is copied."""
+        """Return all records as one table, with a chunk for each batch and without a copy."""
         return table([batch.to_arrow(columns) for batch in self.batches], columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -263,7 +270,7 @@ class Records:
 
 
 def table(batches: Sequence[pa.RecordBatch], columns: Sequence[str] = COLUMNS) -> pa.Table:
-    """Record batches as one table, which may have none."""
+    """Return record batches as one table, which may be empty."""
     import pyarrow as pa
 
     from partage.client.arrow import kafka_schema

@@ -1,4 +1,4 @@
-"""What is known of one partition that a consumer owns; see `positions` for what is done with it."""
+"""The state of one assigned partition; `fetch_state_machine` changes it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ NOWHERE: Final = -1
 
 
 class ResetTo(msgspec.Struct, frozen=True):
-    """Where a partition is to be read from when no offset says so.
+    """The position to use if no offset is known, or on request of the user.
 
-    ``timestamp_ms`` is a time or one of ``EARLIEST`` and ``LATEST``; with ``back_ms`` it is that
-    long before the moment at which the offset is looked up (KIP-1106). A time after the last
-    record stands for the end.
+    Attributes:
+        timestamp_ms: A timestamp, ``EARLIEST`` or ``LATEST``. After the last record it means the
+            end.
+        back_ms: Time before the moment of the lookup; it replaces ``timestamp_ms`` (KIP-1106).
     """
 
     timestamp_ms: int = LATEST
     back_ms: int | None = None
 
     def at(self, now_ms: int) -> int:
-        """The time to ask the broker for."""
+        """Return the timestamp for a ListOffsets request."""
         return self.timestamp_ms if self.back_ms is None else max(0, now_ms - self.back_ms)
 
 
@@ -36,15 +37,15 @@ TO_LATEST: Final = ResetTo(LATEST)
 
 
 class Lease:
-    """The right to hand out a partition's records from one position on.
+    """The permit to deliver records of a partition from one position on.
 
-    A seek ends it and begins another, and so does losing the partition: whatever was asked, found
-    or fetched under a lease that is over is dropped. Its marks are written by whoever holds the
-    consumer's lock and read from any thread without it, so that a loop over records sees between
-    two of them that they are no longer its own.
+    A seek or the loss of the partition revokes it, and a seek creates a new one. Requests and data
+    under a revoked permit are dropped. Its fields are written under the consumer's lock and read by
+    any thread without it, so a record loop notices a revocation between two records.
 
-    ``handed`` is the offset after the last record that a loop has handed out of what it took,
-    while it still has some: the position as the user sees it.
+    Attributes:
+        delivered_offset: The offset after the last record that a `RecordCursor` delivered; None if
+            there is no open cursor. It is the position that the user sees.
     """
 
     __slots__ = ("handed", "is_over", "is_paused", "partition")
@@ -57,10 +58,12 @@ class Lease:
 
 
 class Part(msgspec.Struct):
-    """What one answer brought: records from ``from_offset`` to before ``to_offset``.
+    """Fetched data of one partition: records with ``from_offset <= offset < to_offset``.
 
-    ``content`` is whatever the shell makes records of; nothing here looks into it. None: there
-    are offsets but no records, such as those of a transaction's markers.
+    Attributes:
+        content: The data, which only the shell interprets. None if there are offsets without
+            records,
+            such as control batches of transactions.
     """
 
     from_offset: int
@@ -70,17 +73,17 @@ class Part(msgspec.Struct):
 
 
 class Phase(Enum):
-    """What a partition needs before it can be fetched."""
+    """The step that a partition needs next."""
 
-    COMMITTED = auto()  #: to know whether an offset was committed
-    RESET = auto()  #: to have an end, or a time, looked up
-    READING = auto()  #: nothing: its position is known
+    COMMITTED = auto()  #: the committed offset is looked up
+    RESET = auto()  #: an end, or the offset of a timestamp, is looked up
+    READING = auto()  #: the position is known
 
 
 class Ends(msgspec.Struct, frozen=True):
-    """A partition's offsets as the last answer told them, -1 where it did not.
+    """A partition's offsets in the last Fetch response, -1 if unknown.
 
-    ``stable`` is the first offset of a transaction that is not decided, or the end.
+    ``last_stable`` is the first offset of an undecided transaction, or the high watermark.
     """
 
     earliest: int = -1
@@ -89,11 +92,13 @@ class Ends(msgspec.Struct, frozen=True):
 
 
 class PartitionState:
-    """One partition.
+    """The state of one partition.
 
-    ``position`` is the next offset to be handed out, ``fetch_offset`` the next to be asked for;
-    what lies between is in ``parts``. ``trouble`` is what the user is to be told, and ``lost``
-    why ``fetch_offset`` is no place to read from, both once ``parts`` are handed out.
+    Attributes:
+        position: The offset of the next record to deliver.
+        fetch_offset: The next offset to fetch; the data between the two is in ``chunks``.
+        error: An error to raise to the user after the delivery of ``chunks``.
+        position_error: The reason to reset the position after the delivery of ``chunks``.
     """
 
     __slots__ = (
@@ -128,24 +133,24 @@ class PartitionState:
 
     @property
     def is_deliverable(self) -> bool:
-        """Whether there is something to be handed out."""
+        """True if there is data to deliver."""
         return bool(self.parts) and not self.is_paused
 
     def renew(self, phase: Phase, *, position: int = NOWHERE, reset: ResetTo | None = None) -> None:
-        """Begin anew under a new lease; whatever was under way is stale."""
+        """Start again with a new permit; results of pending requests become stale."""
         self.lease.is_over = True
         self.lease = Lease(self.partition)
         self.lease.is_paused = self.is_paused
         self._begin(phase, position, reset)
 
     def settle(self, position: int) -> None:
-        """The offset that was looked for is found."""
+        """Set the position that a lookup found."""
         self.phase = Phase.READING
         self.position = self.fetch_offset = position
         self.reset = None
 
     def drop_parts(self) -> None:
-        """Forget what was fetched and not handed out; it can be fetched again."""
+        """Drop fetched data that is not delivered; it can be fetched again."""
         self.parts.clear()
         self.size = 0
         self.trouble = self.lost = None

@@ -1,8 +1,7 @@
-"""What topics there are, for a member of a group: those it wants, and those it assigns as leader.
+"""A watcher of topic metadata, for a member's subscription and for a leader's assignment.
 
-A pattern takes in new topics by itself, and a leader notices partitions that are added; both from
-the metadata, which is asked for every ``metadata_max_age_ms``, and every second while a topic that
-somebody wants does not exist.
+A pattern subscription picks up new topics, and a leader notices new partitions. The metadata is
+refreshed every ``metadata_max_age_ms``, and every second while a subscribed topic does not exist.
 """
 
 from __future__ import annotations
@@ -24,10 +23,11 @@ _MISSING_S: Final = 1.0
 
 
 class Watching:
-    """Keeps looking, and tells what has changed. On the loop.
+    """The metadata watcher of one member; it runs on the event loop.
 
-    ``topics_changed`` is told what a pattern matches now, ``partitions_changed`` why a leader's
-    assignment is out of date.
+    Args:
+        topics_changed: Called with the topics that the pattern matches, when they change.
+        partitions_changed: Called with a reason when a leader's assignment is out of date.
     """
 
     def __init__(
@@ -41,27 +41,28 @@ class Watching:
         self._partitions_changed = partitions_changed
         self._wanted: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
-        self._led: dict[str, int | None] = {}  # as the assignment was made: None for no topic
+        # partition counts at the time of the assignment; None for a missing topic
+        self._led: dict[str, int | None] = {}
         self._missing: list[str] = []
         self._is_one_missing = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
     def want(self, topics: frozenset[str], pattern: re.Pattern[str] | None) -> None:
-        """What this member subscribes to."""
+        """Set the subscription of this member."""
         self._wanted, self._pattern = topics, pattern
         self._led = {}
 
     def is_wanted(self, topic: str) -> bool:
-        """Whether an assignment of this topic is one that we asked for."""
+        """True if the topic belongs to this member's subscription."""
         if self._pattern is not None:
             return self._pattern.fullmatch(topic) is not None
         return topic in self._wanted
 
     async def lead(self, topics: Iterable[str]) -> dict[str, TopicMetadata]:
-        """The topics to assign, as they are now; from here on they are watched.
+        """Return the current metadata of the topics to assign, and watch them from now on.
 
         Raises:
-            ClientError: nobody could be asked.
+            ClientError: No broker answered.
         """
         names = list(topics)
         found = await self._found(names)
@@ -71,16 +72,16 @@ class Watching:
         self._missing = missing
         self._led = _counts(names, found)
         if missing:
-            self._is_one_missing.set()  # to be looked for sooner than was meant
+            self._is_one_missing.set()  # refresh the metadata earlier than planned
         return found
 
     def start(self) -> None:
-        """Begin to look, at once for a pattern."""
+        """Start to watch; a pattern is matched at once."""
         self.stop()
         self._running = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop to watch."""
         self._led = {}
         if self._running is not None:
             self._running.cancel()
@@ -94,14 +95,14 @@ class Watching:
                 await self._compare()
             except ClientError as error:
                 log.info("metadata request failed: error=%s", error)
-            except Exception:  # a fault of ours, which is to blind nobody
+            except Exception:  # A bug here must not end the watcher.
                 log.exception("metadata check failed and will be repeated")
             is_missing = None in self._led.values() or (self._pattern and not self._wanted)
             every_s = self._cluster.options.metadata_max_age_ms / 1000
             await self._pause(min(_MISSING_S, every_s) if is_missing else every_s)
 
     async def _pause(self, seconds: float) -> None:
-        """Until it is time to look again, or an assignment is made that lacks a topic."""
+        """Wait until the next refresh, or until an assignment lacks a topic."""
         self._is_one_missing.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -121,14 +122,14 @@ class Watching:
         led = self._led
         now = _counts(led, await self._found(led))
         if led is not self._led:
-            return  # assigned anew meanwhile
+            return  # A new assignment was made during the request.
         changed = sorted(name for name, count in now.items() if count != led[name])
         if changed:
             self._led = now
             self._partitions_changed(f"the number of partitions changed: {', '.join(changed)}")
 
     async def _found(self, topics: Iterable[str]) -> dict[str, TopicMetadata]:
-        """Those of the topics that there are."""
+        """Return the topics that exist."""
         wanted = set(topics)
         while True:
             try:
@@ -138,5 +139,5 @@ class Watching:
 
 
 def _counts(topics: Iterable[str], found: Mapping[str, TopicMetadata]) -> dict[str, int | None]:
-    """The partitions of each topic; None where there is no such topic."""
+    """Return the number of partitions of each topic; None for a missing topic."""
     return {name: len(found[name].partitions) if name in found else None for name in topics}

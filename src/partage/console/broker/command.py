@@ -29,11 +29,11 @@ from partage.console.common.addresses import (
 )
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import parse_pairs
-from partage.log.damage import DamagedFile, DamagedLog
 from partage.log.disk import Disk
-from partage.log.memory import MemoryDisk
+from partage.log.errors import DamagedFileError, DamagedLogError
+from partage.log.memory_disk import MemoryDisk
 from partage.model.settings import INT32_MAX, BrokerSettings
-from partage.wire.records.decode import DECODER
+from partage.wire.records.decoder import DECODER
 
 log = logging.getLogger("partage")
 
@@ -127,9 +127,11 @@ def run(
         _run_loop(serve(disk, settings, host, port, reachable, state_address))
     except CannotJoin as error:
         raise CommandError(str(error)) from None
-    except DamagedFile as error:
+    except DamagedFileError as error:
         raise CommandError(f"data directory '{data_dir}': {error}") from None
-    except DamagedLog as error:  # The message ends with a repair command, which needs --data-dir.
+    except (
+        DamagedLogError
+    ) as error:  # The message ends with a repair command, which needs --data-dir.
         raise CommandError(f"data directory '{data_dir}': {error} --data-dir {data_dir}") from None
     except CannotListen as error:
         raise CommandError(f"cannot listen on {listen}: {error}") from None

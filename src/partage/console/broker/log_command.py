@@ -11,8 +11,8 @@ from partage.broker.data_directory import DirectoryHeld, DirectoryLock
 from partage.broker.disk import RealDisk
 from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError
-from partage.log.cutting import CannotCut, cut_log
-from partage.log.damage import DamagedFile
+from partage.log.errors import DamagedFileError
+from partage.log.recovery.truncation import TruncationError, truncate_log
 
 app = command_app("Repair the log files of a stopped broker.")
 
@@ -46,8 +46,8 @@ def cut(
     except (DirectoryHeld, OSError) as error:
         raise CommandError(str(error)) from None
     try:
-        cuts = cut_log(RealDisk(data_dir), path, at)
-    except (CannotCut, DamagedFile, OSError) as error:
+        cuts = truncate_log(RealDisk(data_dir), path, at)
+    except (TruncationError, DamagedFileError, OSError) as error:
         raise CommandError(str(error)) from None
     finally:
         lock.release()

@@ -36,7 +36,7 @@ from partage.model.groups import (
     TopicPartitions,
 )
 from partage.wire.consumer_protocol import Subscription, decode_subscription
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 __all__ = [
     "CONSUMER",
@@ -224,7 +224,7 @@ def _consumer(member: RdMemberDescription, raw: RawMember | None) -> MemberDescr
 def _subscription(metadata: bytes) -> Subscription | None:
     try:
         return decode_subscription(metadata)
-    except Malformed:
+    except MalformedError:
         return None
 
 

@@ -40,7 +40,7 @@ from partage.console.groups.offsets_topic import read_last_generation
 from partage.console.groups.raw_groups import RawGroup, RawMember, raw_groups
 from partage.coordinator.records import GroupRecord
 from partage.wire.consumer_protocol import decode_assignment, decode_subscription
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 #: Assignors that can explain a result without options that only the members know.
 _KNOWN: Final[Mapping[str, type[Assignor]]] = {
@@ -147,7 +147,7 @@ def _explained(
     try:
         members = [_member(each, instances.get(each.member_id)) for each in raw.members]
         assignment = {each.member_id: _assigned(each) for each in raw.members}
-    except Malformed as error:
+    except MalformedError as error:
         raise CommandError(
             f"cannot explain group {name}: undecodable metadata of a member: {error}"
         ) from error

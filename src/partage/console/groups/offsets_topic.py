@@ -16,7 +16,7 @@ from partage.console.common.output import note
 from partage.coordinator.records import GroupRecord
 from partage.store.formats import decode_record
 from partage.store.shard_log import shard_of
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 _TOPIC: Final = "__consumer_offsets"
 _NO_GROUP: Final = "partage-explain"
@@ -93,6 +93,6 @@ def _between(
 def _saved(message: Message) -> GroupRecord | None:
     try:
         record = decode_record(message.key() or b"", message.value())
-    except Malformed:
+    except MalformedError:
         return None
     return record if isinstance(record, GroupRecord) else None

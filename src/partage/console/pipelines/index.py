@@ -89,9 +89,9 @@ def index(
     """Index topics for full-text search, as a member of a group that keeps replicas.
 
     Each partition is indexed in SQLite (FTS5) by N members of the group, or by all members if
-    there are fewer. If a member fails, the others take over. Start several processes, each with a
-    separate directory, and search with "partage search". Ctrl-C stops it and leaves the group.
-    Set consumer options with -X, for example -X session.timeout.ms=10000.
+    there are fewer. If a member fails, other members replace it. Start several processes, each
+    with a separate directory, and search with "partage search". Ctrl-C stops it and leaves the
+    group. Set consumer options with -X, for example -X session.timeout.ms=10000.
 
     \b
     Examples:

@@ -28,7 +28,7 @@ _KNOWN: Final = frozenset(
 
 
 def format_json_line(message: ConsumedRecord) -> bytes:
-    """Return the record as a line of JSON, in the format of `partage.console.records.record_json`."""
+    """Return the record as a line of JSON, in the format of `record_json`."""
     return to_json(message) + b"\n"
 
 

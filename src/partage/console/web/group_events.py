@@ -12,7 +12,7 @@ from partage.console.common.cluster_client import ClusterClient, error_text
 from partage.pipelines.rebalances.reported import event_of
 from partage.store.group_events import TOPIC
 from partage.web.cluster_history import ReceivedEvent
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 _NO_GROUP: Final = "partage-web"
 """librdkafka requires a group id, even if no group is joined and no offset is committed."""
@@ -118,7 +118,7 @@ class GroupEventsReader:
         value = message.value() or b""
         try:
             return ReceivedEvent(event_of(value), value)
-        except Malformed:
+        except MalformedError:
             return None  # Not an event, or an event with impossible values.
 
     def _refused(self, why: str) -> None:

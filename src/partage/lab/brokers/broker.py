@@ -27,7 +27,7 @@ from partage.lab.brokers.upkeep import Upkeep
 from partage.lab.nature.disk import Crash, CrashDisk
 from partage.lab.nature.network import Connection
 from partage.lab.nature.zookeeper import ZooKeeper
-from partage.log.damage import DamagedLog
+from partage.log.errors import DamagedLogError
 from partage.wire.apis.fetch import FETCH
 from partage.wire.apis.find_coordinator import FIND_COORDINATOR
 from partage.wire.apis.produce import PRODUCE
@@ -82,7 +82,7 @@ class Broker:
             world.happened("power fails during recovery")
             self.lose_power()
             return
-        except (DamagedLog, OSError) as error:
+        except (DamagedLogError, OSError) as error:
             world.happened("the broker refuses to start", f"{error}")
             self.storage = None
             self.writer.is_over = True

@@ -24,7 +24,7 @@ from partage.runtime.driver import Driver
 from partage.runtime.timer_scheduler import TimerScheduler
 from partage.store.formats import decode_record
 from partage.store.shard_log import encode_records, replay
-from partage.wire.records.decode import decode_pairs
+from partage.wire.records.decoder import decode_pairs
 from partage.wire.types import Buffer
 
 if TYPE_CHECKING:

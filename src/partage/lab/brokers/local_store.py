@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from partage.lab.brokers.storage import Storage
 from partage.lab.brokers.upkeep import RELOAD_AFTER_MS
 from partage.lab.nature.disk import Crash
-from partage.log.damage import DamagedLog
-from partage.log.outcomes import Refusal
-from partage.log.scanning import first_fault
+from partage.log.errors import DamagedLogError
+from partage.log.recovery.segment_scan import find_batch_fault
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 from partage.wire.types import Buffer
@@ -42,7 +42,7 @@ class LocalStore:
             content = self._read()
         except Crash:
             self._broker.lose_power()
-        except DamagedLog as error:
+        except DamagedLogError as error:
             self._broker.die("it cannot load its groups")
             world.damaged(error)
         except OSError as error:
@@ -61,8 +61,8 @@ class LocalStore:
         if log.high_watermark == log.log_start_offset:
             return []
         content = storage.read(partition, log.log_start_offset, _EVERYTHING)
-        if any(first_fault(part) for part in content):
-            raise DamagedLog(partition.name, 0, "what is read is not what was written")
+        if any(find_batch_fault(part) for part in content):
+            raise DamagedLogError(partition.name, 0, "what is read is not what was written")
         return content
 
     def append(self, batches: Sequence[bytes], done: Callable[[ErrorCode], None]) -> bool:

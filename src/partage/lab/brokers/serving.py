@@ -11,13 +11,13 @@ from partage.lab.nature.network import Connection
 from partage.wire.api import AnyApi
 from partage.wire.apis import APIS
 from partage.wire.frames import (
-    LENGTH,
-    client_id_and_body,
-    request_start,
-    response_body,
-    response_frame,
+    FRAME_LENGTH,
+    encode_response_frame,
+    parse_request_header,
+    parse_request_prefix,
+    parse_response_header,
 )
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer, Message
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ class ServerEnd:
             return
         data = self._tail + data if self._tail else data
         pos = 0
-        while len(data) - pos >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(data, pos)
+        while len(data) - pos >= FRAME_LENGTH.size:
+            (size,) = FRAME_LENGTH.unpack_from(data, pos)
             if not 0 < size <= _FRAME_BYTES_MAX:
                 self.close()
                 return
-            start = pos + LENGTH.size
+            start = pos + FRAME_LENGTH.size
             if size > len(data) - start:
                 break
             self._backlog.append((data[start : start + size], arrived_ms))
@@ -103,14 +103,14 @@ class ServerEnd:
     def _begin(self, frame: bytes, arrived_ms: int) -> None:
         world = self._broker.world
         try:
-            start = request_start(frame)
+            start = parse_request_prefix(frame)
             api = APIS.get(start.api_key)
-            if api is None or not api.speaks(start.api_version):
+            if api is None or not api.supports(start.api_version):
                 self.close()
                 return
-            client_id, pos = client_id_and_body(api, start.api_version, frame)
+            client_id, pos = parse_request_header(api, start.api_version, frame)
             message = api.decode_request(start.api_version, frame, pos)
-        except Malformed:
+        except MalformedError:
             world.happened("a request is malformed", self._connection.client)
             self.close()
             return
@@ -128,9 +128,9 @@ class ServerEnd:
         """Send the response to the request that is being served, then serve the next one."""
         world, api = self._broker.world, inbound.api
         header_version = api.response_header_version(inbound.version)
-        frame = b"".join(response_frame(header_version, inbound.correlation_id, body))
-        content = memoryview(frame)[LENGTH.size :]
-        _, pos = response_body(api, inbound.version, content)
+        frame = b"".join(encode_response_frame(header_version, inbound.correlation_id, body))
+        content = memoryview(frame)[FRAME_LENGTH.size :]
+        _, pos = parse_response_header(api, inbound.version, content)
         message = api.decode_response(inbound.version, content, pos)
         world.answered(inbound.entry, message)
         if self._is_open:

@@ -11,7 +11,7 @@ from partage.model.errors import ErrorCode
 from partage.store.shared_log import SharedLog
 from partage.store.write_batcher import ShardFencedError
 from partage.store.zookeeper import StoreError
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer
 
 if TYPE_CHECKING:
@@ -66,7 +66,10 @@ class SharedStore:
     async def _load(self, log: SharedLog, loaded: Callable[[Sequence[Buffer]], None]) -> None:
         try:
             content = await log.load()
-        except (StoreError, Malformed):  # a broker that has got the shard may have merged meanwhile
+        except (
+            StoreError,
+            MalformedError,
+        ):  # a broker that has got the shard may have merged meanwhile
             self._broker.later(RELOAD_AFTER_MS, lambda: self.load(loaded))
         else:
             if log is self.log:

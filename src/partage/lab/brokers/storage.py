@@ -14,18 +14,18 @@ from typing import Final
 from partage.lab.history import Reread
 from partage.lab.nature.clock import Clock
 from partage.lab.nature.disk import Crash, CrashDisk
-from partage.log.config import LogConfig
-from partage.log.layout import LOG, MARKERS, offset_of, partition_directory
-from partage.log.markers import Markers
-from partage.log.outcomes import Appended, Refusal, Write
+from partage.log.catalogue.topic_config import LogConfig
+from partage.log.checkpoints import CheckpointFile
+from partage.log.compaction.cleaner import compact
+from partage.log.compaction.segment_swap import finish_swap
+from partage.log.io import perform_writes
+from partage.log.layout import CHECKPOINT_FILE, LOG_SUFFIX, offset_from_name, partition_directory
 from partage.log.partition import PartitionLog
-from partage.log.performing import perform
-from partage.log.recovery import open_partition
-from partage.log.rewriting import compact
-from partage.log.swapping import end_swap
+from partage.log.recovery.partition_recovery import open_partition
+from partage.log.results import AppendResult, Refusal, Write
 from partage.model.errors import ErrorCode
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
-from partage.wire.records.decode import decode_records
+from partage.wire.records.decoder import decode_records
 
 _MARKERS_EVERY_MS: Final = 1_000
 
@@ -40,7 +40,7 @@ def _configs(segment_bytes: int) -> tuple[LogConfig, LogConfig]:
     """The configuration of topics, and that of the coordinator's log."""
     compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
     size = {"segment.bytes": str(segment_bytes)}
-    return LogConfig.of(size), LogConfig.of(compacted | size)
+    return LogConfig.from_configs(size), LogConfig.from_configs(compacted | size)
 
 
 Done = Callable[[ErrorCode], None]
@@ -57,7 +57,7 @@ class Partition:
 
     def append(
         self, payload: bytes, done: Done, *, at_ms: int, from_client: bool = True
-    ) -> Appended | Refusal:
+    ) -> AppendResult | Refusal:
         """Append batches; ``done`` hears when they are durable, or that they may not be."""
         if self.failure is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline")
@@ -139,10 +139,10 @@ class Writer:
             return
         error: OSError | None = None
         try:
-            perform(self._disk, notes, sync=False)
-            perform(self._disk, [write for writes, _ in group for write in writes])
+            perform_writes(self._disk, notes, sync=False)
+            perform_writes(self._disk, [write for writes, _ in group for write in writes])
             if notes and self._clock.now_ms >= self._markers_due_ms:
-                self._disk.sync(MARKERS)
+                self._disk.sync(CHECKPOINT_FILE)
                 self._markers_due_ms = self._clock.now_ms + _MARKERS_EVERY_MS
         except Crash:
             self._on_crash()
@@ -170,7 +170,7 @@ class Storage:
     """Everything on the broker's disk, in one life of the broker.
 
     Raises:
-        DamagedLog: acknowledged bytes are missing or changed.
+        DamagedLogError: acknowledged bytes are missing or changed.
         OSError, Crash: the disk fails.
     """
 
@@ -188,7 +188,7 @@ class Storage:
         places = [(topic, index) for topic, count in counts.items() for index in range(count)]
         known = [(topic_id_of(topic), index) for topic, index in places]
         # As in a broker, whose catalogue is empty when it starts for the first time.
-        self._markers = Markers.load(disk, known if disk.names("") else [])
+        self._markers = CheckpointFile.load(disk, known if disk.names("") else [])
         self.partitions: dict[tuple[str, int], Partition] = {}
         for topic, index in places:
             self.open(topic, index, now_ms)
@@ -196,7 +196,7 @@ class Storage:
     def open(self, topic: str, index: int, now_ms: int) -> Partition:
         """Open a partition, or open it again."""
         topic_id = topic_id_of(topic)
-        marker = self._markers.found(topic_id, index)
+        marker = self._markers.get(topic_id, index)
         opened = open_partition(
             self._disk,
             partition_directory(topic, index),
@@ -204,7 +204,7 @@ class Storage:
             self._markers.slot(topic_id, index),
             marker,
             now_ms=now_ms,
-            cuts_nothing=marker is None and self._markers.damaged > 0,
+            cuts_nothing=marker is None and self._markers.damaged_count > 0,
         )
         partition = Partition(f"{topic}-{index}", opened.log, self._writer)
         self.partitions[topic, index] = partition
@@ -217,13 +217,13 @@ class Storage:
         """
         topic_id, directory = topic_id_of(topic), partition_directory(topic, 0)
         try:
-            marker = Markers.load(disk, [(topic_id, 0)]).found(topic_id, 0)
+            marker = CheckpointFile.load(disk, [(topic_id, 0)]).get(topic_id, 0)
         except OSError:
             return {}
         if marker is None:
             return {}
-        names = [name for name in disk.names(directory) if name.endswith(LOG)]
-        bases = {name: offset_of(name, LOG) for name in names}
+        names = [name for name in disk.names(directory) if name.endswith(LOG_SUFFIX)]
+        bases = {name: offset_from_name(name, LOG_SUFFIX) for name in names}
         return {
             f"{directory}/{name}": marker.position
             if base == marker.base_offset
@@ -261,6 +261,6 @@ class Storage:
         if plan is None:
             return False
         compacted = compact(self._disk, plan)
-        log.swap_in(compacted)
-        end_swap(self._disk, log.directory, compacted.swap)
+        log.apply_compaction(compacted)
+        finish_swap(self._disk, log.directory, compacted.swap)
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from partage.log.outcomes import Refusal
+from partage.log.results import Refusal
 from partage.model.errors import ErrorCode
 from partage.wire.apis.fetch import FetchPartitionResult, FetchResponse, FetchTopicResult
 from partage.wire.apis.find_coordinator import FindCoordinatorResponse, FindCoordinatorResult

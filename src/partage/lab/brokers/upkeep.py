@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from partage.lab.history import Violation
 from partage.lab.nature.disk import Crash
-from partage.log.damage import DamagedLog
+from partage.log.errors import DamagedLogError
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Upkeep:
                 self._broker.storage.open(topic, index, self._broker.world.now_ms)
             except Crash:
                 self._broker.lose_power()
-            except (OSError, DamagedLog) as error:
+            except (OSError, DamagedLogError) as error:
                 self._broker.world.happened(f"opening {topic}-{index} fails", f"{error}")
                 self._broker.later(RELOAD_AFTER_MS, again)
             else:
@@ -71,8 +71,8 @@ class Upkeep:
         except Crash:
             self._broker.lose_power()
             return True
-        except (OSError, DamagedLog) as error:
-            if isinstance(error, DamagedLog) and not self._broker.world.has_scars:
+        except (OSError, DamagedLogError) as error:
+            if isinstance(error, DamagedLogError) and not self._broker.world.has_scars:
                 story = f"the disk was never damaged, and yet: {error}"
                 raise Violation("recovery", story) from error
             self._broker.world.happened("compaction fails", f"{error}")

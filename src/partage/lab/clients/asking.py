@@ -9,7 +9,7 @@ from typing import Any
 from partage.lab.nature.clock import Clock
 from partage.lab.nature.network import Connection, Network
 from partage.wire.api import AnyApi
-from partage.wire.frames import LENGTH, request_frame, response_body
+from partage.wire.frames import FRAME_LENGTH, encode_request_frame, parse_response_header
 from partage.wire.types import Message
 
 Heard = Callable[[Any], None]
@@ -80,7 +80,7 @@ class Link:
         body = api.encode_request(version, message)
         until_ms = self._clock.now_ms + patience_ms
         self._waiting.append((serial, api, version, heard, until_ms))
-        connection.up.send(b"".join(request_frame(api, version, serial, self._client, body)))
+        connection.up.send(b"".join(encode_request_frame(api, version, serial, self._client, body)))
         if self._look_ms is None or until_ms < self._look_ms:
             self._look_at(until_ms)
         return True
@@ -141,9 +141,9 @@ class Link:
     def _read(self, data: bytes) -> None:
         data = self._tail + data if self._tail else data
         pos = 0
-        while self.is_open and len(data) - pos >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(data, pos)
-            start = pos + LENGTH.size
+        while self.is_open and len(data) - pos >= FRAME_LENGTH.size:
+            (size,) = FRAME_LENGTH.unpack_from(data, pos)
+            start = pos + FRAME_LENGTH.size
             if size > len(data) - start:
                 break
             pos = start + size
@@ -154,6 +154,6 @@ class Link:
         if not self._waiting:
             return  # to bytes that were sent as they are
         serial, api, version, heard, _ = self._waiting.popleft()
-        correlation_id, pos = response_body(api, version, frame)
+        correlation_id, pos = parse_response_header(api, version, frame)
         assert correlation_id == serial, f"{api} is answered out of order"
         heard(api.decode_response(version, frame, pos))

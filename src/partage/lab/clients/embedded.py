@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from partage.assignors import Topic
 from partage.bridge.consumer_protocol import ConsumerProtocol, LeaderAssignmentError
 from partage.member import events, outcome
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 if TYPE_CHECKING:
     from partage.lab.clients.consumer import Process
@@ -60,7 +60,7 @@ class EmbeddedProtocol:
             try:
                 assigning = self.embedding.decode_members(action.protocol, action.members)
                 shares = self.embedding.assign(assigning, topics)
-            except Malformed as error:
+            except MalformedError as error:
                 self._assign_failed(action, str(error))
             else:
                 self._process.hear(
@@ -96,7 +96,7 @@ class EmbeddedProtocol:
                 share = self.embedding.apply_assignment(
                     action.protocol, action.assignment, action.generation
                 )
-            except (LeaderAssignmentError, Malformed) as error:
+            except (LeaderAssignmentError, MalformedError) as error:
                 self._process.hear(
                     events.AssignmentDecodeFailed(at_ms=at_ms, serial=serial, reason=str(error))
                 )

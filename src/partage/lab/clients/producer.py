@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from partage.lab import history
 from partage.lab.clients.asking import Link
 from partage.wire.apis.produce import PRODUCE, ProducePartition, ProduceRequest, ProduceTopic
-from partage.wire.records.encode import Record, encode_batch
+from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 if TYPE_CHECKING:
     from partage.lab.world import World
@@ -70,7 +70,7 @@ class Producer:
         number = self._next.get(partition, 0)
         value = f"{self._prefix}{number}".encode()
         batch = encode_batch(
-            [Record(None, value, timestamp_ms=world.now_ms)],
+            [SimpleRecord(None, value, timestamp_ms=world.now_ms)],
             producer_id=self._id,
             producer_epoch=0,
             base_sequence=number,

@@ -24,7 +24,7 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchTopic,
 )
-from partage.wire.records.decode import decode_records
+from partage.wire.records.decoder import decode_records
 
 if TYPE_CHECKING:
     from partage.lab.clients.consumer import Process

@@ -37,7 +37,7 @@ from partage.wire.apis.offset_delete import (
 from partage.wire.apis.offset_fetch import OFFSET_FETCH, OffsetFetchGroup, OffsetFetchRequest
 from partage.wire.apis.sync_group import SYNC_GROUP, SyncGroupAssignment, SyncGroupRequest
 from partage.wire.consumer_protocol import Subscription, encode_subscription
-from partage.wire.frames import request_frame
+from partage.wire.frames import encode_request_frame
 
 if TYPE_CHECKING:
     from partage.lab.world import World
@@ -269,7 +269,7 @@ class Stranger:
         def opened(is_open: bool) -> None:
             if is_open:
                 body = api.encode_request(asked.version, asked.message)
-                frame = request_frame(api, asked.version, 1, "stranger", body)
+                frame = encode_request_frame(api, asked.version, 1, "stranger", body)
                 self._link.send_bytes(b"".join(frame))
 
         self._link.open(opened)
@@ -284,7 +284,9 @@ class Stranger:
             asked = rng.choice(requests[-10:])
             api = APIS[asked.api_key]
             body = api.encode_request(asked.version, asked.message)
-            frame = bytearray(b"".join(request_frame(api, asked.version, 1, "stranger", body)))
+            frame = bytearray(
+                b"".join(encode_request_frame(api, asked.version, 1, "stranger", body))
+            )
             frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
             # A name changed by one bit may be a right one; a commit of it would count.
             data = (

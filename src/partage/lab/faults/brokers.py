@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from partage.lab.brokers.storage import Storage
-from partage.log.layout import MARKERS
+from partage.log.layout import CHECKPOINT_FILE
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -117,13 +117,13 @@ def _damage(world: World, path: str, position: int) -> bool:
 def markers_are_damaged(world: World, rng: Random) -> bool:
     """While the broker is down a bit of the file of markers changes, until that is noticed."""
     disk = world.broker.disk
-    if world.damage is not None or MARKERS not in disk.names(""):
+    if world.damage is not None or CHECKPOINT_FILE not in disk.names(""):
         return False
     if world.broker.is_up:
         world.broker.die("it is killed")
-    if not disk.size(MARKERS):
+    if not disk.size(CHECKPOINT_FILE):
         return False
-    return _damage(world, MARKERS, rng.randrange(disk.size(MARKERS)))
+    return _damage(world, CHECKPOINT_FILE, rng.randrange(disk.size(CHECKPOINT_FILE)))
 
 
 def log_is_compacted(world: World, rng: Random) -> bool:

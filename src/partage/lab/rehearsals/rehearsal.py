@@ -38,7 +38,7 @@ from partage.member.handler_context import HandlerContext
 from partage.member.states import MemberState
 from partage.member.timers import MemberTimer
 from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
-from partage.wire.consumer_protocol import Assignment, TopicPartitions, encode_assignment
+from partage.wire.consumer_protocol import Assignment, ConsumerTopicPartitions, encode_assignment
 from partage.wire.types import Message
 
 #: Those that need nothing of their members or topics that a rehearsal does not have.
@@ -164,7 +164,7 @@ class _Opening:
             member_id: encode_assignment(
                 Assignment(
                     assigned_partitions=[
-                        TopicPartitions(topic=topic, partitions=indexes)
+                        ConsumerTopicPartitions(topic=topic, partitions=indexes)
                         for topic, indexes in by_topic(self._shares[process]).items()
                     ]
                 )

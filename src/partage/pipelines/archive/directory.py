@@ -96,7 +96,7 @@ class ArchiveDirectory:
         entries = path / _MANIFEST
         if not entries.is_dir():
             if path.is_dir() and any(path.iterdir()):
-                raise NotAnArchive(f"{path} is no archive, and not empty")
+                raise NotAnArchive(f"{path} is not empty, and it is not an archive")
             if not create:
                 raise NotAnArchive(f"there is no archive in {path}")
             try:
@@ -131,8 +131,8 @@ class ArchiveDirectory:
                 raise BadManifest(f"{name} cannot be read: {error}") from None
             if self.kind is not None and entry.kind != self.kind:
                 raise NotAnArchive(
-                    f"{self.path} was made by another pipeline or on other terms ({entry.kind}; "
-                    f"this is {self.kind}); take another --output"
+                    f"{self.path} was written by another pipeline or with other options "
+                    f"({entry.kind}; this run: {self.kind}); use another --output"
                 )
             try:
                 self.manifest.apply(entry)

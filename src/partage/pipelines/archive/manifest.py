@@ -114,10 +114,10 @@ class Manifest:
         """
         if entry.version != VERSION:
             raise BadManifest(
-                f"entry {entry.number} is of version {entry.version}; this program reads {VERSION}"
+                f"entry {entry.number} has version {entry.version}; this program reads {VERSION}"
             )
         if entry.number != self.next_number:
-            raise BadManifest(f"entry {entry.number} comes where {self.next_number} should")
+            raise BadManifest(f"found entry {entry.number} instead of entry {self.next_number}")
         topic_ids = {taken.topic: taken.topic_id for taken in entry.taken}
         self.check_topics(topic_ids)
         self._check_fresh(entry)
@@ -141,8 +141,8 @@ class Manifest:
             known = self._topic_ids.get(name)
             if known and topic_id and known != topic_id:
                 raise BadManifest(
-                    f"topic {name!r} was deleted and made anew since it was archived; take another "
-                    "--output for the new one"
+                    f"topic {name!r} was deleted and recreated since it was archived; use another "
+                    "--output for the new topic"
                 )
 
     def fresh(self, topic: str, partition: int, span: Span) -> list[Span]:
@@ -176,7 +176,7 @@ class Manifest:
         within: dict[tuple[str, int], Spans] = {}
         for taken in entry.taken:
             if not 0 <= taken.first < taken.end or not 0 <= taken.rows <= len(taken.span):
-                raise BadManifest(f"entry {entry.number} has no such range: {taken}")
+                raise BadManifest(f"entry {entry.number} has an invalid range: {taken}")
             try:
                 within.setdefault((taken.topic, taken.partition), Spans()).add(taken.span)
                 is_fresh = self.fresh(taken.topic, taken.partition, taken.span) == [taken.span]
@@ -184,6 +184,6 @@ class Manifest:
                 is_fresh = False
             if not is_fresh:
                 raise BadManifest(
-                    f"entry {entry.number} brings offsets {taken.first} to {taken.end} of "
-                    f"{taken.topic}-{taken.partition}, part of which is archived already"
+                    f"entry {entry.number} has offsets {taken.first} to {taken.end} of "
+                    f"{taken.topic}-{taken.partition}, some of which are already archived"
                 )

@@ -92,12 +92,15 @@ def _one_group(results: Results, group_id: str, path: Path) -> None:
         lower.set_xlabel("time, UTC")
         took = group["stood_still_ms"] / 1000
         picture.suptitle(
-            f"Group {_short(group_id, 60)}: who read what", x=0.01, ha="left", fontsize=15
+            f"Group {_short(group_id, 60)}: partition readers",
+            x=0.01,
+            ha="left",
+            fontsize=15,
         )
         of = "" if len(places) <= len(shown) else f" The first {len(shown)} of {len(places)}."
         upper.set_title(
-            f"{group['rebalances']} rebalances; {group['moved']} moves; partitions stood still for "
-            f"{took:,.1f} s together (red).{of}"
+            f"{group['rebalances']} rebalances; {group['moved']} moves; partitions were unread for "
+            f"{took:,.1f} s in total (red).{of}"
             + ("" if group["is_complete"] else " Part of the history is missing."),
             loc="left",
             fontsize=9.5,
@@ -263,7 +266,7 @@ def _by_cause(axes: Any, totals: Sequence[CauseTotal]) -> None:
     totals = list(reversed(totals))
     axes.barh([total.cause for total in totals], [t.episodes for t in totals], color=_BAR)
     for at, total in enumerate(totals):
-        words = f" {total.episodes:,}   {total.stood_still_ms / 1000:,.1f} s still"
+        words = f" {total.episodes:,}   {total.stood_still_ms / 1000:,.1f} s unread"
         axes.text(total.episodes, at, words, va="center", fontsize=8, color=_FAINT)
     axes.margins(x=0.35)
     axes.xaxis.get_major_locator().set_params(integer=True)
@@ -274,8 +277,8 @@ def _by_member(axes: Any, results: Results) -> None:
     axes.set_title("Time by member", loc="left", fontsize=11)
     columns = {
         "stood_still_ms": ("read nothing", _STILL),
-        "partitions_still_ms": ("its partitions stood still, together", _GAVE_UP),
-        "held_up_ms": ("held others up", _HELD_UP),
+        "partitions_still_ms": ("its partitions were unread, in total", _GAVE_UP),
+        "held_up_ms": ("made other members wait", _HELD_UP),
     }
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for column in columns:

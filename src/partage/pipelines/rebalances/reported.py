@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from partage.store.group_events import EventMember, GroupEventRecord
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 #: Ms since the epoch, up to the year 9999.
 _Moment = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]
@@ -56,4 +56,4 @@ def event_of(value: bytes) -> GroupEventRecord:
     try:
         return _decoder.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"not an event of a group: {error}") from None
+        raise MalformedError(f"not a group event: {error}") from None

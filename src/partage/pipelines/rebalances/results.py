@@ -81,10 +81,10 @@ def check_output(output: Path, *, may_overwrite: bool) -> None:
         OSError: it cannot be made.
     """
     if output.exists() and not output.is_dir():
-        raise AlreadyThere(f"{output} is a file; --output wants a directory")
+        raise AlreadyThere(f"{output} is a file; --output takes a directory")
     if (output / _TABLES).exists() and not may_overwrite:
         raise AlreadyThere(
-            f"{output} has the tables of an earlier run: take another --output, or --overwrite"
+            f"{output} has the tables of an earlier run: use another --output, or --overwrite"
         )
     output.mkdir(parents=True, exist_ok=True)
 

@@ -99,8 +99,8 @@ def _analyse(options: RebalancesOptions, spark: SparkSession | None) -> tuple[Re
         if "there is no topic" not in str(failed):
             raise
         raise QueryFailed(
-            f"there is no topic {options.topic}: a broker of Partage makes it when something "
-            "happens in a group, unless it has partage.group.events.enable=false"
+            f"there is no topic {options.topic}: a Partage broker creates it at the first event "
+            "of a group, unless it has partage.group.events.enable=false"
         ) from None
 
 
@@ -123,14 +123,14 @@ def _check_found(results: Results, options: RebalancesOptions, unread: int) -> N
     unreadable = sum(row["unreadable"] for row in groups)
     if unreadable:
         raise QueryFailed(
-            f"none of the {unreadable:,} records of {options.topic} is an event of a group; is it "
-            "the right topic?"
+            f"none of the {unreadable:,} records of {options.topic} is a group event; check "
+            "that it is the right topic"
         )
     of = f" of {', '.join(options.groups)}" if options.groups else ""
     raise QueryFailed(
-        f"there are no events{of} in {options.topic}: either nothing has happened in the time that "
-        "is asked for, or the broker has partage.group.events.enable=false"
-        + (f", or it is in the {unread} partitions of brokers that are down" if unread else "")
+        f"there are no events{of} in {options.topic}: either none happened in the requested time, "
+        "or the broker has partage.group.events.enable=false"
+        + (f", or they are in the {unread} partitions of brokers that are down" if unread else "")
     )
 
 

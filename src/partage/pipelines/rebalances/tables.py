@@ -25,7 +25,7 @@ from partage.pipelines.rebalances.rows import (
     StandstillRow,
 )
 from partage.store.group_events import DROPPED, order_by_epoch
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 
 #: Every table, and what its rows are.
 TABLES: Final[Mapping[str, type[Row]]] = {
@@ -100,7 +100,7 @@ class Analysis:
             history = self._histories[group_id] = History(group_id)
         try:
             event = event_of(value or b"")
-        except Malformed:
+        except MalformedError:
             history.group.unreadable += 1
             return
         if event.event == DROPPED:

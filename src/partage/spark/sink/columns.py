@@ -54,13 +54,9 @@ def row_shape(schema: StructType, topic: str | None) -> RowShape:
     """
     places = {name: place for place, name in enumerate(schema.names)}
     if "value" not in places:
-        raise BadOption(
-            f"a frame to be written needs a column named value; this one has {_names(schema)}"
-        )
+        raise BadOption(f"the DataFrame needs a column named value; it has {_names(schema)}")
     if topic is None and "topic" not in places:
-        raise BadOption(
-            "the topic is missing: set the option topic, or give the frame a column named topic"
-        )
+        raise BadOption("the topic is missing: set the option topic, or add a column named topic")
     for name, kinds in (("value", _BYTES), ("key", _BYTES), ("topic", (StringType,))):
         if name in places and not (name == "topic" and topic is not None):
             _check(name, schema[name].dataType, kinds)
@@ -132,7 +128,7 @@ def rows(batch: pa.RecordBatch, shape: RowShape, topic: str | None) -> Iterator[
                 "a row's topic is null: fill the column, or set the option topic for all rows"
             )
         if partition is not None and partition < 0:
-            raise BadOption(f"a row's partition is {partition}; it is a number from 0, or null")
+            raise BadOption(f"a row's partition is {partition}; it must be 0 or more, or null")
         yield ToWrite(named, key, value, partition, _headers(headers))
 
 
@@ -140,6 +136,6 @@ def _headers(given: list[dict[str, Any] | None] | None) -> Headers:
     found: Headers = []
     for one in given or ():
         if one is None or one["key"] is None:
-            raise BadOption("a header needs a key; this one has none")
+            raise BadOption("a header has no key; every header needs one")
         found.append((one["key"], one["value"]))
     return found

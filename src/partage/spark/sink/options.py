@@ -52,7 +52,7 @@ def _codec(name: str, text: str) -> str:
 def _acks(name: str, text: str) -> str:
     """Fewer acknowledgements would lose records in silence."""
     if one_of(name, text, ("all", "-1", "0", "1")) in ("0", "1"):
-        raise BadOption(f"{name}={text} may lose records; this sink waits for all")
+        raise BadOption(f"{name}={text} may lose records; this sink always uses acks=all")
     return "all"
 
 
@@ -115,7 +115,7 @@ _REFUSED: Final = {
     "partitioner.class": "Java classes cannot be run here; give the rows a partition column",
     "sasl.client.callback.handler.class": "Java classes cannot be run here",
     "sasl.login.callback.handler.class": "Java classes cannot be run here",
-    "ssl.keystore.key": "a key is read from a file only; set kafka.ssl.keystore.location",
+    "ssl.keystore.key": "the key must be in a file; set kafka.ssl.keystore.location",
     "transactional.id": "the sink writes at least once, without transactions",
     "value.serializer": "values are bytes or text; make them with the DataFrame's functions",
 }
@@ -164,7 +164,7 @@ def parse_write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOp
 def _servers(kafka: Mapping[str, str]) -> str:
     servers = kafka.get(SERVERS)
     if servers is None:
-        raise BadOption(f"{PREFIX}{SERVERS} is missing; it says where the brokers are, HOST:PORT")
+        raise BadOption(f"{PREFIX}{SERVERS} is missing; set it to HOST:PORT of the brokers")
     try:
         parse_bootstrap_servers(servers)
     except InvalidAddressError as error:
@@ -185,7 +185,7 @@ def _producer(kafka: Mapping[str, str]) -> dict[str, str]:
             log.warning("%s%s has no effect on a partage sink", PREFIX, name)
         elif name not in known:
             hint = nearest(PREFIX + name, [PREFIX + one for one in (*known, *_NO_EFFECT)])
-            raise BadOption(f"{PREFIX}{name} is no setting that this sink knows{hint}")
+            raise BadOption(f"{PREFIX}{name} is not a setting of this sink{hint}")
     found[SERVERS] = kafka[SERVERS]
     return found | to_librdkafka(parse_security(kafka))
 

@@ -48,7 +48,7 @@ class Sending:
                 }
             )
         except KafkaException as error:  # settings that do not go together
-            raise NotWritten(f"no producer with these options: {error.args[0].str()}") from None
+            raise NotWritten(f"the producer rejected the options: {error.args[0].str()}") from None
 
     def send_all(self, records: Iterable[ToWrite]) -> int:
         """Send them; return, once each is acknowledged, how many they were.
@@ -105,8 +105,8 @@ class Sending:
             partitions = self._partitions[record.topic] = self._look_up(record.topic)
             if record.partition >= partitions:
                 raise NotWritten(
-                    f"a row is for partition {record.partition} of {record.topic}, which has "
-                    f"{partitions}; drop the column partition to leave it to the key"
+                    f"a row names partition {record.partition} of {record.topic!r}, which has "
+                    f"{partitions} partitions; drop the column partition to partition by key"
                 )
 
     def _look_up(self, topic: str) -> int:
@@ -148,7 +148,7 @@ class Sending:
         if self._failures:
             of = "" if sent is None else f" of {sent:,}"
             count = f"{self._failed:,}{of} records were not acknowledged"
-            raise NotWritten(f"{count}; the first of them for {self._failures[0]}")
+            raise NotWritten(f"{count}; the first was for {self._failures[0]}")
 
     def _why(self, error: KafkaError, record: ToWrite) -> str:
         size = len(record.key or b"") + len(record.value or b"")

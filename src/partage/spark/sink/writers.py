@@ -66,11 +66,14 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Iterable[WriterCommitMessage | None]) -> None:
         """All is acknowledged by now."""
-        log.info("wrote %d records", _records(messages))
+        log.info("wrote records=%d", _records(messages))
 
     def abort(self, messages: Iterable[WriterCommitMessage | None]) -> None:
         """What other tasks have written stays: topics are not transactional here."""
-        log.warning("a write failed; %d records of other tasks stay", _records(messages))
+        log.warning(
+            "write failed; records of other tasks remain records=%d",
+            _records(messages),
+        )
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -86,11 +89,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """All is acknowledged by now."""
-        log.info("batch %d: wrote %d records", batchId, _records(messages))
+        log.info("wrote batch=%d records=%d", batchId, _records(messages))
 
     def abort(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """What was written stays; the batch is run again, under the same marks."""
-        log.warning("batch %d failed; %d records of it stay", batchId, _records(messages))
+        log.warning(
+            "batch failed; its records remain batch=%d records=%d",
+            batchId,
+            _records(messages),
+        )
 
 
 def _write(batches: Iterable[pa.RecordBatch], options: WriteOptions, shape: RowShape) -> Written:

@@ -130,7 +130,7 @@ class Share(Holding):
 
     def __init__(self, cluster: Cluster, wanted: Wanted, group: GroupOptions) -> None:
         super().__init__()
-        assert group.group_id is not None, "a share is of a group"
+        assert group.group_id is not None, "GroupPartitions needs a group id"
         self._group_id = group.group_id
         self._wanted = wanted
         self._tenures: dict[TopicPartition, Tenure] = {}
@@ -200,7 +200,7 @@ class Share(Holding):
         except CommitFailed as error:  # a rebalance, mostly; the next call makes up for it
             log.info("group %s: %s", self._group_id, error)
         except (ClientError, TimeoutError) as error:
-            self._say(f"group {self._group_id}: offsets could not be committed for now: {error!r}")
+            self._say(f"group {self._group_id}: could not commit offsets, will retry: {error!r}")
         else:
             self._said = ""
             return True

@@ -86,7 +86,7 @@ class CommitListener(StreamingQueryListener):
                 try:
                     await self._commit(end)
                 except (ClientError, BadOption) as error:  # the source makes up for it
-                    log.info("a batch's end was not committed for now: %r", error)
+                    log.info("could not commit a batch; the source will retry error=%r", error)
         except BaseException:
             with self._lock:
                 del self._busy[query]
@@ -102,7 +102,7 @@ class CommitListener(StreamingQueryListener):
 
     async def _commit(self, end: StreamOffset) -> None:
         whose = end.whose
-        assert whose.group is not None, "only offsets of groups are kept"
+        assert whose.group is not None, "only offsets of groups are committed"
         key = (whose.servers, whose.group)
         if key not in self._groups:
             self._groups[key] = _Group(
@@ -148,7 +148,7 @@ class _Group:
 
 def _tell(future: Future[None]) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
-        log.error("a batch's end was not committed", exc_info=error)
+        log.error("failed to commit a batch", exc_info=error)
 
 
 def _ours(text: str | None) -> StreamOffset | None:

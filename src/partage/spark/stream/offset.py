@@ -124,14 +124,13 @@ def check_whose(offset: StreamOffset, cluster: str | None, group: str | None) ->
         return
     if None not in (theirs.cluster, cluster) and theirs.cluster != cluster:
         raise BadCheckpoint(
-            f"the checkpoint is of another cluster ({theirs.cluster}) than "
-            f"kafka.bootstrap.servers leads to ({cluster}); its offsets mean nothing here. Give "
-            "the query a new checkpointLocation"
+            f"the checkpoint belongs to another cluster ({theirs.cluster}) than the one at "
+            f"kafka.bootstrap.servers ({cluster}); give the query a new checkpointLocation"
         )
     if theirs.group != group:
         raise BadCheckpoint(
-            f"the checkpoint is of a query {_grouped(theirs.group)}, and this one is "
-            f"{_grouped(group)}; give it a new checkpointLocation, or its old kafka.group.id"
+            f"the checkpoint belongs to a query {_grouped(theirs.group)}, and this one is "
+            f"{_grouped(group)}; give it a new checkpointLocation, or its previous kafka.group.id"
         )
 
 

@@ -140,7 +140,7 @@ class Running:
         try:
             self._leaving.result(_STOP_PATIENCE_S)
         except Exception as error:  # the query ends all the same
-            log.info("the group was not told that the query has ended: %r", error)
+            log.info("could not leave the group error=%r", error)
         self.loop.stop()
 
     async def end(self, *, leaves: bool = True) -> None:

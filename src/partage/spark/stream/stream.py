@@ -78,7 +78,7 @@ class Stream:
         holding = await self._open()
         self._targets = await self._topics.find(await self._topics.wanted(), LATEST)
         if not await _until(holding, bool, _HANDOVER_PATIENCE_S):
-            log.warning("the other members of the group have all partitions; there is none to read")
+            log.warning("the query has no partitions to read: other members own all of them")
 
     async def latest(self, kept: dict[str, Any], pace: Pace) -> dict[str, Any]:
         """The end of the next batch, or ``kept`` itself if there is to be none for now.
@@ -220,7 +220,7 @@ class Stream:
                 BadCheckpoint,
             ) as error:
                 # If it stays so the next trigger will raise it.
-                log.info("between two triggers: %s", error)
+                log.info("could not serve the group while idle, will retry error=%s", error)
 
     async def _see_whether_done(self, holding: Holding) -> None:
         """A batch that the driver's listener has committed is over, whenever the next one is."""

@@ -97,11 +97,11 @@ class Topics:
         others = sorted(name for name in kept.topics if not self._is_wanted(name))
         if others and len(others) == len(kept.topics):
             raise BadCheckpoint(
-                f"the checkpoint is of topics {', '.join(others)}, none of which this query "
+                f"the checkpoint belongs to topics {', '.join(others)}, none of which this query "
                 "reads; give it a new checkpointLocation"
             )
         if others:
-            self._complain(f"the checkpoint is of topics that are not read now: {others}")
+            self._complain(f"the checkpoint has topics that the query does not read: {others}")
 
     def _is_wanted(self, topic: str) -> bool:
         match self._options.wanted:
@@ -196,7 +196,7 @@ class Topics:
         Where ``startingOffsets`` says; with those that the query has not known from its start, as
         new topics and partitions, at their first record.
         """
-        assert self._known is not None, "`start` comes first"
+        assert self._known is not None, "call check_start first"
         known = self._known
         left = [p for p in partitions if not self._is_gone(p.topic)]
         old = [p for p in left if p.partition < known.get(p.topic, 0) and p.topic not in self._anew]
@@ -213,19 +213,19 @@ class Topics:
         """Records are gone that were not read. Raises it, unless failOnDataLoss is false."""
         if self._options.fail_on_data_loss:
             raise error
-        self._complain(f"{error}; failOnDataLoss=false, so it is passed over")
+        self._complain(f"{error}; skipped because failOnDataLoss=false")
 
     def _made_anew(self, name: str) -> None:
-        story = f"topic {name!r} was deleted and made anew; what was not read of it is lost"
+        story = f"topic {name!r} was deleted and recreated; its unread records are lost"
         if self._options.fail_on_data_loss:
-            raise TopicGone(f"{story}. failOnDataLoss=false goes on with the new one")
-        self._complain(f"{story}. Going on with the new one from its first record")
+            raise TopicGone(f"{story}. Set failOnDataLoss=false to continue with the new topic")
+        self._complain(f"{story}. Continuing at the first record of the new topic")
 
     def _deleted(self, name: str) -> None:
         story = f"topic {name!r} was deleted while the query read it"
         if self._options.fail_on_data_loss:
-            raise TopicGone(f"{story}. failOnDataLoss=false goes on without it")
-        self._complain(f"{story}. Going on without it")
+            raise TopicGone(f"{story}. Set failOnDataLoss=false to continue without it")
+        self._complain(f"{story}. Continuing without it")
         self._gone[name] = asyncio.get_running_loop().time() + _GONE_FOR_S
 
     def _is_gone(self, name: str) -> bool:

@@ -1,6 +1,6 @@
 "use strict";
-// Keeps the page as it is now: fetches its changing part, and puts what is different in its place.
-// Without this script the page is right when it is loaded, and reloads itself.
+// Refreshes the page: fetches its live section and replaces the elements that differ.
+// Without this script, the page is complete when loaded, and reloads itself.
 (() => {
   const every = Math.max(Number(document.body.dataset.interval) || 2000, 250);
   const pause = document.getElementById("pause");
@@ -22,7 +22,7 @@
       old.replaceChildren(...after);
       return;
     }
-    // What is the same stays: nothing is read out twice, and nothing moves.
+    // Equal elements stay, so that screen readers do not repeat them and nothing moves.
     before.forEach((each, place) => {
       if (each.outerHTML !== after[place].outerHTML) replace(each, after[place]);
     });
@@ -37,7 +37,7 @@
     if (trail) found(fresh, trail)?.focus({ preventScroll: true });
   }
 
-  // What has the focus keeps it: a link by where it leads to, anything else is the part itself.
+  // Keeps the focus: on the link with the same target, otherwise on the element itself.
   function trailOf(root, element) {
     const href = element.getAttribute("href");
     return { href, place: leadingTo(root, href).indexOf(element) };

@@ -18,15 +18,21 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from partage.wire.codec.decoding import GENEROUS, REQUEST, TAGS_MAX, Allowance, DecoderWriter
-from partage.wire.codec.encoding import EncoderWriter
+from partage.wire.codec.decoding import (
+    REQUEST_ALLOWANCE,
+    RESPONSE_ALLOWANCE,
+    TAGS_MAX,
+    Allowance,
+    DecoderGenerator,
+)
+from partage.wire.codec.encoding import EncoderGenerator
 from partage.wire.codec.layout import TEXT_MAX
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.types import Buffer, Message
 
 __all__ = [
-    "GENEROUS",
-    "REQUEST",
+    "REQUEST_ALLOWANCE",
+    "RESPONSE_ALLOWANCE",
     "TAGS_MAX",
     "TEXT_MAX",
     "Allowance",
@@ -41,36 +47,36 @@ Encoder = Callable[[Any], list[Buffer]]
 
 
 def decoder_source(
-    cls: type[Message], version: int, flexible: bool, allowance: Allowance = GENEROUS
+    cls: type[Message], version: int, flexible: bool, allowance: Allowance = RESPONSE_ALLOWANCE
 ) -> str:
     """The generated decoder, as text."""
-    return DecoderWriter(version, flexible, allowance).message(cls)
+    return DecoderGenerator(version, flexible, allowance).message(cls)
 
 
 def encoder_source(cls: type[Message], version: int, flexible: bool) -> str:
     """The generated encoder, as text."""
-    return EncoderWriter(version, flexible).message(cls)
+    return EncoderGenerator(version, flexible).message(cls)
 
 
 @cache
 def decoder(
-    cls: type[Message], version: int, flexible: bool, allowance: Allowance = GENEROUS
+    cls: type[Message], version: int, flexible: bool, allowance: Allowance = RESPONSE_ALLOWANCE
 ) -> Decoder:
     """A function ``(buffer, position) -> (message, position after it)``.
 
     It raises `Malformed` for bytes that are not such a message, and never reads or allocates more
     than the buffer justifies.
     """
-    writer = DecoderWriter(version, flexible, allowance)
+    writer = DecoderGenerator(version, flexible, allowance)
     decode = _compile(writer.message(cls), writer.src.names, "decode", cls, version)
 
     def guarded(buf: Buffer, pos: int) -> tuple[Any, int]:
         try:
             message, pos = decode(buf, pos)
         except (IndexError, struct.error) as error:
-            raise Malformed(f"{cls.__name__} v{version} ends too early") from error
+            raise MalformedError(f"{cls.__name__} v{version} ends too early") from error
         except UnicodeDecodeError as error:
-            raise Malformed(f"{cls.__name__} v{version}: a string is not UTF-8") from error
+            raise MalformedError(f"{cls.__name__} v{version}: a string is not UTF-8") from error
         return message, pos
 
     return guarded
@@ -84,7 +90,7 @@ def encoder(cls: type[Message], version: int, flexible: bool) -> Encoder:
     this version does not allow) is the caller's mistake: ``struct.error``, ``AttributeError`` or
     ``TypeError``.
     """
-    writer = EncoderWriter(version, flexible)
+    writer = EncoderGenerator(version, flexible)
     encode: Encoder = _compile(writer.message(cls), writer.src.names, "encode", cls, version)
     return encode
 

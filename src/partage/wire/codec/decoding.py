@@ -8,10 +8,19 @@ from copy import copy
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
-from partage.wire.codec.layout import TEXT_MAX, Field, Layout, layout, size_min
-from partage.wire.codec.source import Source
-from partage.wire.primitives import Malformed, decode_uvarint
-from partage.wire.types import Blob, Buffer, Fixed, Kind, Message, Records, Sequential, Text
+from partage.wire.codec.layout import TEXT_MAX, FieldLayout, MessageLayout, message_layout, size_min
+from partage.wire.codec.source_builder import SourceBuilder
+from partage.wire.primitives import MalformedError, decode_uvarint
+from partage.wire.types import (
+    ArrayKind,
+    Buffer,
+    BytesKind,
+    FieldKind,
+    FixedKind,
+    Message,
+    RecordsKind,
+    StringKind,
+)
 
 TAGS_MAX: Final = 64
 
@@ -24,28 +33,30 @@ class Allowance(NamedTuple):
     about ten times their bytes, what is answered to them may take more.
     """
 
-    anyway: int
-    bytes_each: int
-    most: int
-    numbers: int = 2
+    base: int
+    bytes_per_element: int
+    elements_max: int
+    numbers_per_element: int = 2
 
 
 #: What is accepted from a broker.
-GENEROUS: Final = Allowance(1_000_000, 1, 1_000_000, 0)
+RESPONSE_ALLOWANCE: Final = Allowance(1_000_000, 1, 1_000_000, 0)
 #: What a broker accepts: what it reads of a client takes a few MB of memory, and to look at all of
 #: it holds up others for a tenth of a second at most. There is room for the 10,000 partitions that
 #: a topic may be made with, each of them spelt out.
-REQUEST: Final = Allowance(4_000, 8, 12_000)
+REQUEST_ALLOWANCE: Final = Allowance(4_000, 8, 12_000)
 
 
-class DecoderWriter:
+class DecoderGenerator:
     """Turns a layout into the lines of its decoder."""
 
-    def __init__(self, version: int, flexible: bool, allowance: Allowance = GENEROUS) -> None:
+    def __init__(
+        self, version: int, flexible: bool, allowance: Allowance = RESPONSE_ALLOWANCE
+    ) -> None:
         self.version = version
         self.flexible = flexible
         self.allowance = allowance
-        self.src = Source(
+        self.src = SourceBuilder(
             view=memoryview,
             long_uvarint=_long_uvarint,
             text_length=_text_length,
@@ -53,33 +64,33 @@ class DecoderWriter:
             too_long=_too_long,
             not_null=_not_null,
             too_many=_too_many,
-            Malformed=Malformed,
+            Malformed=MalformedError,
         )
 
     def message(self, cls: type[Message]) -> str:
         self.src.add("end = len(buf)")
         allowed = self.allowance
         self.src.add(
-            f"left = min({allowed.most}, {allowed.anyway} + (end - pos) // {allowed.bytes_each})"
+            f"left = min({allowed.elements_max}, {allowed.base} + (end - pos) // {allowed.bytes_per_element})"
         )
         result = self.structure(cls)
         return self.src.text("def decode(buf, pos):", f"return {result}, pos")
 
     def structure(self, cls: type[Message]) -> str:
         """Emit the decoding of ``cls``; the name of the variable that then holds it."""
-        shape = layout(cls, self.version, self.flexible)
+        shape = message_layout(cls, self.version, self.flexible)
         values: list[tuple[str, str]] = []
-        run: list[tuple[str, Fixed]] = []
+        run: list[tuple[str, FixedKind]] = []
         for field in shape.fields:
-            name = self.src.fresh("v")
+            name = self.src.unique_name("v")
             values.append((field.name, name))
-            if isinstance(field.kind, Fixed) and not field.nullable:
+            if isinstance(field.kind, FixedKind) and not field.nullable:
                 run.append((name, field.kind))
                 continue
             self.flush(run)
             self.value(field, name, f"{cls.__name__}.{field.name}")
         self.flush(run)
-        made = self.src.fresh("m")
+        made = self.src.unique_name("m")
         if self.flexible:
             count = self.tag_count()
             if shape.tagged:
@@ -102,7 +113,7 @@ class DecoderWriter:
         args = ", ".join(f"{field}={name}" for field, name in values)
         self.src.add(f"{made} = {self.src.bind('C', cls)}({args})")
 
-    def flush(self, run: list[tuple[str, Fixed]]) -> None:
+    def flush(self, run: list[tuple[str, FixedKind]]) -> None:
         if not run:
             return
         packer = struct.Struct(">" + "".join(kind.fmt for _, kind in run))
@@ -114,7 +125,7 @@ class DecoderWriter:
 
     def length(self, wide: bool) -> str:
         """Emit the reading of a length or count; -1 is null."""
-        size = self.src.fresh("n")
+        size = self.src.unique_name("n")
         if self.flexible:
             self.uvarint(size, "long_uvarint" if wide else "text_length")
             self.src.add(f"{size} -= 1")
@@ -125,19 +136,19 @@ class DecoderWriter:
             self.src.add(f"pos += {width}")
         return size
 
-    def value(self, field: Field, name: str, what: str) -> None:
+    def value(self, field: FieldLayout, name: str, what: str) -> None:
         match field.kind:
-            case Fixed():
+            case FixedKind():
                 self.flush([(name, field.kind)])
-            case Text() | Blob() | Records():
+            case StringKind() | BytesKind() | RecordsKind():
                 self.sized(field.kind, field.nullable, name, what)
-            case Sequential():
+            case ArrayKind():
                 self.array(field, name, what)
             case _:
                 self.nested(field, name, what)
 
-    def sized(self, kind: Kind, nullable: bool, name: str, what: str) -> None:
-        size = self.length(wide=not isinstance(kind, Text))
+    def sized(self, kind: FieldKind, nullable: bool, name: str, what: str) -> None:
+        size = self.length(wide=not isinstance(kind, StringKind))
         src = self.src
         src.add(f"if {size} < 0:")
         if nullable:
@@ -149,18 +160,18 @@ class DecoderWriter:
         src.add(f"    if {size} > end - pos: raise too_long({what!r}, {size}, pos, buf)")
         taken = f"buf[pos:pos + {size}]"
         match kind:
-            case Text():
+            case StringKind():
                 src.add(f"    {name} = str({taken}, 'utf-8')")
-            case Blob():
+            case BytesKind():
                 src.add(f"    {name} = bytes({taken})")
             case _:
                 src.add(f"    {name} = [view(buf)[pos:pos + {size}]]")
         src.add(f"    pos += {size}")
 
-    def array(self, field: Field, name: str, what: str) -> None:
+    def array(self, field: FieldLayout, name: str, what: str) -> None:
         count = self.length(wide=True)
         src = self.src
-        least = size_min(field.element or Kind(), field.struct, self.version, self.flexible)
+        least = size_min(field.element or FieldKind(), field.struct, self.version, self.flexible)
         src.add(f"if {count} < 0:")
         if field.nullable:
             src.add(f"    if {count} != -1: raise too_long({what!r}, {count}, pos, buf)")
@@ -170,9 +181,9 @@ class DecoderWriter:
         src.add("else:")
         src.depth += 1
         src.add(f"if {count} * {least} > end - pos: raise too_long({what!r}, {count}, pos, buf)")
-        if isinstance(field.element, Fixed):
-            if self.allowance.numbers:
-                self.count(f"{count} // {self.allowance.numbers}", what)
+        if isinstance(field.element, FixedKind):
+            if self.allowance.numbers_per_element:
+                self.count(f"{count} // {self.allowance.numbers_per_element}", what)
             size = field.element.size
             joined = src.bind("array_of", _array_unpacker(field.element.fmt))
             src.add(f"{name} = {joined}(buf, pos, {count})")
@@ -186,7 +197,7 @@ class DecoderWriter:
                 item = self.structure(field.struct)
             else:
                 assert field.element is not None
-                item = src.fresh("v")
+                item = src.unique_name("v")
                 self.sized(field.element, False, item, what)
             src.add(f"{name}.append({item})")
             src.depth -= 1
@@ -196,12 +207,12 @@ class DecoderWriter:
         self.src.add(f"left -= {elements}")
         self.src.add(f"if left < 0: raise too_many({what!r}, buf)")
 
-    def nested(self, field: Field, name: str, what: str) -> None:
+    def nested(self, field: FieldLayout, name: str, what: str) -> None:
         assert field.struct is not None
         if not field.nullable:
             self.src.add(f"{name} = {self.structure(field.struct)}")
             return
-        mark = self.src.fresh("n")
+        mark = self.src.unique_name("n")
         unpack = self.src.bind("unpack", _unpacker(">b"))
         self.src.add(f"{mark}, = {unpack}(buf, pos); pos += 1")
         self.src.add(f"if {mark} < 0: {name} = None")
@@ -215,18 +226,18 @@ class DecoderWriter:
         self.src.add(f"if {name} > 127: {name}, pos = {long}(buf, pos)")
 
     def tag_count(self) -> str:
-        count = self.src.fresh("n")
+        count = self.src.unique_name("n")
         self.uvarint(count)
         return count
 
-    def tags(self, shape: Layout, count: str, values: list[tuple[str, str]]) -> None:
+    def tags(self, shape: MessageLayout, count: str, values: list[tuple[str, str]]) -> None:
         src = self.src
-        names = {field.name: src.fresh("v") for field in shape.tagged}
+        names = {field.name: src.unique_name("v") for field in shape.tagged}
         values.extend(names.items())
         for field in shape.tagged:
             src.add(f"{names[field.name]} = {src.bind('default', partial(copy, field.default))}()")
         src.add(f"if {count} > {TAGS_MAX}: skip_tags(buf, pos, {count})")
-        tag, size, stop = src.fresh("t"), src.fresh("n"), src.fresh("stop")
+        tag, size, stop = src.unique_name("t"), src.unique_name("n"), src.unique_name("stop")
         src.add(f"for _ in range({count}):")
         src.depth += 1
         self.uvarint(tag)
@@ -269,30 +280,32 @@ def _long_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
 def _text_length(buf: Buffer, pos: int) -> tuple[int, int]:
     size, pos = decode_uvarint(buf, pos - 1)
     if size - 1 > TEXT_MAX:
-        raise Malformed(f"a string of {size - 1} bytes at byte {pos}; at most {TEXT_MAX} are read")
+        raise MalformedError(
+            f"a string of {size - 1} bytes at byte {pos}; at most {TEXT_MAX} are read"
+        )
     return size, pos
 
 
 def skip_tags(buf: Buffer, pos: int, count: int) -> int:
     """Jump over ``count`` unknown tagged fields."""
     if count > TAGS_MAX:
-        raise Malformed(f"{count} tagged fields at byte {pos}; at most {TAGS_MAX} are read")
+        raise MalformedError(f"{count} tagged fields at byte {pos}; at most {TAGS_MAX} are read")
     for _ in range(count):
         _, pos = decode_uvarint(buf, pos)
         size, pos = decode_uvarint(buf, pos)
         if size > len(buf) - pos:
-            raise Malformed(f"a tagged field at byte {pos} claims {size} bytes")
+            raise MalformedError(f"a tagged field at byte {pos} claims {size} bytes")
         pos += size
     return pos
 
 
-def _too_long(what: str, size: int, pos: int, buf: Buffer) -> Malformed:
-    return Malformed(f"{what} claims {size} at byte {pos}, {len(buf) - pos} bytes are left")
+def _too_long(what: str, size: int, pos: int, buf: Buffer) -> MalformedError:
+    return MalformedError(f"{what} claims {size} at byte {pos}, {len(buf) - pos} bytes are left")
 
 
-def _not_null(what: str, pos: int) -> Malformed:
-    return Malformed(f"{what} must not be null (byte {pos})")
+def _not_null(what: str, pos: int) -> MalformedError:
+    return MalformedError(f"{what} must not be null (byte {pos})")
 
 
-def _too_many(what: str, buf: Buffer) -> Malformed:
-    return Malformed(f"{what}: more elements than a message of {len(buf)} bytes may have")
+def _too_many(what: str, buf: Buffer) -> MalformedError:
+    return MalformedError(f"{what}: more elements than a message of {len(buf)} bytes may have")

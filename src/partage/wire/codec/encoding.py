@@ -7,19 +7,27 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from partage.wire.codec.layout import TEXT_MAX, Field, Layout, layout
-from partage.wire.codec.source import Source
+from partage.wire.codec.layout import TEXT_MAX, FieldLayout, MessageLayout, message_layout
+from partage.wire.codec.source_builder import SourceBuilder
 from partage.wire.primitives import SMALL_UVARINTS, encode_uvarint
-from partage.wire.types import Blob, Fixed, Kind, Message, Records, Sequential, Text
+from partage.wire.types import (
+    ArrayKind,
+    BytesKind,
+    FieldKind,
+    FixedKind,
+    Message,
+    RecordsKind,
+    StringKind,
+)
 
 
-class EncoderWriter:
+class EncoderGenerator:
     """Turns a layout into the lines of its encoder."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self.version = version
         self.flexible = flexible
-        self.src = Source(
+        self.src = SourceBuilder(
             small=SMALL_UVARINTS,
             uvarint=encode_uvarint,
             text_length=_text_length,
@@ -36,11 +44,11 @@ class EncoderWriter:
         return self.src.text("def encode(msg):", "return parts")
 
     def structure(self, cls: type[Message], var: str) -> None:
-        shape = layout(cls, self.version, self.flexible)
-        run: list[tuple[str, Fixed]] = []
+        shape = message_layout(cls, self.version, self.flexible)
+        run: list[tuple[str, FixedKind]] = []
         for field in shape.fields:
             value = f"{var}.{field.name}"
-            if isinstance(field.kind, Fixed) and not field.nullable:
+            if isinstance(field.kind, FixedKind) and not field.nullable:
                 run.append((value, field.kind))
                 continue
             self.flush(run)
@@ -49,7 +57,7 @@ class EncoderWriter:
         if self.flexible:
             self.tags(shape, var)
 
-    def flush(self, run: list[tuple[str, Fixed]]) -> None:
+    def flush(self, run: list[tuple[str, FixedKind]]) -> None:
         if not run:
             return
         pack = self.src.bind("pack", _packer(">" + "".join(kind.fmt for _, kind in run)))
@@ -69,11 +77,11 @@ class EncoderWriter:
         else:
             self.src.add(f"w({'i32' if wide else 'i16'}(-1))")
 
-    def value(self, field: Field, value: str) -> None:
+    def value(self, field: FieldLayout, value: str) -> None:
         src = self.src
-        held = src.fresh("v")
+        held = src.unique_name("v")
         src.add(f"{held} = {value}")
-        if type(field.kind) is Kind:
+        if type(field.kind) is FieldKind:
             self.nested(field, held)
             return
         if not field.nullable:
@@ -81,44 +89,44 @@ class EncoderWriter:
             return
         src.add(f"if {held} is None:")
         src.depth += 1
-        self.null(wide=not isinstance(field.kind, Text))
+        self.null(wide=not isinstance(field.kind, StringKind))
         src.depth -= 1
         src.add("else:")
         src.depth += 1
         self.present(field.kind, field, held)
         src.depth -= 1
 
-    def present(self, kind: Kind, field: Field, held: str) -> None:
+    def present(self, kind: FieldKind, field: FieldLayout, held: str) -> None:
         src = self.src
         match kind:
-            case Text():
-                raw, size = src.fresh("b"), src.fresh("n")
+            case StringKind():
+                raw, size = src.unique_name("b"), src.unique_name("n")
                 src.add(f"{raw} = {held}.encode(); {size} = len({raw})")
                 self.length(size, wide=False)
                 src.add(f"w({raw})")
-            case Blob():
-                size = src.fresh("n")
+            case BytesKind():
+                size = src.unique_name("n")
                 src.add(f"{size} = len({held})")
                 self.length(size, wide=True)
                 src.add(f"w({held})")
-            case Records():
-                size = src.fresh("n")
+            case RecordsKind():
+                size = src.unique_name("n")
                 src.add(f"{size} = 0")
                 src.add(f"for chunk in {held}: {size} += len(chunk)")
                 self.length(size, wide=True)
                 src.add(f"parts += {held}")
-            case Sequential():
+            case ArrayKind():
                 self.array(field, held)
 
-    def array(self, field: Field, held: str) -> None:
+    def array(self, field: FieldLayout, held: str) -> None:
         src = self.src
-        size = src.fresh("n")
+        size = src.unique_name("n")
         src.add(f"{size} = len({held})")
         self.length(size, wide=True)
-        if isinstance(field.element, Fixed):
+        if isinstance(field.element, FixedKind):
             src.add(f"w(array_of({field.element.fmt!r}, {held}))")
             return
-        item = src.fresh("e")
+        item = src.unique_name("e")
         src.add(f"for {item} in {held}:")
         src.depth += 1
         if field.struct is not None:
@@ -130,7 +138,7 @@ class EncoderWriter:
             src.add("pass")
         src.depth -= 1
 
-    def nested(self, field: Field, held: str) -> None:
+    def nested(self, field: FieldLayout, held: str) -> None:
         assert field.struct is not None
         if not field.nullable:
             self.structure(field.struct, held)
@@ -142,13 +150,13 @@ class EncoderWriter:
         self.structure(field.struct, held)
         self.src.depth -= 1
 
-    def tags(self, shape: Layout, var: str) -> None:
+    def tags(self, shape: MessageLayout, var: str) -> None:
         src = self.src
         if not shape.tagged:
             src.add("w(small[0])")
             return
         given = [f"{var}.{f.name} != {src.bind('default', f.default)}" for f in shape.tagged]
-        count, outer = src.fresh("n"), src.fresh("outer")
+        count, outer = src.unique_name("n"), src.unique_name("outer")
         src.add(f"{count} = {' + '.join(f'({test})' for test in given)}")
         src.add(f"w(small[{count}])")
         src.add(f"if {count}:")
@@ -157,11 +165,11 @@ class EncoderWriter:
             src.add(f"if {test}:")
             src.depth += 1
             src.add(f"{outer} = parts; parts = []; w = parts.append")
-            if isinstance(field.kind, Fixed):
+            if isinstance(field.kind, FixedKind):
                 self.flush([(f"{var}.{field.name}", field.kind)])
             else:
                 self.value(field, f"{var}.{field.name}")
-            body = src.fresh("b")
+            body = src.unique_name("b")
             src.add(f"{body} = join(parts); parts = {outer}; w = parts.append")
             src.add(f"w(uvarint({field.tag})); w(uvarint(len({body}))); w({body})")
             src.depth -= 1

@@ -8,16 +8,16 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 import msgspec
 
 from partage.wire.types import (
-    Blob,
-    Fixed,
-    Kind,
+    ArrayKind,
+    BytesKind,
+    FieldKind,
+    FixedKind,
     Message,
     Nullable,
-    Records,
-    Sequential,
+    RecordsKind,
     Since,
+    StringKind,
     Tagged,
-    Text,
     Until,
 )
 
@@ -25,29 +25,29 @@ from partage.wire.types import (
 TEXT_MAX: Final = 0x7FFF
 
 
-class Field(NamedTuple):
+class FieldLayout(NamedTuple):
     """One field of a message as it stands in one version."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     struct: type[Message] | None  # set where the field, or the array's element, is a structure
-    element: Kind | None
+    element: FieldKind | None
     nullable: bool
     tag: int | None
     default: Any
 
 
-class Layout(NamedTuple):
+class MessageLayout(NamedTuple):
     """The fields of a message that are on the wire in one version."""
 
     cls: type[Message]
     flexible: bool
-    fields: tuple[Field, ...]
-    tagged: tuple[Field, ...]
+    fields: tuple[FieldLayout, ...]
+    tagged: tuple[FieldLayout, ...]
 
 
 @cache
-def layout(cls: type[Message], version: int, flexible: bool) -> Layout:
+def message_layout(cls: type[Message], version: int, flexible: bool) -> MessageLayout:
     """What ``cls`` looks like on the wire in ``version``.
 
     Raises:
@@ -68,12 +68,14 @@ def layout(cls: type[Message], version: int, flexible: bool) -> Layout:
             plain.append(field)
         elif flexible:
             tagged.append(field)
-    return Layout(cls, flexible, tuple(plain), tuple(sorted(tagged, key=lambda f: f.tag or 0)))
+    return MessageLayout(
+        cls, flexible, tuple(plain), tuple(sorted(tagged, key=lambda f: f.tag or 0))
+    )
 
 
-def _field(info: msgspec.structs.FieldInfo, hint: Any, version: int) -> Field | None:
+def _field(info: msgspec.structs.FieldInfo, hint: Any, version: int) -> FieldLayout | None:
     base, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    kind: Kind | None = None
+    kind: FieldKind | None = None
     nullable = False
     tag: int | None = None
     for mark in marks:
@@ -88,12 +90,12 @@ def _field(info: msgspec.structs.FieldInfo, hint: Any, version: int) -> Field | 
                 if version < mark.version:
                     return None
                 tag = mark.tag
-            case Kind():
+            case FieldKind():
                 kind = mark
     cls: type[Message] | None = None
-    element: Kind | None = None
+    element: FieldKind | None = None
     members = [arg for arg in (base, *get_args(base)) if arg is not type(None)]
-    if isinstance(kind, Sequential):
+    if isinstance(kind, ArrayKind):
         wrapped = (
             base
             if get_origin(base) is list
@@ -103,30 +105,32 @@ def _field(info: msgspec.structs.FieldInfo, hint: Any, version: int) -> Field | 
         if isinstance(inner, type) and issubclass(inner, Message):
             cls = inner
         else:
-            element = next(mark for mark in get_args(inner) if isinstance(mark, Kind))
+            element = next(mark for mark in get_args(inner) if isinstance(mark, FieldKind))
     elif kind is None:
         cls = next(arg for arg in members if isinstance(arg, type) and issubclass(arg, Message))
         nullable = type(None) in get_args(base)
-        kind = Kind()
+        kind = FieldKind()
     default = info.default if info.default is not msgspec.NODEFAULT else None
     if info.default_factory is not msgspec.NODEFAULT:
         default = info.default_factory()
-    return Field(info.name, kind, cls, element, nullable, tag, default)
+    return FieldLayout(info.name, kind, cls, element, nullable, tag, default)
 
 
-def size_min(kind: Kind, cls: type[Message] | None, version: int, flexible: bool) -> int:
+def size_min(kind: FieldKind, cls: type[Message] | None, version: int, flexible: bool) -> int:
     """The fewest bytes that a value can take: what bounds a declared count."""
     match kind:
-        case Fixed():
+        case FixedKind():
             return kind.size
-        case Text():
+        case StringKind():
             return 1 if flexible else 2
-        case Blob() | Records() | Sequential():
+        case BytesKind() | RecordsKind() | ArrayKind():
             return 1 if flexible else 4
     assert cls is not None
-    shape = layout(cls, version, flexible)
+    shape = message_layout(cls, version, flexible)
     size = sum(
-        1 if f.nullable and type(f.kind) is Kind else size_min(f.kind, f.struct, version, flexible)
+        1
+        if f.nullable and type(f.kind) is FieldKind
+        else size_min(f.kind, f.struct, version, flexible)
         for f in shape.fields
     )
     return size + (1 if flexible else 0)

@@ -141,7 +141,7 @@ def scan(buf, Py_ssize_t pos=0, *, bint verify_crc=True, int64_t offset_min=0, b
     finally:
         PyBuffer_Release(&view)
     resize(columns, row)
-    return Scan(*columns, pos, REASONS[found])
+    return BatchScan(*columns, pos, REASONS[found])
 
 
 cdef int resize(list columns, Py_ssize_t size) except -1:

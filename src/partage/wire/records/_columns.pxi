@@ -111,7 +111,7 @@ cdef class BinaryColumn:
             validity = self.validity.trimmed((rows + 7) >> 3)
             if rows & 7:
                 validity[-1] &= (1 << (rows & 7)) - 1
-        return Binary(
+        return BinaryBuffers(
             self.cells.nulls,
             validity,
             self.offsets.trimmed(4 * (rows + 1)),
@@ -272,7 +272,7 @@ cdef class ColumnSink(Sink):
         key = key.decode("utf-8", "replace").encode()
         size = PyBytes_GET_SIZE(key)
         if size > INT32_MAX - self.header_key.cells.used - left:
-            raise Malformed("header keys are too large for one column")
+            raise MalformedError("header keys are too large for one column")
         self.header_key.reserve(self.headers + 1, self.header_key.cells.used + size + left, 0, 0)
         at = <const uint8_t*>PyBytes_AS_STRING(key)
         put(&self.header_key.cells, self.headers, at, size, at + size)
@@ -296,13 +296,13 @@ cdef class ColumnSink(Sink):
     cdef object finish(self):
         headers = None
         if self.with_headers:
-            headers = Headers(
+            headers = HeaderColumns(
                 self.headers,
                 self.header_offsets.trimmed(4 * (self.rows + 1)),
                 self.header_key.finish(self.headers),
                 self.header_value.finish(self.headers),
             )
-        return Columns(
+        return RecordColumns(
             self.rows,
             self.next_offset,
             self.key.finish(self.rows),
@@ -330,7 +330,7 @@ def decode_columns(
     cdef ColumnSink sink = ColumnSink(from_offset, to_offset, with_headers, size_max)
     try:
         walk(blobs, sink, verify_crc, decompressed_max, read_committed_aborted)
-    except Malformed:
+    except MalformedError:
         if sink.next_offset == sink.from_offset:
             raise
         sink.back()

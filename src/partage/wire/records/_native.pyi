@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from partage.wire.records.columns import Aborted, Columns, RecordTuple, Scan
+from partage.wire.records.columns import AbortedTransactions, BatchScan, RecordColumns, RecordTuple
 from partage.wire.types import Buffer
 
 def decode_columns(
@@ -11,9 +11,9 @@ def decode_columns(
     with_headers: bool,
     verify_crc: bool,
     decompressed_max: int = ...,
-    read_committed_aborted: Aborted | None = None,
+    read_committed_aborted: AbortedTransactions | None = None,
     size_max: int = ...,
-) -> Columns: ...
+) -> RecordColumns: ...
 def decode_records(
     blobs: Buffer | Sequence[Buffer],
     from_offset: int = 0,
@@ -21,13 +21,13 @@ def decode_records(
     *,
     verify_crc: bool = True,
     decompressed_max: int = ...,
-    read_committed_aborted: Aborted | None = None,
+    read_committed_aborted: AbortedTransactions | None = None,
 ) -> list[RecordTuple]: ...
 def decode_pairs(
     blobs: Buffer | Sequence[Buffer], *, verify_crc: bool = True, decompressed_max: int = ...
 ) -> list[tuple[bytes | None, bytes | None]]: ...
-def unfilled(size: int) -> bytearray: ...
-def room(size: int) -> memoryview: ...
+def uninitialized_buffer(size: int) -> bytearray: ...
+def pooled_buffer(size: int) -> memoryview: ...
 def check_records(payload: Buffer, count: int) -> None: ...
 def scan(
     buf: Buffer,
@@ -36,5 +36,5 @@ def scan(
     verify_crc: bool = True,
     offset_min: int = 0,
     batches_max: int | None = None,
-) -> Scan: ...
+) -> BatchScan: ...
 def checksums(held: Buffer) -> tuple[int, int]: ...

@@ -20,8 +20,14 @@ from libc.stdint cimport (
 )
 from libc.string cimport memcpy, memset
 
-from partage.wire.primitives import Malformed
-from partage.wire.records.columns import SCAN_TYPECODES, Binary, Columns, Headers, Scan
+from partage.wire.primitives import MalformedError
+from partage.wire.records.columns import (
+    SCAN_TYPECODES,
+    BatchScan,
+    BinaryBuffers,
+    HeaderColumns,
+    RecordColumns,
+)
 from partage.wire.records.compression import DECOMPRESSED_MAX, decompress
 
 
@@ -75,7 +81,7 @@ REASONS = (None, "end", "incomplete", "full", "magic", "length", "crc", "order",
 include "_batches.pxi"
 include "_fields.pxi"
 include "_walk.pxi"
-include "_rooms.pxi"
+include "_buffers.pxi"
 include "_columns.pxi"
 
 
@@ -194,8 +200,8 @@ def decode_pairs(blobs, *, verify_crc=True, decompressed_max=DECOMPRESSED_MAX):
     return sink.pairs
 
 
-def unfilled(Py_ssize_t size):
-    """See `plain.unfilled`. What was in this memory before is still there."""
+def uninitialized_buffer(Py_ssize_t size):
+    """See `plain.uninitialized_buffer`. What was in this memory before is still there."""
     if size < 0:
         raise ValueError(f"no room of {size} bytes")
     return PyByteArray_FromStringAndSize(NULL, size)
@@ -215,7 +221,7 @@ def check_records(payload, int32_t count):
     finally:
         PyBuffer_Release(&view)
     if wrong != NULL:
-        raise Malformed(f"record {index} of {count} {wrong.decode()}")
+        raise MalformedError(f"record {index} of {count} {wrong.decode()}")
 
 
 cdef const char* first_wrong(

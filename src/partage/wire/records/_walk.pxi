@@ -1,7 +1,7 @@
 # Part of _native: going over the batches of a fetch.
 
 cdef object malformed(Batch* batch, int64_t index, str what):
-    return Malformed(f"record {index} of the batch at offset {batch.base_offset} {what}")
+    return MalformedError(f"record {index} of the batch at offset {batch.base_offset} {what}")
 
 
 cdef class Sink:
@@ -85,7 +85,7 @@ cdef bint walk_blob(
         if found == END or found == INCOMPLETE:
             return False
         if found != SOUND:
-            raise Malformed(f"record batch at byte {pos} is not sound: {REASONS[found]}")
+            raise MalformedError(f"record batch at byte {pos} is not sound: {REASONS[found]}")
         if batch.base_offset >= sink.to_offset:
             return True
         control = batch.attributes & CONTROL
@@ -108,7 +108,7 @@ cdef bint walk_blob(
                 at = <const uint8_t*>PyBytes_AS_STRING(unpacked)
                 end = at + PyBytes_GET_SIZE(unpacked)
                 if batch.count > (end - at) // RECORD_SIZE_MIN:
-                    raise Malformed(f"record batch at byte {pos} is not sound: count")
+                    raise MalformedError(f"record batch at byte {pos} is not sound: count")
             if control:
                 transactions.mark(at, end, &batch)
             else:

@@ -28,10 +28,10 @@ HeaderTuples: TypeAlias = tuple[tuple[str, bytes | None], ...]
 RecordTuple: TypeAlias = tuple[int, int, bytes | None, bytes | None, HeaderTuples]
 
 #: Producer id and first offset of an aborted transaction, as a Fetch response names it.
-Aborted: TypeAlias = Sequence[tuple[int, int]]
+AbortedTransactions: TypeAlias = Sequence[tuple[int, int]]
 
 
-class Binary(msgspec.Struct, frozen=True):
+class BinaryBuffers(msgspec.Struct, frozen=True):
     """An Arrow ``binary`` or ``utf8`` column.
 
     ``validity`` has a bit a row, lowest bit first, 0 for null, and is None where nothing is null.
@@ -44,7 +44,7 @@ class Binary(msgspec.Struct, frozen=True):
     data: Bytes
 
 
-class Headers(msgspec.Struct, frozen=True):
+class HeaderColumns(msgspec.Struct, frozen=True):
     """An Arrow ``list<struct<key: utf8, value: binary>>`` column.
 
     ``offsets`` are int32 positions in key and value, one more than records; ``count`` is how many
@@ -53,11 +53,11 @@ class Headers(msgspec.Struct, frozen=True):
 
     count: int
     offsets: Bytes
-    key: Binary
-    value: Binary
+    key: BinaryBuffers
+    value: BinaryBuffers
 
 
-class Columns(msgspec.Struct, frozen=True):
+class RecordColumns(msgspec.Struct, frozen=True):
     """The data records of a fetch, one row each.
 
     ``next_offset`` is where reading goes on: after the last batch looked at (control batches and
@@ -69,12 +69,12 @@ class Columns(msgspec.Struct, frozen=True):
 
     count: int
     next_offset: int
-    key: Binary
-    value: Binary
+    key: BinaryBuffers
+    value: BinaryBuffers
     offset: Bytes
     timestamp_us: Bytes
     timestamp_type: Bytes
-    headers: Headers | None
+    headers: HeaderColumns | None
 
 
 #: Why a scan ended. "end": with the buffer; "incomplete": a batch reaches beyond it, or it has
@@ -86,7 +86,7 @@ ScanReason: TypeAlias = Literal[
 ]
 
 
-class Scan(msgspec.Struct, frozen=True):
+class BatchScan(msgspec.Struct, frozen=True):
     """The headers of whole and sound batches, one row each, and where and why the walk ended.
 
     ``position`` is the batch's first byte in the buffer and ``stop`` that of the first batch not

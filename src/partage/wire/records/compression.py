@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import cramjam
 
-from partage.wire.primitives import Malformed, decode_uvarint
+from partage.wire.primitives import MalformedError, decode_uvarint
 from partage.wire.records.batch import Compression
 from partage.wire.types import Buffer
 
@@ -57,12 +57,12 @@ def decompress(codec: int, payload: Buffer, size_max: int) -> bytes:
     """
     unpack = _UNPACK.get(codec)
     if unpack is None:
-        raise Malformed(f"unknown compression codec {codec}")
+        raise MalformedError(f"unknown compression codec {codec}")
     try:
         return unpack(payload, size_max)
     except (cramjam.DecompressionError, zlib.error, struct.error, IndexError) as error:
         name = Compression(codec).name.lower()
-        raise Malformed(f"{name} payload cannot be unpacked: {error}") from error
+        raise MalformedError(f"{name} payload cannot be unpacked: {error}") from error
 
 
 def compress(codec: int, payload: Buffer) -> bytes:
@@ -79,8 +79,8 @@ def compress(codec: int, payload: Buffer) -> bytes:
     return pack(payload)
 
 
-def _too_large(size_max: int) -> Malformed:
-    return Malformed(f"batch unpacks to more than {size_max} bytes")
+def _too_large(size_max: int) -> MalformedError:
+    return MalformedError(f"batch unpacks to more than {size_max} bytes")
 
 
 def _unpack_none(payload: Buffer, size_max: int) -> bytes:
@@ -96,9 +96,9 @@ def _unpack_gzip(payload: Buffer, size_max: int) -> bytes:
     if len(unpacked) > size_max:
         raise _too_large(size_max)
     if not stream.eof:
-        raise Malformed("gzip payload is cut short")
+        raise MalformedError("gzip payload is cut short")
     if stream.unused_data:
-        raise Malformed("gzip payload has bytes after its end")
+        raise MalformedError("gzip payload has bytes after its end")
     return unpacked
 
 
@@ -110,12 +110,12 @@ def _unpack_snappy(payload: Buffer, size_max: int) -> bytes:
     room = size_max
     pos, end = len(XERIAL_HEADER), len(view)
     if end < pos:
-        raise Malformed("snappy payload is cut short")
+        raise MalformedError("snappy payload is cut short")
     while pos < end:
         (size,) = _BE32.unpack_from(view, pos)
         pos += 4
         if size > end - pos:
-            raise Malformed("snappy payload is cut short")
+            raise MalformedError("snappy payload is cut short")
         block = _snappy_checked(view[pos : pos + size], room, size_max)
         chunks.append(cramjam.snappy.decompress_raw(block))
         room -= len(chunks[-1])
@@ -129,7 +129,7 @@ def _snappy_checked(block: Buffer, room: int, size_max: int) -> Buffer:
     if declared > room:
         raise _too_large(size_max)
     if declared > SNAPPY_RATIO_MAX * len(block):
-        raise Malformed(f"snappy block of {len(block)} bytes claims to hold {declared}")
+        raise MalformedError(f"snappy block of {len(block)} bytes claims to hold {declared}")
     return block
 
 
@@ -200,7 +200,7 @@ def _lz4_blocks(payload: Buffer, size_max: int) -> Iterator[_Lz4Block]:
     pos = 0
     end = len(payload)
     if not end:
-        raise Malformed("lz4 payload is empty")
+        raise MalformedError("lz4 payload is empty")
     while pos < end:
         (magic,) = _U32.unpack_from(payload, pos)
         if magic & ~0xF == SKIPPABLE_MAGIC:
@@ -208,9 +208,9 @@ def _lz4_blocks(payload: Buffer, size_max: int) -> Iterator[_Lz4Block]:
             continue
         flags, code = payload[pos + 4], payload[pos + 5] >> 4 & 7
         if magic != LZ4_MAGIC or flags >> 6 != 1:
-            raise Malformed("lz4 payload is not a frame")
+            raise MalformedError("lz4 payload is not a frame")
         if code < 4:
-            raise Malformed("lz4 frame has an unknown block size")
+            raise MalformedError("lz4 frame has an unknown block size")
         linked = not flags & 0x20 or bool(flags & 0x01)
         block_max = 1 << 8 + 2 * code
         pos += 6
@@ -227,13 +227,13 @@ def _lz4_blocks(payload: Buffer, size_max: int) -> Iterator[_Lz4Block]:
                 break
             stored, size = size >> 31 == 1, size & 0x7FFF_FFFF
             if size > end - pos:
-                raise Malformed("lz4 payload is cut short")
+                raise MalformedError("lz4 payload is cut short")
             unpacked_max = size if stored else min(block_max, LZ4_RATIO_MAX * size)
             yield _Lz4Block(pos, pos + size, unpacked_max, stored, linked)
             pos += size + (4 if flags & 0x10 else 0)
         pos += 4 if flags & 0x04 else 0
     if pos > end:
-        raise Malformed("lz4 payload is cut short")
+        raise MalformedError("lz4 payload is cut short")
 
 
 def _zstd_bound(payload: Buffer, size_max: int) -> int:
@@ -251,7 +251,7 @@ def _zstd_bound(payload: Buffer, size_max: int) -> int:
             pos += 4 + _U32.unpack_from(payload, pos)[0]
             continue
         if magic != ZSTD_MAGIC:
-            raise Malformed("zstd payload is not a frame")
+            raise MalformedError("zstd payload is not a frame")
         descriptor = payload[pos]
         pos += 1
         single_segment = descriptor & 0x20
@@ -265,7 +265,7 @@ def _zstd_bound(payload: Buffer, size_max: int) -> int:
         if declared > size_max - bound:
             raise _too_large(size_max)
         if window > max(size_max, ZSTD_WINDOW_MIN):
-            raise Malformed(f"zstd frame asks for a window of {window} bytes")
+            raise MalformedError(f"zstd frame asks for a window of {window} bytes")
         frame, last = 0, 0
         while not last:
             block = payload[pos] | payload[pos + 1] << 8 | payload[pos + 2] << 16
@@ -276,7 +276,7 @@ def _zstd_bound(payload: Buffer, size_max: int) -> int:
         pos += 4 if descriptor & 0x04 else 0  # the content's checksum
         bound += min(frame, declared) if declared >= 0 else frame
     if pos > end:
-        raise Malformed("zstd payload is cut short")
+        raise MalformedError("zstd payload is cut short")
     return bound
 
 

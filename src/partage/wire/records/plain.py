@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from crc32c import crc32c
 
-from partage.wire.primitives import Malformed
+from partage.wire.primitives import MalformedError
 from partage.wire.records.batch import (
     CRC_FROM,
     HEADER,
@@ -28,14 +28,14 @@ from partage.wire.records.columns import (
     OFFSET_MAX,
     RECORD_SIZE_MIN,
     SCAN_TYPECODES,
-    Aborted,
-    Columns,
+    AbortedTransactions,
+    BatchScan,
+    RecordColumns,
     RecordTuple,
-    Scan,
     ScanReason,
 )
 from partage.wire.records.compression import DECOMPRESSED_MAX, decompress
-from partage.wire.records.rows import Rows
+from partage.wire.records.rows import RecordRows
 from partage.wire.types import Buffer
 
 ABORT: Final = b"\x00\x00"  # the type in a transaction marker's key, after its version
@@ -49,9 +49,9 @@ def decode_columns(
     with_headers: bool,
     verify_crc: bool,
     decompressed_max: int = DECOMPRESSED_MAX,
-    read_committed_aborted: Aborted | None = None,
+    read_committed_aborted: AbortedTransactions | None = None,
     size_max: int = BUFFER_MAX,
-) -> Columns:
+) -> RecordColumns:
     """The data records with ``from_offset <= offset < to_offset`` in the batches of a fetch.
 
     ``blobs`` is one buffer of batches or several, in order; a part of a batch at a buffer's end is
@@ -67,21 +67,21 @@ def decode_columns(
     Raises:
         Malformed: a batch that is not sound or cannot be unpacked, before anything was read.
     """
-    rows = Rows(from_offset, to_offset, min(size_max, BUFFER_MAX), with_headers=with_headers)
+    rows = RecordRows(from_offset, to_offset, min(size_max, BUFFER_MAX), with_headers=with_headers)
     taken = 0
     try:
         for header, payload in _batches(
             blobs, from_offset, to_offset, verify_crc, decompressed_max, read_committed_aborted
         ):
-            if payload is not None and rows.take(header, payload):
+            if payload is not None and rows.read_batch(header, payload):
                 break
             taken = len(rows.offsets)
             rows.next_offset = max(rows.next_offset, min(header.next_offset, to_offset))
-    except Malformed:
+    except MalformedError:
         if rows.next_offset == from_offset:
             raise
-        rows.cut(taken)
-    return rows.columns()
+        rows.truncate(taken)
+    return rows.to_columns()
 
 
 def decode_records(
@@ -91,19 +91,19 @@ def decode_records(
     *,
     verify_crc: bool = True,
     decompressed_max: int = DECOMPRESSED_MAX,
-    read_committed_aborted: Aborted | None = None,
+    read_committed_aborted: AbortedTransactions | None = None,
 ) -> list[RecordTuple]:
     """The records that `decode_columns` would give, each as a tuple; timestamps in ms.
 
     Raises:
         Malformed: a batch that is not sound or cannot be unpacked.
     """
-    rows = Rows(from_offset, to_offset, OFFSET_MAX, with_headers=True)
+    rows = RecordRows(from_offset, to_offset, OFFSET_MAX, with_headers=True)
     for header, payload in _batches(
         blobs, from_offset, to_offset, verify_crc, decompressed_max, read_committed_aborted
     ):
         if payload is not None:
-            rows.take(header, payload)
+            rows.read_batch(header, payload)
     return list(
         zip(rows.offsets, rows.timestamps_ms, rows.keys, rows.values, rows.headers, strict=True)
     )
@@ -120,14 +120,14 @@ def decode_pairs(
     Raises:
         Malformed: a batch that is not sound or cannot be unpacked.
     """
-    rows = Rows(0, OFFSET_MAX, OFFSET_MAX, with_headers=False)
+    rows = RecordRows(0, OFFSET_MAX, OFFSET_MAX, with_headers=False)
     for header, payload in _batches(blobs, 0, OFFSET_MAX, verify_crc, decompressed_max):
         if payload is not None:
-            rows.take(header, payload)
+            rows.read_batch(header, payload)
     return list(zip(rows.keys, rows.values, strict=True))
 
 
-def unfilled(size: int) -> bytearray:
+def uninitialized_buffer(size: int) -> bytearray:
     """Room for so many bytes, all of which are to be received into it.
 
     What it holds until then is of no account: filling it with zeros first is what is saved.
@@ -135,7 +135,7 @@ def unfilled(size: int) -> bytearray:
     return bytearray(size)
 
 
-def room(size: int) -> memoryview:
+def pooled_buffer(size: int) -> memoryview:
     """The same for what is large and soon given back: memory that was used for such before."""
     return memoryview(bytearray(size))
 
@@ -149,13 +149,13 @@ def check_records(payload: Buffer, count: int) -> None:
         Malformed: they are not; the message says which.
     """
     if count > len(payload) // RECORD_SIZE_MIN:
-        raise Malformed(f"{len(payload)} bytes cannot be {count} records")
-    rows = Rows(0, OFFSET_MAX, OFFSET_MAX, with_headers=True)
+        raise MalformedError(f"{len(payload)} bytes cannot be {count} records")
+    rows = RecordRows(0, OFFSET_MAX, OFFSET_MAX, with_headers=True)
     header = BatchHeader(0, 0, 0, MAGIC, 0, 0, max(0, count - 1), 0, 0, -1, -1, -1, count)
-    rows.take(header, bytes(payload))
+    rows.read_batch(header, bytes(payload))
     for index, delta in enumerate(rows.offsets):
         if delta != index:
-            raise Malformed(f"record {index} of {count} has an offset out of order")
+            raise MalformedError(f"record {index} of {count} has an offset out of order")
 
 
 def scan(
@@ -165,7 +165,7 @@ def scan(
     verify_crc: bool = True,
     offset_min: int = 0,
     batches_max: int | None = None,
-) -> Scan:
+) -> BatchScan:
     """The headers of the whole and sound batches from ``pos`` on, to the first that is not.
 
     Base offsets must rise from ``offset_min`` on. With ``batches_max`` a large buffer can be gone
@@ -209,7 +209,7 @@ def scan(
         add_leader_epoch(leader_epoch)
         offset_min = base + delta + 1
         pos += length + LENGTH_OVERHEAD
-    return Scan(*columns, pos, reason)  # type: ignore[arg-type, call-arg]  # ten columns
+    return BatchScan(*columns, pos, reason)  # type: ignore[arg-type, call-arg]  # ten columns
 
 
 #: A batch's header as the fields of `BatchHeader`, which takes three times as long to make.
@@ -247,13 +247,13 @@ def _batches(
     to_offset: int,
     verify_crc: bool,
     decompressed_max: int,
-    aborted: Aborted | None = None,
+    aborted: AbortedTransactions | None = None,
 ) -> Iterator[tuple[BatchHeader, bytes | None]]:
     """The batches that begin before ``to_offset``, each with its unpacked records.
 
     None stands for records that are not to be delivered. Raises `Malformed` when it comes to it.
     """
-    transactions = None if aborted is None else _AbortedTransactions(aborted)
+    transactions = None if aborted is None else _AbortedTransactionFilter(aborted)
     for blob in (blobs,) if isinstance(blobs, bytes | bytearray | memoryview) else blobs:
         view = memoryview(blob).cast("B")
         pos, end = 0, len(view)
@@ -262,7 +262,7 @@ def _batches(
             if isinstance(fields, str):
                 if fields in ("end", "incomplete"):
                     break
-                raise Malformed(f"record batch at byte {pos} is not sound: {fields}")
+                raise MalformedError(f"record batch at byte {pos} is not sound: {fields}")
             header = BatchHeader._make(fields)
             if header.base_offset >= to_offset:
                 return
@@ -274,16 +274,23 @@ def _batches(
                 and header.base_offset + header.last_offset_delta >= from_offset
             )
             if transactions is not None:
-                transactions.reach(header)
+                transactions.start_reached(header)
                 if is_control:
-                    transactions.mark(header, _unpacked(header, view, pos, stop, decompressed_max))
-                elif transactions.skips(header):
+                    transactions.read_marker(
+                        header, _unpack_records(header, view, pos, stop, decompressed_max)
+                    )
+                elif transactions.is_aborted(header):
                     wanted = False
-            yield header, _unpacked(header, view, pos, stop, decompressed_max) if wanted else None
+            yield (
+                header,
+                _unpack_records(header, view, pos, stop, decompressed_max) if wanted else None,
+            )
             pos = stop
 
 
-def _unpacked(header: BatchHeader, view: memoryview, pos: int, stop: int, size_max: int) -> bytes:
+def _unpack_records(
+    header: BatchHeader, view: memoryview, pos: int, stop: int, size_max: int
+) -> bytes:
     """The records of the batch that lies from ``pos`` to ``stop``."""
     stored = view[pos + HEADER_SIZE : stop]
     codec = header.attributes & 0x07
@@ -291,36 +298,36 @@ def _unpacked(header: BatchHeader, view: memoryview, pos: int, stop: int, size_m
         return bytes(stored)
     payload = decompress(codec, stored, size_max)
     if header.record_count > len(payload) // RECORD_SIZE_MIN:
-        raise Malformed(f"record batch at byte {pos} is not sound: count")
+        raise MalformedError(f"record batch at byte {pos} is not sound: count")
     return payload
 
 
-class _AbortedTransactions:
+class _AbortedTransactionFilter:
     """Which batches belong to aborted transactions, as a consumer tells them (KIP-98).
 
     From its first offset on an aborted transaction's producer is skipped, until its marker.
     """
 
-    def __init__(self, aborted: Aborted) -> None:
+    def __init__(self, aborted: AbortedTransactions) -> None:
         self._ahead = sorted(((first, producer) for producer, first in aborted), reverse=True)
         self._producers: set[int] = set()
 
-    def reach(self, header: BatchHeader) -> None:
+    def start_reached(self, header: BatchHeader) -> None:
         """Begin the transactions whose first offset has come; to be done for every batch."""
         while self._ahead and self._ahead[-1][0] < header.next_offset:
             self._producers.add(self._ahead.pop()[1])
 
-    def skips(self, header: BatchHeader) -> bool:
+    def is_aborted(self, header: BatchHeader) -> bool:
         return header.is_transactional and header.producer_id in self._producers
 
-    def mark(self, header: BatchHeader, payload: bytes) -> None:
+    def read_marker(self, header: BatchHeader, payload: bytes) -> None:
         """Read a control batch: an abort marker ends its producer's transaction."""
         if not header.record_count:
             return
-        rows = Rows(0, OFFSET_MAX, OFFSET_MAX, with_headers=False)
-        rows.take(header._replace(record_count=1), payload, whole=False)
+        rows = RecordRows(0, OFFSET_MAX, OFFSET_MAX, with_headers=False)
+        rows.read_batch(header._replace(record_count=1), payload, whole=False)
         key = rows.keys[0]
         if key is None or len(key) < 4:
-            raise Malformed(f"control batch at offset {header.base_offset} has no marker")
+            raise MalformedError(f"control batch at offset {header.base_offset} has no marker")
         if key[2:4] == ABORT:
             self._producers.discard(header.producer_id)

@@ -7,15 +7,21 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Final
 
-from partage.wire.primitives import Malformed, decode_varint
+from partage.wire.primitives import MalformedError, decode_varint
 from partage.wire.records.batch import BatchHeader
-from partage.wire.records.columns import Binary, Bytes, Columns, Headers, HeaderTuples
+from partage.wire.records.columns import (
+    BinaryBuffers,
+    Bytes,
+    HeaderColumns,
+    HeaderTuples,
+    RecordColumns,
+)
 
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 
 
-class Rows:
+class RecordRows:
     """The records of some batches, those from ``from_offset`` to before ``to_offset``.
 
     At most ``size_max`` bytes of records are taken, and at least one record.
@@ -35,7 +41,7 @@ class Rows:
         self.values: list[bytes | None] = []
         self.headers: list[HeaderTuples] = []
 
-    def take(self, header: BatchHeader, payload: bytes, *, whole: bool = True) -> bool:
+    def read_batch(self, header: BatchHeader, payload: bytes, *, whole: bool = True) -> bool:
         """Read the batch's records; True if one was left out for want of room.
 
         Without ``whole`` there may be bytes after the last record.
@@ -171,19 +177,19 @@ class Rows:
         self._size_left = size_left if careful else size_left - end
         return False
 
-    def cut(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         """Forget all rows but the first ``count``."""
         for rows in (self.offsets, self.timestamps_ms, self.keys, self.values, self.headers):
             del rows[count:]
         del self.timestamp_types[count:]
 
-    def columns(self) -> Columns:
+    def to_columns(self) -> RecordColumns:
         """The rows in Arrow's layout."""
         try:
             timestamps_us = array("q", [ms * 1000 for ms in self.timestamps_ms])
         except OverflowError:
             timestamps_us = array("q", _saturated([ms * 1000 for ms in self.timestamps_ms]))
-        return Columns(
+        return RecordColumns(
             count=len(self.offsets),
             next_offset=self.next_offset,
             key=_binary(self.keys),
@@ -194,9 +200,9 @@ class Rows:
             headers=self._header_columns() if self._with_headers else None,
         )
 
-    def _header_columns(self) -> Headers:
+    def _header_columns(self) -> HeaderColumns:
         flat = [header for headers in self.headers for header in headers]
-        return Headers(
+        return HeaderColumns(
             count=len(flat),
             offsets=_offsets(map(len, self.headers)),
             key=_binary([name.encode() for name, _ in flat]),
@@ -220,9 +226,9 @@ def _long_varint(payload: bytes, pos: int, raw: int, bits: int) -> tuple[int, in
         if byte < 0x80:
             break
         if shift >= bits:
-            raise Malformed(f"varint is wider than {bits} bits")
+            raise MalformedError(f"varint is wider than {bits} bits")
     if raw >> bits:
-        raise Malformed(f"varint is wider than {bits} bits")
+        raise MalformedError(f"varint is wider than {bits} bits")
     return raw, pos
 
 
@@ -251,8 +257,8 @@ def _headers(header: BatchHeader, fields: bytes) -> HeaderTuples:
     return tuple(headers)
 
 
-def _malformed(header: BatchHeader, what: str) -> Malformed:
-    return Malformed(f"a record of the batch at offset {header.base_offset} {what}")
+def _malformed(header: BatchHeader, what: str) -> MalformedError:
+    return MalformedError(f"a record of the batch at offset {header.base_offset} {what}")
 
 
 def _saturated(numbers: Sequence[int]) -> list[int]:
@@ -260,15 +266,15 @@ def _saturated(numbers: Sequence[int]) -> list[int]:
     return [max(_INT64_MIN, min(number, _INT64_MAX)) for number in numbers]
 
 
-def _binary(blobs: Sequence[bytes | None]) -> Binary:
+def _binary(blobs: Sequence[bytes | None]) -> BinaryBuffers:
     null_count = blobs.count(None)
     if not null_count:
         whole: Sequence[bytes] = blobs  # type: ignore[assignment]  # no None in it
-        return Binary(0, None, _offsets(map(len, whole)), b"".join(whole))
+        return BinaryBuffers(0, None, _offsets(map(len, whole)), b"".join(whole))
     bits = "".join(["0" if blob is None else "1" for blob in reversed(blobs)])
     validity = int(bits, 2).to_bytes((len(blobs) + 7) // 8, "little")
     sizes = [len(blob) if blob else 0 for blob in blobs]
-    return Binary(null_count, validity, _offsets(sizes), b"".join(filter(None, blobs)))
+    return BinaryBuffers(null_count, validity, _offsets(sizes), b"".join(filter(None, blobs)))
 
 
 def _offsets(sizes: Iterable[int]) -> Bytes:

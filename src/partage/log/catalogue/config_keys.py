@@ -1,0 +1,262 @@
+"""Topic config keys: names, types and defaults of Kafka 4, and their effect in Partage.
+
+Defaults are those of Kafka 4.0 with KIP-1030, but `segment.bytes` may be as small as before that
+KIP, for tests of retention. A config without effect is accepted, so that scripts for Kafka work.
+Its documentation says that it has no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+
+_INT_MAX: Final = 2**31 - 1
+_LONG_MAX: Final = 2**63 - 1
+_DIGITS_MAX: Final = 30
+
+
+class ConfigType(IntEnum):
+    """A config's type, as DescribeConfigs numbers it."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class ConfigKey(msgspec.Struct, frozen=True):
+    """One config. ``validate`` returns what is wrong with a parsed value, or None."""
+
+    name: str
+    type: ConfigType
+    default: str
+    server_name: str  # the broker config that sets the default in Kafka
+    doc: str
+    validate: Callable[[Any], str | None]
+    has_effect: bool = True
+
+
+def parse_value(key: ConfigKey, text: str) -> Any:
+    """Parse a config value.
+
+    Raises:
+        ValueError: The value is invalid; the message says why.
+    """
+    value = _PARSERS[key.type](text.strip())
+    if fault := key.validate(value):
+        raise ValueError(fault)
+    return value
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse_integer(text: str) -> int:
+        digits = text.removeprefix("-").removeprefix("+")
+        if not (digits.isascii() and digits.isdigit()):
+            raise ValueError("not a whole number")
+        if len(digits) > _DIGITS_MAX or not low <= int(text) <= high:
+            raise ValueError(f"must be from {low} to {high}")
+        return int(text)
+
+    return parse_integer
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _double(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
+_PARSERS: Final[dict[ConfigType, Callable[[str], Any]]] = {
+    ConfigType.BOOLEAN: _boolean,
+    ConfigType.STRING: str,
+    ConfigType.INT: _integer(-(2**31), _INT_MAX),
+    ConfigType.LONG: _integer(-(2**63), _LONG_MAX),
+    ConfigType.DOUBLE: _double,
+    ConfigType.LIST: _list,
+}
+
+
+def _anything(value: object) -> None:
+    return None
+
+
+def _at_least(low: int) -> Callable[[int], str | None]:
+    return lambda value: None if value >= low else f"must be at least {low}"
+
+
+def _fraction(value: float) -> str | None:
+    return None if 0 <= value <= 1 else "must be from 0 to 1"
+
+
+def _one_of(*names: str) -> Callable[[str], str | None]:
+    return lambda value: None if value in names else f"must be one of {', '.join(names)}"
+
+
+def _some_of(*names: str) -> Callable[[tuple[str, ...]], str | None]:
+    def allows(values: tuple[str, ...]) -> str | None:
+        known = bool(values) and all(value in names for value in values)
+        return None if known else f"must be one or more of {', '.join(names)}"
+
+    return allows
+
+
+def _only(value: object, why: str) -> Callable[[object], str | None]:
+    return lambda given: None if given == value else why
+
+
+def _level(low: int, high: int) -> Callable[[int], str | None]:
+    return lambda value: None if low <= value <= high else f"must be from {low} to {high}"
+
+
+def _without_effect(
+    name: str,
+    type_: ConfigType,
+    default: str,
+    server_name: str,
+    why: str,
+    allows: Callable[[Any], str | None] = _anything,
+) -> ConfigKey:
+    return ConfigKey(name, type_, default, server_name, f"No effect: {why}.", allows, False)
+
+
+_B, _S, _I, _L, _D, _A = ConfigType
+_WE_RECOMPRESS_NOTHING = "batches are stored as they come"
+_ONE_REPLICA = "a partition has one replica"
+_NO_TIERS = "there is no tiered storage"
+
+_KEYS: Final = [
+    ConfigKey(
+        "cleanup.policy", _A, "delete", "log.cleanup.policy",
+        "What becomes of old segments: 'delete' removes them by time and size, 'compact' keeps the "
+        "last record of each key. Both may be given, with a comma.",
+        _some_of("compact", "delete"),
+    ),
+    ConfigKey(
+        "compression.type", _S, "producer", "compression.type",
+        "'producer': batches keep the producer's codec. Nothing is compressed anew.",
+        _only("producer", f"only 'producer' is supported: {_WE_RECOMPRESS_NOTHING}"),
+    ),
+    _without_effect("compression.gzip.level", _I, "-1", "compression.gzip.level",
+                    _WE_RECOMPRESS_NOTHING, _level(-1, 9)),
+    _without_effect("compression.lz4.level", _I, "9", "compression.lz4.level",
+                    _WE_RECOMPRESS_NOTHING, _level(1, 17)),
+    _without_effect("compression.zstd.level", _I, "3", "compression.zstd.level",
+                    _WE_RECOMPRESS_NOTHING, _level(-131072, 22)),
+    ConfigKey(
+        "delete.retention.ms", _L, "86400000", "log.cleaner.delete.retention.ms",
+        "How long a record without a value is kept after a compaction first met it.",
+        _at_least(0),
+    ),
+    ConfigKey(
+        "file.delete.delay.ms", _L, "60000", "log.segment.delete.delay.ms",
+        "How long the files of a removed segment stay, for reads under way.",
+        _at_least(0),
+    ),
+    _without_effect("flush.messages", _L, str(_LONG_MAX), "log.flush.interval.messages",
+                    "what is acknowledged has been synced", _at_least(1)),
+    _without_effect("flush.ms", _L, str(_LONG_MAX), "log.flush.interval.ms",
+                    "what is acknowledged has been synced", _at_least(0)),
+    _without_effect("follower.replication.throttled.replicas", _A, "", "", _ONE_REPLICA),
+    ConfigKey(
+        "index.interval.bytes", _I, "4096", "log.index.interval.bytes",
+        "How many bytes lie between two entries of an index.",
+        _at_least(0),
+    ),
+    _without_effect("leader.replication.throttled.replicas", _A, "", "", _ONE_REPLICA),
+    _without_effect("local.retention.bytes", _L, "-2", "log.local.retention.bytes",
+                    _NO_TIERS, _at_least(-2)),
+    _without_effect("local.retention.ms", _L, "-2", "log.local.retention.ms",
+                    _NO_TIERS, _at_least(-2)),
+    ConfigKey(
+        "max.compaction.lag.ms", _L, str(_LONG_MAX), "log.cleaner.max.compaction.lag.ms",
+        "How long a record may wait for compaction, whatever the dirty ratio says.",
+        _at_least(1),
+    ),
+    ConfigKey(
+        "max.message.bytes", _I, "1048588", "message.max.bytes",
+        "The largest record batch that is accepted, as it comes, compressed or not.",
+        _at_least(0),
+    ),
+    ConfigKey(
+        "message.timestamp.after.max.ms", _L, "3600000", "log.message.timestamp.after.max.ms",
+        "How far a producer's time may lie after the broker's.",
+        _at_least(0),
+    ),
+    ConfigKey(
+        "message.timestamp.before.max.ms", _L, str(_LONG_MAX),
+        "log.message.timestamp.before.max.ms",
+        "How far a producer's time may lie before the broker's.",
+        _at_least(0),
+    ),
+    ConfigKey(
+        "message.timestamp.type", _S, "CreateTime", "log.message.timestamp.type",
+        "Whose time a record has: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        _one_of("CreateTime", "LogAppendTime"),
+    ),
+    ConfigKey(
+        "min.cleanable.dirty.ratio", _D, "0.5", "log.cleaner.min.cleanable.ratio",
+        "The share of bytes not yet compacted from which a compaction is worth while.",
+        _fraction,
+    ),
+    ConfigKey(
+        "min.compaction.lag.ms", _L, "0", "log.cleaner.min.compaction.lag.ms",
+        "How long a record is safe from compaction.",
+        _at_least(0),
+    ),
+    _without_effect("min.insync.replicas", _I, "1", "min.insync.replicas",
+                    _ONE_REPLICA, _at_least(1)),
+    _without_effect("preallocate", _B, "false", "log.preallocate",
+                    "files grow as they are written"),
+    _without_effect("remote.log.copy.disable", _B, "false", "", _NO_TIERS),
+    _without_effect("remote.log.delete.on.disable", _B, "false", "", _NO_TIERS),
+    _without_effect("remote.storage.enable", _B, "false", "", _NO_TIERS,
+                    _only(False, "only 'false' is supported: there is no tiered storage")),
+    ConfigKey(
+        "retention.bytes", _L, "-1", "log.retention.bytes",
+        "The size above which a partition's oldest segments are removed; -1 for no limit.",
+        _anything,
+    ),
+    ConfigKey(
+        "retention.ms", _L, "604800000", "log.retention.ms",
+        "The age above which segments are removed; -1 for no limit.",
+        _at_least(-1),
+    ),
+    ConfigKey(
+        "segment.bytes", _I, "1073741824", "log.segment.bytes",
+        "The size at which a segment is closed and the next one begun.",
+        _at_least(14),
+    ),
+    ConfigKey(
+        "segment.index.bytes", _I, "10485760", "log.index.size.max.bytes",
+        "The size of an index at which its segment is closed.",
+        _at_least(4),
+    ),
+    _without_effect("segment.jitter.ms", _L, "0", "log.roll.jitter.ms",
+                    "segments are closed exactly when they are due", _at_least(0)),
+    ConfigKey(
+        "segment.ms", _L, "604800000", "log.roll.ms",
+        "The age at which a segment is closed even if it isn't full.",
+        _at_least(1),
+    ),
+    _without_effect("unclean.leader.election.enable", _B, "false",
+                    "unclean.leader.election.enable", _ONE_REPLICA),
+]  # fmt: skip
+
+CONFIG_KEYS: Final = {key.name: key for key in sorted(_KEYS, key=attrgetter("name"))}

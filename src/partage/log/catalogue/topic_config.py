@@ -1,0 +1,146 @@
+"""Topic configs: validated values for a partition's log, and descriptions for DescribeConfigs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, Final
+
+import msgspec
+
+from partage.log.catalogue.config_keys import CONFIG_KEYS, ConfigKey, ConfigType, parse_value
+from partage.log.results import Refusal
+from partage.model.errors import ErrorCode
+
+_NONE: Final[Mapping[str, str]] = {}
+_SHOWN_MAX: Final = 100  # characters of a client's text that an error message repeats
+
+
+class ConfigSource(IntEnum):
+    """The source of a value, as DescribeConfigs numbers it."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic config in a DescribeConfigs response. No config is read-only or sensitive."""
+
+    name: str
+    value: str
+    source: ConfigSource
+    type: ConfigType
+    default: str
+    server_name: str  # the synonym to report beside a default; may be empty
+    doc: str
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The configs that control a partition's log. For retention, -1 means "no limit"."""
+
+    compacts: bool
+    deletes: bool
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    index_interval_bytes: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    uses_log_append_time: bool
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_ms: int
+
+    @classmethod
+    def from_configs(
+        cls, configs: Mapping[str, str] = _NONE, defaults: Mapping[str, str] = _NONE
+    ) -> LogConfig:
+        """Build it from a topic's configs, with the broker's and then Kafka's defaults.
+
+        All values must have been validated before.
+        """
+        values = {
+            name: parse_value(key, configs.get(name, defaults.get(name, key.default)))
+            for name, key in CONFIG_KEYS.items()
+        }
+        policy = values["cleanup.policy"]
+        plain = {name: values[name.replace("_", ".")] for name in _PLAIN}
+        return cls(
+            compacts="compact" in policy,
+            deletes="delete" in policy,
+            uses_log_append_time=values["message.timestamp.type"] == "LogAppendTime",
+            **plain,
+        )
+
+    @property
+    def roll_ms(self) -> int:
+        """Age at which a segment is rolled. Only closed segments can be compacted."""
+        lag_ms = self.max_compaction_lag_ms if self.compacts else self.segment_ms
+        return min(self.segment_ms, lag_ms)
+
+
+_DERIVED: Final = {"compacts", "deletes", "uses_log_append_time"}
+_PLAIN: Final = [name for name in LogConfig.__struct_fields__ if name not in _DERIVED]
+
+
+def check_configs(configs: Mapping[str, str | None]) -> Refusal | None:
+    """Return what is wrong with a topic's own configs as INVALID_CONFIG; None if they are valid."""
+    values: dict[str, Any] = {}
+    for name, text in configs.items():
+        key = CONFIG_KEYS.get(name)
+        if key is None:
+            return _invalid(f"unknown topic config: {name[:_SHOWN_MAX]}")
+        if text is None:
+            return _invalid(f"{name}: null is not a value")
+        try:
+            values[name] = parse_value(key, text)
+        except ValueError as error:
+            return _invalid(f"{name}={text[:_SHOWN_MAX]}: {error}")
+    return _check_together(values)
+
+
+def describe_configs(
+    configs: Mapping[str, str], defaults: Mapping[str, str] = _NONE
+) -> list[ConfigEntry]:
+    """Describe every config of a topic, sorted by name, with the source of its value."""
+    return [
+        ConfigEntry(
+            name=key.name,
+            value=configs.get(key.name, defaults.get(key.name, key.default)),
+            source=_source(key, configs, defaults),
+            type=key.type,
+            default=key.default,
+            server_name=key.server_name,
+            doc=key.doc,
+        )
+        for key in CONFIG_KEYS.values()
+    ]
+
+
+def _check_together(values: Mapping[str, Any]) -> Refusal | None:
+    low, high = (
+        values.get(name, parse_value(CONFIG_KEYS[name], CONFIG_KEYS[name].default))
+        for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    if low > high:
+        return _invalid(f"min.compaction.lag.ms ({low}) is above max.compaction.lag.ms ({high})")
+    return None
+
+
+def _source(
+    key: ConfigKey, configs: Mapping[str, str], defaults: Mapping[str, str]
+) -> ConfigSource:
+    if key.name in configs:
+        return ConfigSource.DYNAMIC_TOPIC_CONFIG
+    from_broker = key.name in defaults
+    return ConfigSource.STATIC_BROKER_CONFIG if from_broker else ConfigSource.DEFAULT_CONFIG
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_CONFIG, message)

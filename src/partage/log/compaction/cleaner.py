@@ -1,0 +1,252 @@
+"""The thread part of a compaction: copy retained records into new segment files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from partage.log.compaction.plan import CleanableSegment, CompactionPlan, CompactionResult
+from partage.log.compaction.segment_swap import SegmentSwap, begin_swap, resume_swap
+from partage.log.disk import Disk
+from partage.log.errors import DamagedLogError, UnreadableBatchError
+from partage.log.io import perform_step, perform_writes
+from partage.log.layout import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    base_name,
+    segment_file,
+    segment_files,
+)
+from partage.log.results import Write
+from partage.log.segments.batch_reader import StoredBatch, decode_batch, read_batches
+from partage.log.segments.segment import RELATIVE_OFFSET_MAX
+from partage.log.segments.segment_indexes import SegmentIndexes
+from partage.wire.records.batch import BatchHeader, parse_header
+from partage.wire.records.columns import RecordTuple
+from partage.wire.records.encoder import SimpleRecord, encode_batch
+
+# keys held in memory at once; records beyond them wait for the next compaction
+KEYS_MAX: Final = 1_000_000
+_GROUP_BYTES_MAX: Final = 1 << 30
+_WRITE_BYTES: Final = 1 << 20
+_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+_Read = Callable[[CleanableSegment], Iterator[StoredBatch]]
+
+
+class CompactionCancelledError(Exception):
+    """Raised when a compaction was cancelled. Nothing has changed."""
+
+
+def compact(
+    disk: Disk,
+    plan: CompactionPlan,
+    *,
+    keys_max: int = KEYS_MAX,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> CompactionResult:
+    """Perform a planned compaction up to the point where only the swap is left.
+
+    Args:
+        keys_max: Most distinct keys to hold in memory.
+        is_wanted: Called before each batch; returning False cancels the compaction.
+
+    Raises:
+        DamagedLogError: A segment is damaged. Nothing has changed.
+        CompactionCancelledError: ``is_wanted`` returned False.
+    """
+    # An unfinished swap must be completed first. Otherwise this one overwrites its file, and the
+    # next start would see the segments that it should have removed.
+    resume_swap(disk, plan.directory)
+    perform_step(disk, plan.checkpoint)
+    read = partial(_batches, disk, plan, is_wanted)
+    latest, end_offset = _latest_offsets(plan, keys_max, read)
+    choice = _RecordFilter(plan, latest, end_offset)
+    outputs = [_rewrite(disk, plan, group, choice, read) for group in _groups(plan)]
+    swap = _swap(plan, [base_offset for base_offset, _ in outputs], end_offset)
+    begin_swap(disk, plan.directory, swap)
+    return CompactionResult(plan=plan, segments=outputs, swap=swap)
+
+
+class _RecordFilter:
+    """The choice of records that a compaction retains."""
+
+    def __init__(self, plan: CompactionPlan, latest: Mapping[bytes, int], end_offset: int) -> None:
+        self._latest = latest
+        self._end_offset = end_offset
+        self._tombstones_end = plan.tombstone_horizon
+        self._producers_last = plan.producer_last_offsets
+
+    def rewrite(self, batch: StoredBatch) -> bytes:
+        """Return the batch with its retained records; empty bytes if none is retained."""
+        header = batch.header
+        if header.is_control or header.base_offset >= self._end_offset:
+            return batch.content
+        try:
+            records = decode_batch(batch)
+        except UnreadableBatchError:
+            return batch.content  # it may date from before the topic was compacted
+        kept = [record for record in records if self._retains(record)]
+        if kept and len(kept) == len(records):
+            return batch.content
+        if kept or header.last_offset in self._producers_last:
+            return _encode(header, kept)
+        return b""
+
+    def _retains(self, record: RecordTuple) -> bool:
+        offset, _, key, value, _ = record
+        if key is None or self._latest.get(key, offset) > offset:
+            return False
+        return value is not None or offset >= self._tombstones_end
+
+
+def _latest_offsets(
+    plan: CompactionPlan, keys_max: int, read: _Read
+) -> tuple[dict[bytes, int], int]:
+    """Return the last offset of each key since the last compaction, and the offset up to which that
+    holds.
+
+    Before ``cleaned_to`` each key occurs once, so only later records can supersede a record.
+    """
+    latest, cleaned_to = dict[bytes, int](), plan.progress.cleaned_to
+    for segment in plan.segments:
+        if segment.end_offset <= cleaned_to:
+            continue
+        for batch in read(segment):
+            header = batch.header
+            if header.is_control or header.last_offset < cleaned_to:
+                continue
+            if latest and len(latest) + header.record_count > keys_max:
+                return latest, header.base_offset
+            with suppress(UnreadableBatchError):
+                for offset, _, key, _, _ in decode_batch(batch):
+                    if key is not None:
+                        latest[key] = offset
+    return latest, plan.end_offset
+
+
+def _groups(plan: CompactionPlan) -> Iterator[list[CleanableSegment]]:
+    """Group neighbouring segments whose total size fits one segment."""
+    bytes_max = min(plan.config.segment_bytes, _GROUP_BYTES_MAX)
+    group, size = list[CleanableSegment](), 0
+    for segment in plan.segments:
+        records = segment.end_offset - (group[0].base_offset if group else 0)
+        if group and (size + segment.size > bytes_max or records > RELATIVE_OFFSET_MAX):
+            yield group
+            group, size = [], 0
+        group.append(segment)
+        size += segment.size
+    yield group
+
+
+def _rewrite(
+    disk: Disk,
+    plan: CompactionPlan,
+    group: Sequence[CleanableSegment],
+    choice: _RecordFilter,
+    read: _Read,
+) -> tuple[int, int]:
+    """Write the retained records of a group to one segment, durably; return its base offset and
+    size.
+    """
+    base_offset, size = group[0].base_offset, 0
+    path = segment_file(plan.directory, base_offset, LOG_SUFFIX) + CLEANED_SUFFIX
+    indexes = SegmentIndexes(base_offset, plan.config.index_interval_bytes)
+    for suffix in _SUFFIXES:
+        disk.remove(segment_file(plan.directory, base_offset, suffix) + CLEANED_SUFFIX)
+    for content in _joined(_kept(group, choice, indexes, read)):
+        disk.write(path, size, [content])
+        size += len(content)
+    indexes.close()
+    made = [
+        Write(write.path + CLEANED_SUFFIX, 0, write.chunks)
+        for write in indexes.writes(plan.directory)
+    ]
+    perform_writes(disk, [Write(path, 0, []), *made])
+    return base_offset, size
+
+
+def _kept(
+    group: Sequence[CleanableSegment], choice: _RecordFilter, indexes: SegmentIndexes, read: _Read
+) -> Iterator[bytes]:
+    """Yield the retained batches and add them to ``indexes``."""
+    position = 0
+    for segment in group:
+        for batch in read(segment):
+            if content := choice.rewrite(batch):
+                header = parse_header(content)
+                indexes.add_batches(position, [0], [header.last_offset], [header.max_timestamp_ms])
+                position += len(content)
+                yield content
+
+
+def _joined(contents: Iterator[bytes]) -> Iterator[bytes]:
+    """Join the bytes into chunks large enough to write one by one."""
+    piece = bytearray()
+    for content in contents:
+        piece += content
+        if len(piece) >= _WRITE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
+
+
+def _encode(header: BatchHeader, kept: Sequence[RecordTuple]) -> bytes:
+    """Encode a batch of fewer records with the same range of offsets and sequence numbers."""
+    records = [
+        SimpleRecord(key, value, headers, timestamp_ms, offset - header.base_offset)
+        for offset, timestamp_ms, key, value, headers in kept
+    ]
+    return encode_batch(
+        records,
+        base_offset=header.base_offset,
+        compression=header.compression if records else 0,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        leader_epoch=header.leader_epoch,
+        is_transactional=header.is_transactional,
+        last_offset_delta=header.last_offset_delta,
+        append_time_ms=header.max_timestamp_ms if header.is_log_append_time else None,
+    )
+
+
+def _swap(plan: CompactionPlan, outputs: Sequence[int], end_offset: int) -> SegmentSwap:
+    """Return the swap that replaces the old files by the new ones."""
+    new = [segment_file("", base, suffix) for base in outputs for suffix in _SUFFIXES]
+    old = [
+        path
+        for segment in plan.segments
+        if segment.base_offset not in outputs
+        for path in segment_files("", segment.base_offset)
+    ]
+    return SegmentSwap(
+        renames=[(base_name(path) + CLEANED_SUFFIX, base_name(path)) for path in new],
+        removals=[base_name(path) for path in old],
+        progress=plan.progress_to(end_offset),
+    )
+
+
+def _batches(
+    disk: Disk, plan: CompactionPlan, is_wanted: Callable[[], bool], segment: CleanableSegment
+) -> Iterator[StoredBatch]:
+    """Yield the batches of a segment; raise if their offsets, which no checksum covers, are
+    invalid.
+    """
+    due = segment.base_offset
+    for batch in read_batches(
+        disk, segment_file(plan.directory, segment.base_offset, LOG_SUFFIX), segment.size
+    ):
+        if not is_wanted():
+            raise CompactionCancelledError
+        header = batch.header
+        if not due <= header.base_offset <= header.last_offset < segment.end_offset:
+            reason = f"offset {header.base_offset} is none of the segment's that may follow"
+            raise DamagedLogError(batch.path, batch.position, reason)
+        due = header.last_offset + 1
+        yield batch

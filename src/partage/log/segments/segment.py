@@ -1,0 +1,214 @@
+"""A segment: one file of batches, and look-ups of batches in it."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from partage.log.disk import Disk
+from partage.log.layout import LOG_SUFFIX, segment_file
+from partage.log.segments.batch_reader import read_headers
+from partage.log.segments.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
+from partage.log.segments.segment_indexes import MaxTimestamp, SegmentIndexes, read_max_timestamp
+from partage.wire.records.batch import NO_TIMESTAMP, BatchHeader
+
+RECENT_BATCHES_MAX: Final = 2048  # newest batches of a log that are found without a read
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1  # the largest relative offset in an index entry
+
+
+class BatchLocation(NamedTuple):
+    """Location of a batch in a segment's file."""
+
+    position: int
+    size: int
+    base_offset: int
+
+
+class Segment:
+    """A closed segment.
+
+    Its indexes are read when they are first asked for, and made anew from the log if they are
+    missing or cannot be right; the latter reads the whole file.
+    """
+
+    def __init__(self, directory: str, base_offset: int, size: int, interval_bytes: int) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.path = segment_file(directory, base_offset, LOG_SUFFIX)
+        self._interval_bytes = interval_bytes
+        self._indexes: SegmentIndexes | None = None
+        self._largest: MaxTimestamp | None = None
+        self._first: BatchHeader | None = None
+
+    def indexes(self, disk: Disk) -> SegmentIndexes:
+        """Return the segment's indexes. Safe to call from several threads."""
+        indexes = self._indexes
+        if indexes is None:
+            indexes = self._indexes = self.load_indexes(disk) or self.rebuild_indexes(disk)
+        return indexes
+
+    def load_indexes(self, disk: Disk) -> SegmentIndexes | None:
+        """Return the indexes in the segment's files; None if a file is missing or implausible."""
+        interval_bytes = self._interval_bytes
+        return SegmentIndexes.load(
+            disk, self.directory, self.base_offset, self.size, interval_bytes
+        )
+
+    def empty_indexes(self) -> SegmentIndexes:
+        """Return the indexes of an empty segment."""
+        return SegmentIndexes(self.base_offset, self._interval_bytes)
+
+    def rebuild_indexes(self, disk: Disk) -> SegmentIndexes:
+        """Rebuild the indexes from the whole segment file."""
+        interval_bytes = self._interval_bytes
+        return SegmentIndexes.build(
+            disk, self.directory, self.base_offset, self.size, interval_bytes
+        )
+
+    def unload_indexes(self) -> None:
+        """Drop the indexes from memory. They are loaded again when needed."""
+        self._indexes = None
+
+    def max_timestamp(self, disk: Disk) -> MaxTimestamp:
+        """Return the largest timestamp, -1 if no batch has one."""
+        if self._largest is None:
+            self._largest = (
+                read_max_timestamp(disk, self.directory, self.base_offset)
+                or self.indexes(disk).max_timestamp
+            )
+        return self._largest
+
+    def first_header(self, disk: Disk) -> BatchHeader | None:
+        """Return the header of the first batch; None in an empty segment."""
+        if self._first is None and self.size:
+            self._first = next(read_headers(disk, self.path, 0, self.size))[1]
+        return self._first
+
+    def find_batch(self, disk: Disk, offset: int, end: int) -> BatchLocation | None:
+        """Return the location of the first batch that ends at or after ``offset``.
+
+        Reads the headers between two index entries, usually a few KB. Ignores batches from position
+        ``end`` on.
+        """
+        position = self.indexes(disk).offsets.lookup(offset - self.base_offset)
+        for at, header in read_headers(disk, self.path, position, end):
+            if header.last_offset >= offset:
+                return BatchLocation(at, header.size, header.base_offset)
+        return None
+
+
+class ActiveSegment(Segment):
+    """The segment at the end of the log.
+
+    Its indexes are complete in memory, and so are the positions of its newest batches. Consumers
+    near the end of the log cost no read.
+    """
+
+    def __init__(
+        self, directory: str, base_offset: int, interval_bytes: int, created_ms: int
+    ) -> None:
+        super().__init__(directory, base_offset, 0, interval_bytes)
+        self.created_ms = created_ms
+        self.first_timestamp_ms = NO_TIMESTAMP
+        self._growing = self._indexes = SegmentIndexes(base_offset, interval_bytes)
+        self._recent_offsets = array("i")  # last offset of each batch, relative to the base
+        self._recent_positions = array("i")
+        self._before_recent = base_offset - 1
+
+    @classmethod
+    def resume(
+        cls, closed: Segment, disk: Disk, indexes: SegmentIndexes, end_offset: int, now_ms: int
+    ) -> ActiveSegment:
+        """A segment whose indexes are complete up to ``end_offset``, to be appended to again."""
+        active = cls(closed.directory, closed.base_offset, closed._interval_bytes, now_ms)
+        active.size = closed.size
+        active._growing = active._indexes = indexes
+        active._before_recent = end_offset - 1
+        first = closed.first_header(disk)
+        active.first_timestamp_ms = first.max_timestamp_ms if first else NO_TIMESTAMP
+        return active
+
+    def add_batches(
+        self,
+        positions: Sequence[int],
+        last_offsets: Sequence[int],
+        times_ms: Sequence[int],
+        size: int,
+    ) -> None:
+        """Record ``size`` bytes of batches at the end; ``positions`` are relative to the present
+        end.
+        """
+        if not self.size:
+            self.first_timestamp_ms = times_ms[0]
+        self._growing.add_batches(self.size, positions, last_offsets, times_ms)
+        self._note_recent(positions, last_offsets)
+        self.size += size
+
+    def max_timestamp(self, disk: Disk) -> MaxTimestamp:
+        return self._growing.max_timestamp
+
+    def find_batch(self, disk: Disk, offset: int, end: int) -> BatchLocation | None:
+        if offset <= self._before_recent:
+            return super().find_batch(disk, offset, end)
+        found = bisect_left(self._recent_offsets, offset - self.base_offset)
+        if found == len(self._recent_offsets):
+            return None
+        ends = [*self._recent_positions[found + 1 : found + 2], self.size]
+        before = self._recent_offsets[found - 1] + self.base_offset if found else None
+        position = self._recent_positions[found]
+        base_offset = (self._before_recent if before is None else before) + 1
+        return BatchLocation(position, ends[0] - position, base_offset)
+
+    def is_full_for(
+        self, size: int, last_offset: int, segment_bytes: int, index_bytes: int
+    ) -> bool:
+        """True if ``size`` bytes of batches up to ``last_offset`` must go to a new segment."""
+        return (
+            self.size + size > segment_bytes
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or len(self._growing.offsets) >= index_bytes // OFFSET_ENTRY_SIZE
+            or len(self._growing.times) >= index_bytes // TIME_ENTRY_SIZE
+        )
+
+    def age_ms(self, now_ms: int, timestamp_ms: int) -> int:
+        """Return the segment's age when a batch with this timestamp arrives.
+
+        As in Kafka, the age counts from the first timestamp in the segment, or from its creation if
+        it has no timestamps.
+        """
+        if self.first_timestamp_ms >= 0:
+            return timestamp_ms - self.first_timestamp_ms
+        return now_ms - self.created_ms
+
+    def to_closed(self) -> Segment:
+        """Return the same segment as a closed one."""
+        self._growing.close()
+        closed = Segment(self.directory, self.base_offset, self.size, self._interval_bytes)
+        closed._indexes, closed._largest = self._growing, self._growing.max_timestamp
+        return closed
+
+    def discard_recent(self) -> None:
+        """Look every batch up in the file, because after a compaction batches are not contiguous."""
+        if self._recent_offsets:
+            self._before_recent = self._recent_offsets[-1] + self.base_offset
+            self._drop_recent(0)
+
+    def _note_recent(self, positions: Sequence[int], last_offsets: Sequence[int]) -> None:
+        if len(positions) > RECENT_BATCHES_MAX:
+            self._before_recent = last_offsets[-RECENT_BATCHES_MAX - 1]
+            self._drop_recent(0)
+        base, start = self.base_offset, self.size
+        self._recent_offsets.extend(
+            [offset - base for offset in last_offsets[-RECENT_BATCHES_MAX:]]
+        )
+        self._recent_positions.extend([start + at for at in positions[-RECENT_BATCHES_MAX:]])
+        if len(self._recent_offsets) > 2 * RECENT_BATCHES_MAX:
+            self._before_recent = self._recent_offsets[-RECENT_BATCHES_MAX - 1] + base
+            self._drop_recent(RECENT_BATCHES_MAX)
+
+    def _drop_recent(self, kept: int) -> None:
+        dropped = len(self._recent_offsets) - kept
+        del self._recent_offsets[:dropped], self._recent_positions[:dropped]

@@ -1,0 +1,58 @@
+"""The record decoder: the compiled one where it was built, otherwise the plain one.
+
+``DECODER`` names the one in use, for logs and metrics. The environment variable
+``PARTAGE_DECODER`` (``native`` or ``plain``) insists on one; with ``native`` the import fails
+where it was not built. The functions are described in `plain`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+_wanted = os.environ.get("PARTAGE_DECODER") or "any"
+if _wanted not in ("any", "native", "plain"):
+    raise ImportError(f"PARTAGE_DECODER={_wanted} names no decoder; there are native and plain")
+
+try:
+    if _wanted == "plain":
+        raise ModuleNotFoundError("the plain decoder was asked for")
+    from partage.wire.records._native import (
+        check_records,
+        decode_columns,
+        decode_pairs,
+        decode_records,
+        pooled_buffer,
+        scan,
+        uninitialized_buffer,
+    )
+
+    _found = "native"
+except ImportError:
+    if _wanted == "native":
+        raise
+    from partage.wire.records.plain import (
+        check_records,
+        decode_columns,
+        decode_pairs,
+        decode_records,
+        pooled_buffer,
+        scan,
+        uninitialized_buffer,
+    )
+
+    _found = "plain"
+
+#: "native" or "plain".
+DECODER: Final = _found
+
+__all__ = [
+    "DECODER",
+    "check_records",
+    "decode_columns",
+    "decode_pairs",
+    "decode_records",
+    "pooled_buffer",
+    "scan",
+    "uninitialized_buffer",
+]

@@ -1,0 +1,65 @@
+"""What a broker makes sure of before it stores a batch that a producer sent.
+
+The rules are those of Kafka's log validator, with two differences. Kafka renumbers records whose
+offset deltas are out of order inside a batch, here they are refused; no current client sends such.
+And Kafka unpacks every batch, which is not done here: a producer can store a compressed batch that
+no consumer can read.
+"""
+
+from __future__ import annotations
+
+from partage.wire.primitives import MalformedError
+from partage.wire.records.batch import HEADER_SIZE, BatchHeader, Compression, checksum
+from partage.wire.records.columns import RECORD_SIZE_MIN
+from partage.wire.records.compression import DECOMPRESSED_MAX
+from partage.wire.records.decoder import check_records
+from partage.wire.types import Buffer
+
+
+class CorruptBatchError(MalformedError):
+    """A batch that was damaged on its way: CORRUPT_MESSAGE, where others are INVALID_RECORD."""
+
+
+def validate_batch(buf: Buffer, pos: int, header: BatchHeader) -> None:
+    """Make sure that the batch at ``pos``, whose ``header`` was read before, may be stored.
+
+    Every record of an uncompressed batch is looked at, none of a compressed one.
+
+    Raises:
+        Corrupt: it reaches beyond the buffer, or its checksum differs.
+        Malformed: it is not what a producer may send; the message says why.
+    """
+    size = header.size
+    if not HEADER_SIZE <= size <= len(buf) - pos:
+        raise CorruptBatchError(f"batch of {size} bytes at byte {pos} of {len(buf)}")
+    if checksum(buf, pos, size) != header.crc:
+        raise CorruptBatchError(f"batch at byte {pos} does not have the checksum it states")
+    _validate_header(header)
+    compression = header.compression
+    if compression > Compression.ZSTD:
+        raise MalformedError(f"unknown compression codec {compression}")
+    if header.record_count > DECOMPRESSED_MAX // RECORD_SIZE_MIN:
+        raise MalformedError(f"a batch cannot hold {header.record_count} records")
+    if not compression:
+        check_records(memoryview(buf)[pos + HEADER_SIZE : pos + size], header.record_count)
+
+
+def _validate_header(header: BatchHeader) -> None:
+    if header.base_offset != 0:
+        raise MalformedError(f"a produced batch begins at offset 0, not {header.base_offset}")
+    if header.record_count < 1:
+        raise MalformedError(f"a produced batch has records, not {header.record_count}")
+    if header.record_count != header.last_offset_delta + 1:
+        raise MalformedError(
+            f"batch has {header.record_count} records and a last offset delta of "
+            f"{header.last_offset_delta}"
+        )
+    if header.is_control:
+        raise MalformedError("only the broker writes control batches")
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise MalformedError(
+            f"producer {header.producer_id} gave epoch {header.producer_epoch} and sequence "
+            f"{header.base_sequence}"
+        )
+    if header.is_transactional and header.producer_id < 0:
+        raise MalformedError("a transactional batch needs a producer id")

@@ -1,0 +1,156 @@
+"""Requests to a broker in the same thread: its own connections, without sockets between."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Final
+
+import psutil
+
+from fuzz.targets import Faults, frames
+from partage.broker.broker import Broker
+from partage.broker.connection import Connection
+from partage.broker.overrides import with_overrides
+from partage.log.memory_disk import MemoryDisk
+from partage.model.settings import BrokerSettings
+from partage.testing.broker import TEST_OVERRIDES
+
+#: What the requests of so many cases leave behind is what they asked for; then comes a new broker.
+_CASES_A_BROKER: Final = 2_000
+_GROWTH_MAX_BYTES: Final = 512 << 20
+_TURNS: Final = 4  # of the loop, until what is not answered waits for something
+_HANGS_AFTER_S: Final = 5.0
+
+
+class BrokerRequests:
+    """Each case a connection of its own, in a broker that must stay as it was."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, faults: list[str]) -> None:
+        self._loop = loop
+        self._faults = faults
+        self._cases = 0
+        self._broker: Broker | None = None
+        self._room = 0
+        self._begin_bytes: int | None = None
+
+    @classmethod
+    @contextmanager
+    def running(cls) -> Iterator[BrokerRequests]:
+        """With a loop of its own."""
+        faults: list[str] = []
+        watch, logger = Faults(faults), logging.getLogger("partage")
+        logger.addHandler(watch)
+        with asyncio.Runner() as runner:
+            target = cls(runner.get_loop(), faults)
+            runner.get_loop().set_exception_handler(target.fault)
+            try:
+                yield target
+            finally:
+                target.stop()
+                logger.removeHandler(watch)
+
+    def fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something went wrong that nobody waits for."""
+        self._faults.append(repr(context))
+
+    def try_one(self, rng: Random) -> list[str]:
+        if self._cases % _CASES_A_BROKER == 0:
+            self.stop()
+            self._broker = self._loop.run_until_complete(_started())
+            self._room = self._broker.server.budget.left
+        self._cases += 1
+        begin = time.process_time()  # this process may have to wait, or be stopped
+        outcomes = self._loop.run_until_complete(self._all_exchanged(frames(rng)))
+        took_s = time.process_time() - begin
+        assert took_s < _HANGS_AFTER_S, f"it took {took_s:.1f} s"
+        assert not self._faults, self._faults
+        return outcomes
+
+    async def _all_exchanged(self, contents: Iterable[bytes]) -> list[str]:
+        return [await self._exchanged(content) for content in contents]
+
+    async def _exchanged(self, content: bytes) -> str:
+        assert self._broker is not None
+        connection = Connection(self._broker.server)
+        transport = _Transport(connection.connection_lost)
+        connection.connection_made(transport)
+        while content and transport.is_open and transport.reads:
+            room = connection.get_buffer(-1)
+            size = min(len(room), len(content))
+            room[:size] = content[:size]
+            content = content[size:]
+            connection.buffer_updated(size)
+        for _ in range(_TURNS):
+            if transport.is_answered or not transport.is_open:
+                break
+            await asyncio.sleep(0)
+        outcome = "answered" if transport.is_answered else "waits"
+        if not transport.is_open and not transport.is_answered:
+            outcome = "closed"
+        transport.lose()
+        return outcome
+
+    def stop(self) -> None:
+        """End the broker: nothing is left of any connection, and not much memory."""
+        if self._broker is None:
+            return
+        server = self._broker.server
+        assert not server.connections, f"{len(server.connections)} connections are left"
+        assert not server.unsent_bytes
+        self._loop.run_until_complete(self._broker.stop())
+        assert server.budget.left == self._room, "a request's room was not given back"
+        self._broker = None
+        grown_to = psutil.Process().memory_info().rss
+        if self._begin_bytes is None:
+            self._begin_bytes = grown_to  # with all codecs compiled, and memory that will be reused
+        growth = grown_to - self._begin_bytes
+        assert growth < _GROWTH_MAX_BYTES, f"the process has grown by {growth >> 20} MB"
+
+
+async def _started() -> Broker:
+    settings = with_overrides(BrokerSettings(), TEST_OVERRIDES)
+    broker = await Broker.start(MemoryDisk(), settings, host="127.0.0.1", port=0)
+    await broker.hosted.create("topic-1", 2, {})
+    return broker
+
+
+class _Transport(asyncio.Transport):
+    """Takes answers, and forgets them."""
+
+    def __init__(self, lost: Callable[[Exception | None], None]) -> None:
+        super().__init__()
+        self.is_open = True
+        self.reads = True
+        self.is_answered = False
+        self._lost = lost
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        self.is_answered = True
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        self.is_answered = True
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def abort(self) -> None:
+        self.close()
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        self.is_open = False
+        self._lost(None)

@@ -1,0 +1,118 @@
+"""A topic's configs."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.log.catalogue.config_keys import CONFIG_KEYS, ConfigType, parse_value
+from partage.log.catalogue.topic_config import (
+    ConfigSource,
+    LogConfig,
+    check_configs,
+    describe_configs,
+)
+from partage.model.errors import ErrorCode
+
+
+def test_every_default_is_allowed() -> None:
+    for key in CONFIG_KEYS.values():
+        parse_value(key, key.default)
+    assert check_configs({name: key.default for name, key in CONFIG_KEYS.items()}) is None
+    assert list(CONFIG_KEYS) == sorted(CONFIG_KEYS)
+
+
+def test_a_config_without_effect_says_so() -> None:
+    for key in CONFIG_KEYS.values():
+        assert key.has_effect != key.doc.startswith("No effect")
+
+
+def test_every_config_with_effect_is_one_that_the_log_obeys() -> None:
+    obeyed = {name.replace("_", ".") for name in LogConfig.__struct_fields__}
+    named = {key.name for key in CONFIG_KEYS.values() if key.has_effect}
+    assert named - obeyed == {
+        "cleanup.policy",
+        "compression.type",
+        "message.timestamp.type",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact, delete"),
+        ("compression.type", "producer"),
+        ("message.timestamp.type", "LogAppendTime"),
+        ("min.cleanable.dirty.ratio", "0.01"),
+        ("retention.bytes", "-1"),
+        ("retention.ms", "-1"),
+        ("segment.bytes", "14"),
+        ("unclean.leader.election.enable", "TRUE"),
+    ],
+)
+def test_good_values_are_taken(name: str, value: str) -> None:
+    assert check_configs({name: value}) is None
+    LogConfig.from_configs({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", ""),
+        ("cleanup.policy", "keep"),
+        ("compression.type", "gzip"),
+        ("max.message.bytes", "2147483648"),
+        ("max.message.bytes", "1e6"),
+        ("message.timestamp.type", "createtime"),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("min.cleanable.dirty.ratio", "half"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("preallocate", "yes"),
+        ("remote.storage.enable", "true"),
+        ("retention.ms", "-2"),
+        ("retention.ms", "9223372036854775808"),
+        ("retention.ms", "9" * 9999),
+        ("segment.bytes", "13"),
+        ("segment.bytes", "²"),
+        ("segment.bytes", None),
+        ("no.such.config", "1"),
+    ],
+)
+def test_bad_values_are_refused_with_a_reason(name: str, value: str | None) -> None:
+    refusal = check_configs({name: value})
+    assert refusal is not None
+    assert refusal.code is ErrorCode.INVALID_CONFIG
+    assert name in refusal.message
+    assert len(refusal.message) < 200
+
+
+def test_values_are_looked_at_together() -> None:
+    refusal = check_configs({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"})
+    assert refusal is not None
+    assert "above" in refusal.message
+
+
+def test_a_topics_own_value_goes_before_the_brokers() -> None:
+    config = LogConfig.from_configs(
+        {"retention.ms": "1"}, {"retention.ms": "2", "retention.bytes": "3"}
+    )
+    assert (config.retention_ms, config.retention_bytes) == (1, 3)
+    described = {
+        entry.name: entry
+        for entry in describe_configs(
+            {"retention.ms": "1"}, {"retention.ms": "2", "retention.bytes": "3"}
+        )
+    }
+    assert list(described) == list(CONFIG_KEYS)
+    assert described["retention.ms"].source is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    assert described["retention.ms"].value == "1"
+    assert described["retention.bytes"].source is ConfigSource.STATIC_BROKER_CONFIG
+    assert described["segment.ms"].source is ConfigSource.DEFAULT_CONFIG
+    assert described["segment.ms"].type is ConfigType.LONG
+    assert described["segment.ms"].server_name == "log.roll.ms"
+
+
+def test_a_compacted_topic_closes_segments_in_time() -> None:
+    configs = {"max.compaction.lag.ms": "5000", "segment.ms": "9000"}
+    assert LogConfig.from_configs(configs).roll_ms == 9000
+    assert LogConfig.from_configs({**configs, "cleanup.policy": "compact"}).roll_ms == 5000

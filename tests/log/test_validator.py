@@ -1,0 +1,118 @@
+"""What a partition takes from a producer, and what it says to the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.model.errors import ErrorCode
+from partage.wire.records.batch import Compression
+from partage.wire.records.encoder import SimpleRecord, encode_batch
+
+from .partition_host import NOW_MS, Host, batch
+
+SOUND = batch(b"a", b"b")
+HOUR_MS = 3_600_000
+
+
+def changed(at: int, to: bytes, payload: bytes = SOUND) -> bytes:
+    return payload[:at] + to + payload[at + len(to) :]
+
+
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [
+        (b"", ErrorCode.INVALID_RECORD),
+        (SOUND[:60], ErrorCode.INVALID_RECORD),
+        (SOUND[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (SOUND + SOUND[:70], ErrorCode.CORRUPT_MESSAGE),
+        (changed(16, b"\1"), ErrorCode.INVALID_RECORD),  # format version
+        (changed(70, b"\1"), ErrorCode.CORRUPT_MESSAGE),
+        (changed(8, b"\0\0\0\0"), ErrorCode.INVALID_RECORD),  # length
+        (changed(8, b"\x7f\xff\xff\xff"), ErrorCode.CORRUPT_MESSAGE),
+        (changed(0, b"\0\0\0\0\0\0\0\1"), ErrorCode.INVALID_RECORD),  # base offset
+        (batch(b"a", producer=(1, 0, -1)), ErrorCode.INVALID_RECORD),
+        (encode_batch([SimpleRecord(None, b"x")], is_control=True), ErrorCode.INVALID_RECORD),
+        (encode_batch([SimpleRecord(None, b"x")], last_offset_delta=4), ErrorCode.INVALID_RECORD),
+        (encode_batch([], last_offset_delta=0), ErrorCode.INVALID_RECORD),
+        (
+            encode_batch(
+                [SimpleRecord(None, b"x")],
+                producer_id=1,
+                producer_epoch=0,
+                base_sequence=0,
+                is_transactional=True,
+            ),
+            ErrorCode.INVALID_TXN_STATE,
+        ),
+        (
+            encode_batch([SimpleRecord(None, b"x")], append_time_ms=NOW_MS),
+            ErrorCode.INVALID_TIMESTAMP,
+        ),
+        (batch(b"x", at_ms=NOW_MS + HOUR_MS + 1), ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+def test_what_is_not_right_is_refused(payload: bytes, code: ErrorCode) -> None:
+    host = Host()
+    refusal = host.refused(payload)
+    assert refusal.code is code
+    assert refusal.message
+    assert host.append(SOUND).base_offset == 0
+
+
+def test_the_largest_batch_is_taken_and_a_larger_one_is_not() -> None:
+    host = Host(max_message_bytes=len(SOUND))
+    host.append(SOUND)
+    assert host.refused(batch(b"a", b"bc")).code is ErrorCode.MESSAGE_TOO_LARGE
+    host.append(SOUND + SOUND)
+
+
+def test_a_request_has_to_fit_a_segment() -> None:
+    host = Host(segment_bytes=2 * len(SOUND))
+    host.append(SOUND + SOUND)
+    assert host.refused(SOUND * 3).code is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_the_first_fault_refuses_all() -> None:
+    assert Host().refused(SOUND + changed(70, b"\1")).code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_times_are_held_to_the_topics_limits() -> None:
+    host = Host(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=10)
+    host.append(batch(b"x", at_ms=NOW_MS - 1000))
+    host.append(batch(b"x", at_ms=NOW_MS + 10))
+    host.append(batch(b"x", at_ms=-1))
+    assert host.refused(batch(b"x", at_ms=NOW_MS - 1001)).code is ErrorCode.INVALID_TIMESTAMP
+    assert host.refused(batch(b"x", at_ms=NOW_MS + 11)).code is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_a_compacted_topic_needs_keys() -> None:
+    host = Host(cleanup_policy="compact")
+    host.append(batch((b"k", b"v")))
+    host.append(batch((b"k", None), compression=Compression.GZIP))
+    assert host.refused(batch((b"k", b"v"), b"no key")).code is ErrorCode.INVALID_RECORD
+    zipped = batch(b"no key", compression=Compression.LZ4)
+    assert host.refused(zipped).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_every_codec_passes_through(codec: Compression) -> None:
+    host = Host()
+    host.write(batch(b"a" * 100, b"b" * 100, compression=codec))
+    assert host.values() == [b"a" * 100, b"b" * 100]
+
+
+def test_what_the_broker_writes_itself_may_be_a_control_batch() -> None:
+    host = Host()
+    host.append(encode_batch([SimpleRecord(None, b"x")], is_control=True), from_client=False)
+    damaged = changed(70, b"\1")
+    refusal = host.log.append(damaged, at_ms=NOW_MS, from_client=False)
+    assert getattr(refusal, "code", None) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_what_the_broker_writes_itself_may_be_larger_than_what_clients_may_send() -> None:
+    """No config of its topic may stop the coordinator, which sees to the size of its records."""
+    host = Host(max_message_bytes=100)
+    large = encode_batch([SimpleRecord(b"k", bytes(1_000))])
+    refusal = host.log.append(large, at_ms=NOW_MS)
+    assert getattr(refusal, "code", None) is ErrorCode.MESSAGE_TOO_LARGE
+    host.append(large, from_client=False)

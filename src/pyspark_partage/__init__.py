@@ -1,7 +1,7 @@
-"""Makes ``format("partage")`` known to Spark.
+"""Registration of ``format("partage")`` with Spark.
 
-At the start of a session Spark imports every module named ``pyspark_*`` and registers its
-``DefaultSource``; nothing else is to be done. Look into ``partage.spark``.
+When a session starts, Spark imports every module named ``pyspark_*`` and registers its
+``DefaultSource``. No other step is required. The implementation is in ``partage.spark``.
 """
 
 from __future__ import annotations
@@ -12,4 +12,4 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(PartageDataSource):
-    """The class that Spark looks for."""
+    """The data source class that Spark looks up by name."""

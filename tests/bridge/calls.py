@@ -1,4 +1,4 @@
-"""Requests that go through the bridge as they do in the broker: by their bytes, both ways."""
+"""Requests through the bridge as in the broker: as bytes, in both directions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from partage.wire.types import Message
 NOW_MS = 1_000
 SHARDS = 3
 FRESH_ID = "fresh"
-#: The topics that there are, with the number of their partitions.
+#: The existing topics, with their numbers of partitions.
 TOPICS = {"t": 3, "u": 1}
 SURROUNDINGS = BrokerContext(
     shard_count=SHARDS,
@@ -43,7 +43,7 @@ def versions(api: AnyApi) -> range:
 def start_call(
     api: AnyApi, version: int, request: Message
 ) -> tuple[ApiCall[Any], Sequence[Request]]:
-    """The call that a client's bytes make, and the events that it asks."""
+    """Return the call of a client's bytes, and its events."""
     message = api.decode_request(version, b"".join(api.encode_request(version, request)))
     exchange: ApiAdapter[Any, Any] = API_ADAPTERS[api.key]
     call = ApiCall(version, message, "client", "/127.0.0.1", NOW_MS)
@@ -51,13 +51,13 @@ def start_call(
 
 
 def event_of(api: AnyApi, version: int, request: Message) -> Any:
-    """The one event that a request asks."""
+    """Return the single event of a request."""
     (event,) = start_call(api, version, request)[1]
     return event
 
 
 def complete(call: ApiCall[Any], events: Sequence[Request], replies: Sequence[Reply]) -> Any:
-    """What the client reads once its events are answered, in whichever order."""
+    """Return the response as the client decodes it, after replies in any order."""
     owed = list(zip(events, replies, strict=True))
     complete = [deliver(event.reply_to, reply) for event, reply in reversed(owed)]
     assert complete == [*[None] * (len(owed) - 1), call] if owed else not complete
@@ -66,12 +66,12 @@ def complete(call: ApiCall[Any], events: Sequence[Request], replies: Sequence[Re
 
 
 def response_to(api: AnyApi, version: int, request: Message, *replies: Reply) -> Any:
-    """What a client reads if the coordinator replies so."""
+    """Return the response to a request for these replies of the coordinator."""
     return complete(*start_call(api, version, request), replies)
 
 
 def serve(shard: Shard, api: AnyApi, version: int, request: Message) -> Any:
-    """The same, if a shard that never has to wait replies."""
+    """Return the response to a request that a shard answers at once."""
     call, events = start_call(api, version, request)
     replies = [shard.handle(event).replies for event in events]
     assert all(len(each) == 1 for each in replies), "somebody else is answered, or nobody"

@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups and DeleteGroups: which version can say what, both ways."""
+"""DescribeGroups, ListGroups and DeleteGroups: the fields of each version, in both directions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ every_delete = pytest.mark.parametrize("version", versions(DELETE_GROUPS))
 
 @every_describe
 def test_what_a_describe_asks(version: int) -> None:
-    """One event a group, each once, in the order of the request."""
+    """One event for each distinct group, in the order of the request."""
     _, events = start_call(
         DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=["b", "a", "b", ""])
     )
@@ -91,7 +91,7 @@ def test_a_group_as_it_is_described(version: int) -> None:
 
 @every_describe
 def test_a_missing_group_is_dead(version: int) -> None:
-    """Newer clients are told that there is none besides (KIP-1043)."""
+    """Newer clients also get GROUP_ID_NOT_FOUND (KIP-1043)."""
     request = DescribeGroupsRequest(groups=["g"])
     (group,) = serve(new_shard(), DESCRIBE_GROUPS, version, request).groups
     assert (group.group_id, group.group_state, group.members) == ("g", "Dead", [])
@@ -124,7 +124,7 @@ LISTED = [
 
 @every_list
 def test_every_shard_is_asked_for_its_groups(version: int) -> None:
-    """Filters are in any case of letters; who does not know them filters nothing."""
+    """Filters ignore case; versions without filters list every group."""
     request = ListGroupsRequest(states_filter=["Stable", "EMPTY"], types_filter=["Classic"])
     _, events = start_call(LIST_GROUPS, version, request)
     expected = ListGroups(
@@ -161,7 +161,7 @@ def test_the_groups_of_all_shards_are_one_list(version: int) -> None:
 
 @every_list
 def test_a_list_with_a_hole_in_it_is_none(version: int) -> None:
-    """A shard that is somewhere else is no hole: there, others list it."""
+    """A shard of another broker is no error: that broker lists it."""
     loading = ListGroupsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     elsewhere = ListGroupsReply(error=ErrorCode.NOT_COORDINATOR)
     full = ListGroupsReply(groups=(LISTED[0],))
@@ -176,7 +176,7 @@ def test_a_list_with_a_hole_in_it_is_none(version: int) -> None:
 
 @every_delete
 def test_each_group_to_delete_has_its_answer(version: int) -> None:
-    """Each once: of a group named twice the second would be missing."""
+    """Each group once: a second deletion would find it missing."""
     request = DeleteGroupsRequest(groups_names=["b", "a", "b", ""])
     _, events = start_call(DELETE_GROUPS, version, request)
     assert [msgspec.structs.replace(event, reply_to=None) for event in events] == [

@@ -1,4 +1,4 @@
-"""What is the same for all APIs of the bridge, in every version that is spoken."""
+"""Properties of all APIs of the bridge, in every version."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from .calls import complete, event_of, every_version, new_shard, response_to, st
 
 TOPICS = [OffsetFetchTopic(name="t", partition_indexes=[0, 1])]
 
-#: A request of each API that has something to be answered in every version.
+#: A request of each API with data to answer in every version.
 REQUESTS: dict[AnyApi, Message] = {
     JOIN_GROUP: JoinGroupRequest(
         group_id="g", session_timeout_ms=10_000, member_id="m", protocol_type="p", protocols=[]
@@ -97,7 +97,7 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 ELSEWHERE = ErrorCode.NOT_COORDINATOR
 
-#: Where a client is not told what there is to say.
+#: Responses that cannot report the error.
 SAID_INSTEAD = {
     (HEARTBEAT, LOADING): ErrorCode.NONE,
     (OFFSET_FETCH, FAILED): ELSEWHERE,
@@ -106,7 +106,7 @@ SAID_INSTEAD = {
 
 
 def errors_in(values: Any) -> Iterator[int]:
-    """Every error code in what a client reads."""
+    """Return every error code in a decoded response."""
     if isinstance(values, dict):
         for name, value in values.items():
             if name == "error_code":
@@ -126,7 +126,7 @@ def test_there_is_an_example_of_every_api() -> None:
 @pytest.mark.parametrize("error", [LOADING, FAILED, ELSEWHERE])
 @every_version
 def test_who_cannot_be_served_is_told_so(api: AnyApi, version: int, error: ErrorCode) -> None:
-    """Wherever that version has room for an error; nothing else is said beside it."""
+    """Every version that has a field for the error reports it, and nothing else."""
     call, events = start_call(api, version, REQUESTS[api])
     response = complete(call, events, [error_reply(event, error) for event in events])
     said = plain(response, version, api.is_flexible(version))
@@ -135,7 +135,7 @@ def test_who_cannot_be_served_is_told_so(api: AnyApi, version: int, error: Error
 
 @every_version
 def test_whatever_is_asked_is_answered(api: AnyApi, version: int) -> None:
-    """Any numbers, any names, nulls and empty lists wherever they may be."""
+    """Any numbers, names, nulls and empty lists."""
     case = Case(api, version, "request")
     rng = case.rng("bridge")
     shard = new_shard()
@@ -168,7 +168,7 @@ def test_a_call_is_complete_with_its_last_reply() -> None:
 
 
 def test_calls_are_equal_to_none_but_themselves() -> None:
-    """Tickets are, for they are kept in dictionaries: also those of requests that say the same."""
+    """Tickets are keys of dictionaries, so equal requests must have different tickets."""
     request = DeleteGroupsRequest(groups_names=["g"])
     one, other = (start_call(DELETE_GROUPS, 2, request)[1][0] for _ in range(2))
     assert one.reply_to != other.reply_to
@@ -177,7 +177,7 @@ def test_calls_are_equal_to_none_but_themselves() -> None:
     deliver(other.reply_to, DeleteGroupReply(error=ErrorCode.NONE))
 
 
-# Heartbeat, whose responses are kept.
+# Heartbeat, whose responses are cached.
 
 
 @pytest.mark.parametrize("version", versions(HEARTBEAT))
@@ -195,7 +195,7 @@ def test_what_a_heartbeat_says(version: int) -> None:
 
 
 def test_heartbeats_are_answered_each_in_its_version_with_its_error() -> None:
-    """Twice: the second answer is the first one's bytes."""
+    """The second response is the cached one."""
     for _ in range(2):
         for version in versions(HEARTBEAT):
             for error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode(25)):

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup and LeaveGroup: which version can say what, both ways."""
+"""JoinGroup, SyncGroup and LeaveGroup: the fields of each version, in both directions."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_who_is_refused_is_told_its_id_and_no_generation(version: int) -> None:
     response = response_to(JOIN_GROUP, version, JOIN, reply)
     assert (response.error_code, response.member_id) == (79, "m")
     assert (response.generation_id, response.leader, response.members) == (-1, "", [])
-    # Before v7 a name cannot be null.
+    # Before v7 the protocol name cannot be null.
     assert response.protocol_name == (None if version >= 7 else "")
 
 
@@ -137,7 +137,7 @@ def test_member_ids_are_asked_back_from_clients_that_know_how(version: int) -> N
 
 @pytest.mark.parametrize("name", ["n" * 32_767, "\N{GRINNING FACE}" * 8_000, ""])
 def test_a_member_id_fits_wherever_it_is_written(name: str) -> None:
-    """It begins with what its client calls itself, which may be as long as a string can be."""
+    """The id begins with the client id, which may be as long as any string."""
     request = msgspec.structs.replace(JOIN, group_instance_id=name)
     fresh = event_of(JOIN_GROUP, 5, request).fresh_member_id
     assert fresh == f"{name[:255]}-{FRESH_ID}"
@@ -199,7 +199,7 @@ def test_what_a_sync_is_told(version: int) -> None:
 
 @every_sync
 def test_why_a_leader_could_not_assign(version: int) -> None:
-    """The words go in a tagged field, the error itself to everybody."""
+    """The reason is in a tagged field; every client gets the error code."""
     reply = SyncReply(error=ErrorCode.REBALANCE_IN_PROGRESS, assignment_error="why not")
     response = response_to(SYNC_GROUP, version, SYNC, reply)
     assert (response.error_code, response.assignment) == (27, b"")
@@ -209,7 +209,7 @@ def test_why_a_leader_could_not_assign(version: int) -> None:
 @every_sync
 @pytest.mark.parametrize("unnamed", ["protocol_type", "protocol_name"])
 def test_new_clients_have_to_name_their_protocol(version: int, unnamed: str) -> None:
-    """KIP-559: from v5 on the coordinator is not even asked."""
+    """KIP-559: from v5 on the coordinator gets no event."""
     request = msgspec.structs.replace(SYNC, **{unnamed: None})
     call, events = start_call(SYNC_GROUP, version, request)
     assert len(events) == (0 if version >= 5 else 1)
@@ -253,7 +253,7 @@ def test_who_leaves(version: int) -> None:
 
 @every_leave
 def test_each_leaver_is_told_for_itself(version: int) -> None:
-    """Of one that leaves alone, before v3, the error is that of the request."""
+    """Before v3 the error of the single member is that of the request."""
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     errors = (unknown, ErrorCode.NONE) if version >= 3 else (unknown,)
     response = response_to(LEAVE_GROUP, version, LEAVING, LeaveReply(errors=errors))

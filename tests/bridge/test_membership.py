@@ -1,4 +1,4 @@
-"""The member's side of the bridge, in every version, by the bytes."""
+"""The member's side of the bridge, in every version, as bytes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def every(api: AnyApi) -> Any:
 
 
 def sent(action: MemberRequest, api: AnyApi, version: int) -> Any:
-    """What the coordinator reads."""
+    """Return the request as the coordinator decodes it."""
     found, message = to_request(action, "g")
     assert found is api
     decoded = api.decode_request(version, b"".join(api.encode_request(version, message)))
@@ -63,7 +63,7 @@ def sent(action: MemberRequest, api: AnyApi, version: int) -> Any:
 
 
 def heard(action: MemberRequest, api: AnyApi, version: int, response: Message) -> Any:
-    """What the core hears."""
+    """Return the event for a response."""
     content = b"".join(api.encode_response(version, response))
     return to_event(action, api.decode_response(version, content), NOW_MS)
 

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: which version can say what, both ways."""
+"""OffsetCommit, OffsetFetch and OffsetDelete: the fields of each version, in both directions."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_what_a_commit_says(version: int) -> None:
 
 @every_commit
 def test_each_partition_of_a_commit_has_its_answer(version: int) -> None:
-    """Those that are not there have theirs at their place, and the coordinator hears the others."""
+    """Unknown partitions get an error in their place; the coordinator gets the others."""
     request = committing({("t", 0): 1, ("x", 0): 1, ("t", 3): 1, ("u", 0): 1, ("t", -1): 1})
     _, (event,) = start_call(OFFSET_COMMIT, version, request)
     assert [(o.topic, o.partition) for o in event.offsets] == [("t", 0), ("u", 0)]
@@ -146,7 +146,7 @@ def test_a_retention_can_be_added_to_the_time(asked_ms: int, retention_ms: int |
 
 @every_commit
 def test_a_generation_of_a_missing_group(version: int) -> None:
-    """Older clients do not know that a group can be missing."""
+    """Older clients do not know GROUP_ID_NOT_FOUND."""
     request = committing({("t", 0): 1}, generation_id_or_member_epoch=1, member_id="m")
     response = serve(new_shard(), OFFSET_COMMIT, version, request)
     assert errors_of(response) == [69 if version >= 9 else 22]
@@ -176,7 +176,7 @@ def with_offsets(**groups: Mapping[tuple[str, int], int]) -> Shard:
 def fetching(
     version: int, groups: Mapping[str, Mapping[str, Sequence[int]] | None]
 ) -> OffsetFetchRequest:
-    """The same asked in the way of the version: one group at the top, or several."""
+    """Return the request in the form of the version: one group at the top level, or several."""
     wanted = [
         OffsetFetchGroup(
             group_id=group,
@@ -193,7 +193,7 @@ def fetching(
 
 
 def found(version: int, response: OffsetFetchResponse) -> list[dict[tuple[str, int], int]]:
-    """The offsets in an answer, group by group, wherever the version has them."""
+    """Return the offsets of a response by group, wherever the version has them."""
     if version >= 8:
         assert (response.topics, response.error_code) == ([], 0)
         topics_of = [group.topics for group in response.groups]
@@ -225,7 +225,7 @@ def test_what_a_group_has_committed(version: int) -> None:
 
 @every_fetch
 def test_everything_that_a_group_has_committed(version: int) -> None:
-    """No topics ask for all of them from v2 on; an empty list asks for nothing."""
+    """From v2 on null stands for all topics; an empty list stands for none."""
     shard = with_offsets(g={("t", 0): 5, ("u", 0): 7, ("t", 1): 9}, h={("t", 1): 9})
     if version >= 2:
         response = serve(shard, OFFSET_FETCH, version, fetching(version, {"g": None}))
@@ -254,7 +254,7 @@ def test_several_groups_are_answered_in_their_order(version: int) -> None:
 
 @every_fetch
 def test_a_group_that_cannot_be_served_is_told_once(version: int) -> None:
-    """But for the first version, whose only errors are those of partitions."""
+    """v1 has errors of partitions only."""
     request = fetching(version, {"g": {"t": [0, 1], "u": [0]}})
     reply = FetchOffsetsReply(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     response = response_to(OFFSET_FETCH, version, request, reply)
@@ -304,7 +304,7 @@ def test_a_topic_named_twice_is_answered_in_one(version: int) -> None:
 
 @pytest.mark.parametrize("version", [7, 8, 9])
 def test_every_position_is_stable(version: int) -> None:
-    """There are no transactions whose outcome could be waited for."""
+    """There are no transactions, so no offset is pending."""
     request = fetching(version, {"g": {"t": [0]}})
     request.require_stable = True
     event = event_of(OFFSET_FETCH, version, request)
@@ -336,7 +336,7 @@ def test_what_an_offset_delete_says() -> None:
 
 
 def test_each_offset_to_delete_has_its_answer() -> None:
-    """Partitions that are not there say so, whatever became of their offsets."""
+    """Unknown partitions get an error, even if their offsets were removed."""
     request = deleting(("t", 1), ("x", 0), ("u", 0))
     in_use = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     response = response_to(

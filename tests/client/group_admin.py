@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from partage.client.cluster import Cluster
-from partage.client.group.coordinator import Coordinator
+from partage.client.group.coordinator_client import CoordinatorClient
 from partage.wire.apis.leave_group import LEAVE_GROUP, LeaveGroupMember, LeaveGroupRequest
 
 
 async def remove_member(servers, group_id, member_id):
     """Have a member leave in its name; it hears of it from its next heartbeat."""
     async with Cluster(servers) as cluster:
-        coordinator = Coordinator(cluster, group_id)
-        await coordinator.connected()
+        coordinator = CoordinatorClient(cluster, group_id)
+        await coordinator.connect()
         leaving = LeaveGroupMember(member_id=member_id)
         answer = await coordinator.send(
             LEAVE_GROUP,

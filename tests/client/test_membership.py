@@ -10,7 +10,7 @@ import pytest
 
 from partage import Membership
 from partage.client.errors import ClientError
-from partage.client.group.errors import AssignmentFailed, MemberFailed
+from partage.client.group.errors import AssignmentFailedError, MemberFailedError
 from partage.client.membership import MembershipListener, NotAMemberError
 
 from .group_admin import remove_member
@@ -171,7 +171,7 @@ def test_what_a_listener_raises_is_logged(servers, caplog):
 def test_a_leader_that_cannot_assign_says_why(servers, assign, story):
     async def main():
         async with member(servers, 1, assign=assign) as one:
-            with pytest.raises(AssignmentFailed, match=story):
+            with pytest.raises(AssignmentFailedError, match=story):
                 await one.assignment()
 
     run(main())
@@ -195,7 +195,7 @@ def test_of_failures_that_nobody_asked_for_the_last_is_told(servers):
 
         async with member(servers, 1, assign=assign, listener=Here()) as one:
             await came.wait()
-            with pytest.raises(AssignmentFailed, match="try 3"):
+            with pytest.raises(AssignmentFailedError, match="try 3"):
                 await one.assignment()
             assert (await one.assignment()).state is None
 
@@ -238,13 +238,13 @@ def test_a_failure_that_the_coordinator_cannot_pass_on(servers, metadata, said):
         async with member(servers, b"0", assign=assign) as leader:
             await leader.assignment()
             async with member(servers, metadata, assign=lambda m: {}, listener=told) as other:
-                with pytest.raises(AssignmentFailed, match=REASON):
+                with pytest.raises(AssignmentFailedError, match=REASON):
                     await other.assignment()
                 is_mended.append(True)
                 leader.rejoin("mended")
                 standing = None
                 while standing is None:
-                    with contextlib.suppress(AssignmentFailed):
+                    with contextlib.suppress(AssignmentFailedError):
                         standing = await other.assignment()
                 assert standing.state == ("here" if metadata == 1 else b'"here"')
 
@@ -258,9 +258,11 @@ def test_metadata_of_another_make_is_named(servers):
         async with member(servers, 1) as one:
             await one.assignment()
             async with member(servers, b"\xff", assign=lambda meeting: {}) as other:
-                with pytest.raises(AssignmentFailed, match=r"the metadata of .* is not valid JSON"):
+                with pytest.raises(
+                    AssignmentFailedError, match=r"the metadata of .* is not valid JSON"
+                ):
                     await standing_of(one, has(2))
-                with pytest.raises(AssignmentFailed, match=other.member_id):
+                with pytest.raises(AssignmentFailedError, match=other.member_id):
                     await other.assignment()
 
     run(main())
@@ -271,7 +273,7 @@ def test_another_protocol_type_is_refused(servers, caplog):
         async with member(servers, 1) as one:
             await one.assignment()
             async with member(servers, 2, protocol_type="cooks") as two:
-                with pytest.raises(MemberFailed, match="INCONSISTENT_GROUP_PROTOCOL"):
+                with pytest.raises(MemberFailedError, match="INCONSISTENT_GROUP_PROTOCOL"):
                     await two.assignment()
 
     run(main())

@@ -1,8 +1,8 @@
-"""Clients that ask anything, or do what a client should.
+"""Clients that send arbitrary requests, or behave as a client should.
 
-An `Actor` remembers of each group every member id and generation it was ever told, so that it can
-speak with the right ones, with stale ones, or with somebody else's. `Actor.comply` is what a
-well-behaved client would do next.
+An `Actor` remembers, for each group, every member id and generation that it received. So it can use
+current ids, stale ones, or those of another actor. `Actor.next_request` is the next request of a
+well-behaved client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .trace import Request
 HEARTBEAT_MS = 3_000
 BACKOFF_MS = 1_000
 
-#: What a client that is told so must join again for.
+#: The errors after which a client must join again.
 REJOIN = {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.ILLEGAL_GENERATION,
@@ -39,25 +39,25 @@ REJOIN = {
 
 @dataclass
 class GroupView:
-    """What an actor knows of one group."""
+    """An actor's knowledge of one group."""
 
-    member_ids: list[str] = field(default_factory=list)  # told so far; the last one is right
+    member_ids: list[str] = field(default_factory=list)  # received so far; the last one is current
     generations: list[int] = field(default_factory=list)
-    others: tuple[str, ...] = ()  # members, as the leader is told of them
+    others: tuple[str, ...] = ()  # members, as sent to the leader
     member_id: str = ""
-    stage: str = "join"  # what to do next: join, sync, beat
-    owed: Request | None = None  # what the actor waits for
+    stage: str = "join"  # next step: join, sync, beat
+    owed: Request | None = None  # request without a reply yet
     next_ms: int = 0
 
     @property
     def generation(self) -> int:
-        """The last generation that it was told of."""
+        """The last generation that it received."""
         return self.generations[-1] if self.generations else -1
 
 
 @dataclass
 class Actor:
-    """A client, in as many groups as it likes."""
+    """A client, which can be in several groups."""
 
     name: str
     instance_id: str | None
@@ -70,13 +70,13 @@ class Actor:
     ids: int = 0
 
     def seat(self, group_id: str) -> GroupView:
-        """What it knows of a group."""
+        """Return its knowledge of a group."""
         return self.seats.setdefault(group_id, GroupView())
 
     # Requests.
 
     def join(self, harness: Harness, group_id: str, member_id: str) -> Join:
-        """A JoinGroup under any id."""
+        """Send a JoinGroup with any member id."""
         self.ids += 1
         return Join(
             at_ms=harness.now_ms,
@@ -103,7 +103,7 @@ class Actor:
         generation: int,
         error: str | None = None,
     ) -> Sync:
-        """A SyncGroup; whoever was told the members assigns, each time something else."""
+        """Send a SyncGroup; an actor that received the members assigns, differently each time."""
         self.ids += 1
         shares = {
             other: f"{self.ids}.{position}".encode()
@@ -123,7 +123,7 @@ class Actor:
     def heartbeat(
         self, harness: Harness, group_id: str, member_id: str, generation: int
     ) -> Heartbeat:
-        """A Heartbeat."""
+        """Send a Heartbeat."""
         return Heartbeat(
             at_ms=harness.now_ms,
             reply_to=harness.ticket(),
@@ -134,7 +134,7 @@ class Actor:
         )
 
     def leave(self, harness: Harness, group_id: str, member_ids: tuple[str, ...]) -> Leave:
-        """A LeaveGroup of one or several."""
+        """Send a LeaveGroup for one or several members."""
         return Leave(
             at_ms=harness.now_ms,
             reply_to=harness.ticket(),
@@ -152,7 +152,7 @@ class Actor:
         generation: int,
         offsets: tuple[OffsetToCommit, ...],
     ) -> Commit:
-        """An OffsetCommit."""
+        """Send an OffsetCommit."""
         return Commit(
             at_ms=harness.now_ms,
             reply_to=harness.ticket(),
@@ -166,7 +166,7 @@ class Actor:
     # A well-behaved client.
 
     def next_request(self, harness: Harness, group_id: str) -> Request:
-        """What a client should ask next, and now waits for."""
+        """Send the next request of a well-behaved client, and wait for its reply."""
         seat = self.seat(group_id)
         if seat.stage == "sync":
             asked: Request = self.sync(harness, group_id, seat.member_id, seat.generation)
@@ -178,7 +178,7 @@ class Actor:
         return asked
 
     def hear(self, asked: Request, reply: Reply, now_ms: int) -> None:
-        """Remember what the coordinator says, and what to do about it if it was waited for."""
+        """Remember the reply, and the next step if the actor waited for it."""
         seat = self.seat(asked.group_id)  # type: ignore[union-attr]  # actors list no groups
         if isinstance(reply, JoinReply):
             self._remember(seat, reply)

@@ -1,19 +1,19 @@
-"""Judges a coordinator from the outside: by what was asked, what was answered and what was stored.
+"""Checks a coordinator from outside, by its requests, replies and stored records.
 
-It knows nothing of the core's state, so it holds for any implementation. It is fed the entries of
-a `Harness`'s trace, in order, and raises `AssertionError` at the first thing that cannot be.
+It does not use the coordinator's state, so it holds for any implementation. It takes the entries of
+a `Harness`'s trace in order, and raises `AssertionError` at the first violation.
 
 1. A group's stored generation only grows, until the group is removed.
-2. A stored generation has its leader and each instance id once, and is no larger than allowed.
-3. Nobody hears of a generation that is not stored with it; the leader, and nobody else, hears who
-   is in it.
-4. The assignment of a member in a generation is always the same one, and it is what the leader
-   sent.
-5. Who was replaced under its instance id is never accepted again.
+2. A stored generation contains its leader, has no instance id twice, and does not exceed the size
+   limit.
+3. A generation is stored before a member receives it. The leader, and no other member, receives the
+   list of members.
+4. The assignment of a member in a generation never changes, and it is the one that the leader sent.
+5. A member that was replaced under its instance id is never accepted again.
 6. A heartbeat or commit is accepted only from a member of the stored generation.
-7. A request that is refused for what the client believes of the group stores nothing.
-8. A commit that was acknowledged is stored, and every fetch after it shows it or a later one.
-9. Nobody who joined a generation states a higher version of its protocol than the leader.
+7. A request that is rejected because of the client's state stores nothing.
+8. An acknowledged commit is stored, and every later fetch returns it or a later one.
+9. No member that joined a generation states a higher version of its protocol than the leader.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from .trace import (
 
 Partition = tuple[str, str, int]
 
-#: Errors that tell a client that it is not where it believes to be.
+#: Errors that report to a client that its view of the group is outdated.
 FENCING = {
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -74,7 +74,7 @@ FENCING = {
 
 
 class Hearing:
-    """What was so when a request came in."""
+    """The state when a request arrived."""
 
     def __init__(self, position: int, stored: GroupRecord | None, is_loaded: bool) -> None:
         self.position = position
@@ -85,7 +85,7 @@ class Hearing:
 
 
 class Checker:
-    """Everything that an outsider remembers."""
+    """The state that can be observed from outside."""
 
     def __init__(self, members_max: int) -> None:
         self.members_max = members_max
@@ -93,17 +93,17 @@ class Checker:
         self._cause: Request | None = None
         self._hearings: dict[Ticket, Hearing] = {}
         self._doubted: list[Record] = []
-        self._saved: dict[str, list[GroupRecord]] = defaultdict(list)  # durable, in any life
-        self._current: dict[str, GroupRecord] = {}  # durable, in this life
+        self._saved: dict[str, list[GroupRecord]] = defaultdict(list)  # durable, in any run
+        self._current: dict[str, GroupRecord] = {}  # durable, in this run
         self._offsets: dict[Partition, list[OffsetRecord | None]] = defaultdict(list)
         self._acknowledged: dict[Partition, int] = {}
         self._assigned: dict[tuple[str, int, str], bytes] = {}
         self._holders: dict[tuple[str, str], str] = {}
         self._versions: dict[str, dict[str, int]] = defaultdict(dict)  # of the last generation
-        self._fenced: dict[tuple[str, str], int] = {}  # (group, member) -> since when
+        self._fenced: dict[tuple[str, str], int] = {}  # (group, member) -> time
 
     def feed(self, entries: Iterable[TraceEntry]) -> None:
-        """Take note of what happened, and judge it."""
+        """Process trace entries and check them."""
         for entry in entries:
             self._position += 1
             match entry:
@@ -127,7 +127,7 @@ class Checker:
                 case EventReceived() | ShardLoaded() | TimerExpired():
                     self._cause = None
 
-    # What is asked and stored.
+    # Requests and records.
 
     def _hear(self, asked: Request, is_loaded: bool) -> None:
         self._cause = asked
@@ -138,7 +138,7 @@ class Checker:
         self._hearings[asked.reply_to] = hearing
 
     def _latest(self, group_id: str) -> GroupRecord | None:
-        """The group as the core has written it, durable or not."""
+        """Return the group as stored, durable or not."""
         latest = self._current.get(group_id)
         for record in self._doubted:
             if record.group_id == group_id:
@@ -195,14 +195,16 @@ class Checker:
         self._saved[saved.group_id].append(saved)
 
     def _judge_succession(self, before: GroupRecord, saved: GroupRecord) -> None:
-        """Within a generation only static members' ids change; each share stays with its holder."""
+        """Check that within a generation only ids of static members change, and each keeps its
+        partitions.
+        """
 
         def shares(group: GroupRecord) -> dict[str, bytes]:
             return {m.instance_id or m.member_id: m.assignment for m in group.members}
 
         assert shares(saved) == shares(before), f"{saved} gives other shares than {before}"
 
-    # What is answered.
+    # Replies.
 
     def _judge(self, entry: ReplySent) -> None:
         hearing = self._hearings.pop(entry.asked.reply_to)
@@ -242,7 +244,7 @@ class Checker:
             and not asked.member_id
             and not asked.may_skip_assignment
             and reply.leader != member_id
-        )  # a static member that returns to an old client is told that its predecessor leads
+        )  # an old client of a returning static leader gets its predecessor as the leader
 
         def fits(saved: GroupRecord) -> bool:
             return (
@@ -268,7 +270,7 @@ class Checker:
 
     def _judge_versions(self, asked: Join, reply: JoinReply, saved: GroupRecord) -> None:
         if asked.instance_id is not None and not asked.member_id:
-            return  # a static member may come back to a generation, having changed
+            return  # a static member may return to a generation with other protocols
         versions = self._versions[asked.group_id]
         versions[reply.member_id] = next(
             p.version for p in asked.protocols if p.name == saved.protocol

@@ -1,4 +1,4 @@
-"""Who acts in a scenario, and the words in which it is said."""
+"""The clients of a scenario, and the parser of its command lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLAGS = {"must-rejoin", "old-leader", "before-v9", "before-v6", "simple", "loadi
 
 
 class CommandLine:
-    """A command line taken apart: its verb, its names, its flags, and its options."""
+    """A parsed command line: its verb, names, flags and options."""
 
     def __init__(self, line: str) -> None:
         self.verb, *rest = shlex.split(line)
@@ -29,7 +29,7 @@ class CommandLine:
 
 @dataclass
 class Client:
-    """A member of one group, as its client sees it: how it joins, and what it was last told."""
+    """A member of one group, as its client sees it: its options, and the last reply."""
 
     name: str
     options: dict[str, str] = field(default_factory=dict)
@@ -40,12 +40,12 @@ class Client:
     ids: int = 0
 
     def next_member_id(self) -> str:
-        """The next id, if the coordinator asks for one."""
+        """Return the id to use if the coordinator needs a new one."""
         self.ids += 1
         return f"{self.name}-{self.ids}"
 
     def on_reply(self, reply: JoinReply) -> None:
-        """Remember what the coordinator says."""
+        """Remember the reply."""
         if reply.error is ErrorCode.NONE:
             self.member_id = reply.member_id
             self.generation = reply.generation
@@ -57,7 +57,7 @@ class Client:
 
 
 def parse_protocols(names: str, metadata: bytes, versions: str) -> tuple[Protocol, ...]:
-    """The protocols named; of versions the last one given is that of all that follow."""
+    """Return the named protocols; the last version applies to all protocols without one."""
     given = [int(version) for version in versions.split(",")]
     return tuple(
         Protocol(name, metadata, version)
@@ -67,6 +67,6 @@ def parse_protocols(names: str, metadata: bytes, versions: str) -> tuple[Protoco
 
 
 def partition(text: str) -> tuple[str, int]:
-    """``t-0`` is partition 0 of topic t."""
+    """Parse ``t-0`` as partition 0 of topic t."""
     topic, _, index = text.rpartition("-")
     return topic, int(index)

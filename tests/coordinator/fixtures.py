@@ -1,4 +1,4 @@
-"""A group on a stage: brought into a state, and asked something there."""
+"""A group in a given state, and one request to it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def actor(name: str) -> Actor:
 
 
 class GroupFixture:
-    """A group in some state, with a leader a, a follower b, and somebody pending, p.
+    """A group in some state, with leader a, follower b and pending member p.
 
-    It has committed offset 5 of t-0, which its members subscribe to, and of u-0, which nobody does.
+    It has committed offset 5 of t-0, which its members subscribe to, and of u-0, to which no member
+    subscribes.
     """
 
     def __init__(
@@ -64,14 +65,14 @@ class GroupFixture:
         return None if group is None else group.state
 
     def ask(self, who: Actor, event: Request) -> Reply | None:
-        """Ask in somebody's name, who hears the answer."""
+        """Send an actor's request and pass it the reply."""
         reply = self.harness.answer_to(event)
         if reply is not None:
             who.hear(event, reply, self.harness.now_ms)
         return reply
 
     def join(self, *joining: Actor) -> None:
-        """All join, and hear of the generation if it begins with that."""
+        """Let all actors join, and receive the generation if one starts."""
         events = [join_as(self, who, who.seat("g").member_id) for who in joining]
         before = len(self.harness.trace)
         for event in events:
@@ -91,7 +92,7 @@ class GroupFixture:
         return who.sync(self.harness, "g", self.id_of(who), self.generation)
 
     def id_of(self, who: Actor) -> str:
-        """Somebody's member id, or one that could be."""
+        """Return an actor's member id, or a plausible one."""
         return who.seat("g").member_id or f"{who.name}-0"
 
     @property
@@ -100,16 +101,16 @@ class GroupFixture:
         return max(self.a.seat("g").generation, 1)
 
     def written(self) -> list[object]:
-        """What was stored since the stage was set."""
+        """Return the records stored since the setup."""
         return list(self.harness.log.durable[self.logged :])
 
     def words(self) -> dict[str, object]:
-        """What every request has."""
+        """Return the fields that every request has."""
         harness = self.harness
         return {"at_ms": harness.now_ms, "reply_to": harness.ticket(), "group_id": "g"}
 
 
-# The columns.
+# States.
 
 
 def arrange_nothing(stage: GroupFixture) -> None:
@@ -137,7 +138,7 @@ def arrange_empty(stage: GroupFixture) -> None:
     arrange_stable(stage)
     ids = (stage.id_of(stage.a), stage.id_of(stage.b))
     stage.ask(stage.a, stage.a.leave(stage.harness, "g", ids))
-    stage.harness.tick(0)  # nobody is waited for but the pending one, and it is not for long
+    stage.harness.tick(0)  # only the pending member is waited for, and not for long
 
 
 ARRANGE: dict[GroupState | None, Callable[[GroupFixture], None]] = {
@@ -148,7 +149,7 @@ ARRANGE: dict[GroupState | None, Callable[[GroupFixture], None]] = {
     GroupState.STABLE: arrange_stable,
 }
 
-# The rows.
+# Requests.
 
 
 def join_as(stage: GroupFixture, who: Actor, member_id: str) -> Request:
@@ -189,7 +190,7 @@ ASK: dict[RequestCase, Callable[[GroupFixture], Request]] = {
 def variant(
     row: RequestCase, column: GroupState | None, **changes: object
 ) -> tuple[GroupFixture, Reply | None]:
-    """The cell once more, asked by a client of other capabilities."""
+    """Repeat the case with a client of other capabilities."""
     stage = GroupFixture(column)
     event = msgspec.structs.replace(ASK[row](stage), **changes)
     return stage, stage.harness.answer_to(event)

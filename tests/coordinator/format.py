@@ -1,4 +1,4 @@
-"""What happened, in words: the lines of a scenario under its ``----``."""
+"""Formatting of trace entries: the lines of a scenario below its ``----``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from .trace import (
 
 
 def format_entry(entry: TraceEntry, asker: str) -> list[str]:
-    """The lines that tell of an entry; ``asker`` is who asked, where somebody did."""
+    """Return the lines of an entry; ``asker`` is the client that sent the request, if any."""
     match entry:
         case TimerExpired():
             return [f"{entry.at_ms - START_MS} ms: {format_timer(entry.key)} fires"]
@@ -77,7 +77,7 @@ def _doubted(entry: CoordinatorCrashed) -> str:
 
 
 def format_timers(armed: Mapping[TimerKey, int], now_ms: int) -> list[str]:
-    """The timers of groups that are armed, and when they fire."""
+    """Return the armed timers of groups with their deadlines."""
     lines = [
         f"{format_timer(key)} in {deadline_ms - now_ms} ms"
         for key, deadline_ms in armed.items()
@@ -87,7 +87,7 @@ def format_timers(armed: Mapping[TimerKey, int], now_ms: int) -> list[str]:
 
 
 def format_timer(key: TimerKey) -> str:
-    """A timer's name."""
+    """Return the name of a timer."""
     match key:
         case SessionTimer():
             return f"session of {key.member_id}"
@@ -100,12 +100,12 @@ def format_timer(key: TimerKey) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """A number of things."""
+    """Return a number with its noun."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def request_name(asked: Request) -> str:
-    """A request's name, as it is in the language of the stories."""
+    """Return the name of a request in the language of the scenarios."""
     return type(asked).__name__
 
 

@@ -1,8 +1,8 @@
-"""A shard behind its driver, on a clock and a log that the test moves by hand.
+"""A shard behind its driver, with a clock and a log that the test controls.
 
-Whatever is asked, `Harness` checks after each event that the core's invariants hold, that what is
-in the log gives the same state again, and that every ticket is answered once. What happened is
-left in ``trace``, in order; `checker` judges it from the outside.
+After each event `Harness` checks that the invariants hold, that a replay of the log restores the
+same state, and that every ticket has one reply. It records all entries in ``trace``, in order;
+`checker` checks them from outside.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Edge = tuple[GroupState, GroupState]
 
 START_MS = 1_000_000
 
-#: The state that a group is in after each of these.
+#: The state of a group after each of these events.
 BECOMES = {
     GroupEventType.REBALANCE_STARTED: GroupState.PREPARING_REBALANCE,
     GroupEventType.GENERATION_STARTED: GroupState.COMPLETING_REBALANCE,
@@ -59,7 +59,7 @@ IN_GENERATION = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 
 
 class MemoryLog:
-    """A log that tells durable from in doubt; a crash keeps the first and may keep the second."""
+    """A log that distinguishes durable records from those in doubt; a crash may lose the latter."""
 
     def __init__(self) -> None:
         self.durable: list[Record] = []
@@ -74,13 +74,13 @@ class MemoryLog:
 
 
 def topics_of(metadata: bytes) -> frozenset[str] | None:
-    """What a member subscribes to, in the language of these tests: ``t,u``; ``?`` tells nobody."""
+    """Return the topics in test metadata such as ``t,u``; ``?`` stands for unknown topics."""
     text = metadata.decode()
     return None if text in ("", "?") else frozenset(text.split(","))
 
 
 def compacted(records: list[Record]) -> list[Record]:
-    """The last record of each key, where it stands: what compaction leaves behind."""
+    """Return the last record of each key, in place: the result of a compaction."""
     last: dict[tuple[object, ...], Record] = {}
     for record in records:
         match record:
@@ -94,7 +94,7 @@ def compacted(records: list[Record]) -> list[Record]:
 
 
 class WatchedDriver(Driver):
-    """The driver, watched: something is called before and after every single event."""
+    """A driver that calls functions before and after every event."""
 
     def __init__(self, before: Callable[[Event], None], after: Callable[[], None]) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class WatchedDriver(Driver):
 
 
 class Harness:
-    """One shard, driven; ``now_ms`` is its time."""
+    """A shard with its driver; ``now_ms`` is its time."""
 
     def __init__(self, settings: GroupSettings | None = None) -> None:
         self.settings = settings or GroupSettings()
@@ -123,7 +123,7 @@ class Harness:
         self._replayed_records: list[Record] | None = None
         self.load()
 
-    # Asking.
+    # Requests.
 
     @property
     def shard(self) -> Shard:
@@ -133,16 +133,16 @@ class Harness:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether there is a shard to ask."""
+        """True if the shard is loaded."""
         return self.driver.shard is not None
 
     def ticket(self) -> Ticket:
-        """A ticket that nobody has."""
+        """Return an unused ticket."""
         self._tickets += 1
         return Ticket(self._tickets)
 
     def handle(self, event: Event) -> None:
-        """Hand in an event, and take what comes of it to where it belongs."""
+        """Hand in an event, and carry out its outcome."""
         if isinstance(event, Request):
             assert event.reply_to not in self.owed, "a ticket is used once"
             self.owed[event.reply_to] = event
@@ -153,7 +153,7 @@ class Harness:
         self._settle()
 
     def answer_to(self, event: Request) -> Reply | None:
-        """The reply to ``event``, handed in now; None if none left yet."""
+        """Hand in ``event`` and return its reply; None if there is none yet."""
         before = len(self.trace)
         self.handle(event)
         for entry in self.trace[before:]:
@@ -164,7 +164,7 @@ class Harness:
     # Time.
 
     def tick(self, ms: int) -> None:
-        """Let time pass; every timer fires at its very moment."""
+        """Advance the time; every timer fires exactly at its deadline."""
         until_ms = self.now_ms + ms
         while True:
             wake_ms = self.driver.timers.wake_at_ms()
@@ -178,11 +178,13 @@ class Harness:
     # The log.
 
     def hold(self) -> None:
-        """From now on records stay in doubt."""
+        """Keep new records in doubt from now on."""
         self.log.holds = True
 
     def release(self, count: int | None = None) -> None:
-        """The first ``count`` batches in doubt become durable; or all, and holding ends."""
+        """Make the first ``count`` batches in doubt durable; without a count, all, and stop
+        holding.
+        """
         batches = self.log.in_doubt[:count]
         del self.log.in_doubt[: len(batches)]
         for records, mark in batches:
@@ -194,7 +196,7 @@ class Harness:
         self._settle()
 
     def fail(self) -> None:
-        """The next append fails, or that of what is in doubt."""
+        """Fail the next append, or that of the records in doubt."""
         if self.log.in_doubt:
             self._fail(len(self.log.doubted))
             self._settle()
@@ -208,7 +210,7 @@ class Harness:
         self.driver.fail()
 
     def crash(self, keep: int = 0) -> None:
-        """The coordinator dies; of the records in doubt the first ``keep`` turn out durable."""
+        """Crash the coordinator; the first ``keep`` of the records in doubt become durable."""
         doubted = self.log.doubted
         self.log.durable += doubted[:keep]
         self.trace.append(CoordinatorCrashed(min(keep, len(doubted)), max(len(doubted) - keep, 0)))
@@ -219,7 +221,7 @@ class Harness:
         self.owed.clear()
 
     def load(self) -> None:
-        """Load the shard from what is durable."""
+        """Load the shard from the durable records."""
         self.trace.append(ShardLoaded())
         shard = self.replayed(self.log.durable)
         self._states = self._resumed_states()
@@ -227,20 +229,20 @@ class Harness:
         self._settle()
 
     def _resumed_states(self) -> dict[str, GroupState]:
-        """The states that loading puts the groups in, before any is found too large."""
+        """Return the states of the groups after loading, before any is found too large."""
         boundless = msgspec.structs.replace(self.settings, members_max=GroupSettings().members_max)
         shard = self.replayed(self.log.durable, boundless)
         shard.resume(self.now_ms)
         return {group.id: group.state for group in shard.groups.values()}
 
     def replayed(self, records: list[Record], settings: GroupSettings | None = None) -> Shard:
-        """A shard that has applied ``records``, before it resumes."""
+        """Return a shard that has applied ``records``, before it resumes."""
         shard = Shard(settings or self.settings, topics_of)
         for record in records:
             shard.apply(record)
         return shard
 
-    # After each event.
+    # Checks after each event.
 
     def _before(self, event: Event) -> None:
         if isinstance(event, TimerFired):
@@ -281,7 +283,7 @@ class Harness:
             self.trace.append(ReplySent(self.owed.pop(ticket), reply))
 
     def _note(self) -> None:
-        """Follow the states of the groups through the notices, which tell of every change."""
+        """Track the states of the groups by the group events, which report every change."""
         for notice in self.driver.pop_group_events():
             after = BECOMES.get(notice.event_type)
             before = None
@@ -299,7 +301,7 @@ class Harness:
             del self._states[group_id]
 
     def parked(self) -> set[Ticket]:
-        """The tickets of members that wait."""
+        """Return the tickets of parked members."""
         return {
             ticket
             for group in self.shard.groups.values()
@@ -316,7 +318,8 @@ class Harness:
             assert not forgotten, f"forgotten: {[self.owed[ticket] for ticket in forgotten]}"
 
     def _check_replay(self) -> None:
-        """What is in the log gives the live state again, compacted too, and resumes as it is."""
+        """Check that the log, also if compacted, restores the live state and resumes it unchanged.
+        """
         records = self.log.durable + self.log.doubted
         if records != self._replayed_records:
             self._replayed_records = records

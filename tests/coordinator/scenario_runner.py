@@ -78,7 +78,7 @@ ADMIN = "admin"
 
 
 class ScenarioRunner:
-    """One scenario being played."""
+    """The run of one scenario."""
 
     def __init__(self) -> None:
         self._clients: dict[tuple[str, str], Client] = {}
@@ -114,7 +114,7 @@ class ScenarioRunner:
         self.checker = Checker(settings.members_max)
 
     def run(self, line: str) -> list[str]:
-        """Carry out a command; what happened, line by line."""
+        """Run a command and return the lines of all entries that follow."""
         words = CommandLine(line)
         self._commands[words.verb](words)
         self._hear()
@@ -122,7 +122,8 @@ class ScenarioRunner:
         return lines
 
     def finish(self) -> None:
-        """The log catches up; by then everybody has been answered who is not parked."""
+        """Release the log, and check that all requests of members that are not parked have replies.
+        """
         if not self.harness.is_loaded:
             self.harness.load()
         self.harness.release()
@@ -135,7 +136,7 @@ class ScenarioRunner:
         self._hear()
 
     def _hear(self) -> None:
-        """Let clients and checker hear what happened, and put it in words."""
+        """Pass new entries to the clients and the checker, and format them."""
         trace = self.harness.trace
         self.checker.feed(trace)
         for entry in trace:
@@ -362,7 +363,7 @@ class ScenarioRunner:
             ),
         )
 
-    # The world.
+    # Environment.
 
     def _gather(self, words: CommandLine) -> None:
         self._join(words)

@@ -1,4 +1,4 @@
-"""What is checked before the table, and in which order."""
+"""The checks before the response table, and their order."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from partage.model.settings import GroupSettings
 from .fixtures import ASK, GroupFixture
 from .trace import Request
 
-#: Each request with everything wrong that can be; then, one by one, the error that this gives and
-#: how to mend it.
+#: Each request with all possible faults at once. Then, in order, the error that results and the
+#: change that removes this fault.
 Faults = tuple[dict[str, object], list[tuple[ErrorCode, dict[str, object]]]]
 
 STRANGER = {"member_id": "nobody", "instance_id": "nobody"}

@@ -1,4 +1,4 @@
-"""The page on groups is what the tables say, and the tables say everything."""
+"""The page ``docs/groups.md`` is up to date, and the tables are complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "groups.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    """Otherwise: ``python -m partage.coordinator.page > docs/groups.md``."""
+    """To update it: ``python -m partage.coordinator.page > docs/groups.md``."""
     assert PAGE.read_text() == page()
 
 

@@ -1,6 +1,6 @@
-"""Anything may happen to a coordinator, in any order, and afterwards everything is well again.
+"""A random sequence of requests and failures leaves the coordinator in a correct state.
 
-``PARTAGE_PROPERTIES=long`` looks much further; what it finds belongs into ``scenarios``.
+``PARTAGE_PROPERTIES=long`` runs many more examples. Add a scenario for each failure found.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ SETTINGS = GroupSettings(
     offsets_retention_ms=100_000,
     offsets_retention_check_interval_ms=40_000,
 )
-SESSION_MS = 12_000  # the longest of any actor
-REBALANCE_MS = 20_000  # so too
-#: A join phase may last as long as its slowest member may take; after it a member that fell
-#: silent may be missed for a session; and then all join once more.
+SESSION_MS = 12_000  # the longest of all actors
+REBALANCE_MS = 20_000  # the same
+#: A join phase lasts at most as long as its slowest member may take. A member that stopped may then
+#: block for one session timeout, after which all join once more.
 STABLE_WITHIN_MS = REBALANCE_MS + SESSION_MS + 2 * HEARTBEAT_MS
 
 
 def cast() -> list[Actor]:
-    """Dynamic and static clients, old and new ones; two share an instance id."""
+    """Return dynamic and static clients, old and new ones; two share an instance id."""
     return [
         Actor("a", None, 6_000, 10_000, must_rejoin=True, may_skip=True),
         Actor("b", None, SESSION_MS, REBALANCE_MS, must_rejoin=False, may_skip=False),
@@ -72,11 +72,11 @@ LISTS = (
 EVERYTHING = ("range", "roundrobin", "sticky")
 
 actors = st.integers(0, 5)
-speakers = st.integers(0, 14)  # the last of them only such as believe to be members
+speakers = st.integers(0, 14)  # the last ones only of clients that believe to be members
 groups = st.sampled_from(("g", "g", "g", "h"))
-#: Mostly the right id or generation, now and then one of the past, nobody's, or another's.
+#: Usually the right id or generation; sometimes an old one, an unknown one, or another client's.
 whose = st.sampled_from(("right",) * 8 + ("stale", "none", "other", "strange"))
-#: Whose member id, and which generation, in one request.
+#: The member id and generation of a request.
 claims = st.sampled_from(
     (
         *(("right", "right"),) * 6,
@@ -161,7 +161,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 return seat.generation + 1
         return -1
 
-    # What clients do.
+    # Requests of clients.
 
     @rule(who=actors, group_id=groups)
     def comply(self, who: int, group_id: str) -> None:
@@ -174,7 +174,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule(group_id=groups, some=alive, rounds=st.integers(1, 8))
     def settle_down(self, group_id: str, some: set[int], rounds: int) -> None:
-        """Some do as they should for a while, so that there are generations to disturb."""
+        """Let some clients behave well for a while, so that there are generations to disturb."""
         self.heal()
         for who in some:
             self.actors[who].protocols = tuple(
@@ -190,7 +190,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule(some=alive)
     def settle(self, some: set[int]) -> None:
-        """So long that they are stable, as a rule."""
+        """Run long enough for a stable group, as a rule."""
         self.settle_down("g", some, 8)
 
     @rule(
@@ -237,7 +237,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.harness.owed)
     @rule(which=st.integers(0, 20), beat=st.booleans())
     def ask_again(self, which: int, beat: bool) -> None:
-        """Somebody who waits asks once more on another connection, or heartbeats there."""
+        """Repeat a parked request on another connection, or send a heartbeat there."""
         owed = list(self.harness.owed.values())
         asked = owed[which % len(owed)]
         actor = self.askers.get(asked.reply_to)
@@ -262,7 +262,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule(group_id=groups, some=st.sets(actors, min_size=1))
     def leave_together(self, group_id: str, some: set[int]) -> None:
-        """Whoever they are by now, or are about to be."""
+        """Remove members by their current or future ids."""
         going = [self.actors[who] for who in sorted(some)]
         self.let_go(
             group_id,
@@ -296,7 +296,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         actor = self.actors[who]
         self.ask(actor, actor.commit(self.harness, group_id, "", -1, tuple(wanted)))
 
-    # What administrators do.
+    # Requests of administrators.
 
     @rule(
         what=st.sampled_from((DescribeGroup, ListGroups, DeleteGroup, FetchOffsets, FetchOffsets)),
@@ -350,7 +350,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         )
         self.hear()
 
-    # What the world does.
+    # Failures.
 
     @rule(ms=st.sampled_from((1, 1_000, 3_000, 5_000, 6_000, 10_000, 20_000, 45_000)))
     def tick(self, ms: int) -> None:
@@ -381,7 +381,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.harness.load()
         self.hear()
 
-    # And afterwards.
+    # Final checks.
 
     def teardown(self) -> None:
         self.heal()
@@ -389,7 +389,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.fall_silent()
 
     def heal(self) -> None:
-        """Nothing fails any more."""
+        """Stop all failures."""
         self.harness.log.fails = False
         self.harness.release()
         if not self.harness.is_loaded:
@@ -398,7 +398,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert self.harness.owed.keys() == self.harness.parked()
 
     def become_stable(self) -> None:
-        """Clients that do as they should are all in one generation before long, and stay in it."""
+        """Check that well-behaved clients soon form one generation and stay in it."""
         alive = [self.actors[0], self.actors[1], self.actors[3]]
         for actor in alive:
             actor.protocols = tuple(Protocol(name, b"t") for name in EVERYTHING)
@@ -435,7 +435,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         )
 
     def fall_silent(self) -> None:
-        """Nobody asks any more: everybody is answered, and in the end nothing is left."""
+        """Check that without requests every ticket gets a reply and all groups are removed."""
         self.harness.tick(REBALANCE_MS + SESSION_MS)
         self.hear()
         assert not self.harness.owed

@@ -1,7 +1,7 @@
-"""What members do costs the same in a large group as in a small one.
+"""The cost of a member's request does not depend on the size of its group.
 
-Counted are lines of the coordinator and the driver that are executed, and members that are looked
-at in a loop; not time. Twice the members may cost twice as much altogether, and a little.
+The cost is the number of executed lines of the coordinator and the driver, and of members visited
+in loops, not time. Twice the members may cost about twice as much in total.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GROWTH_MAX = 2.1
 
 
 class CountingDict(OrderedDict[str, Any]):
-    """Members that count how often one of them is looked at in a loop."""
+    """A dictionary of members that counts the members visited in loops."""
 
     looked_at = 0
 
@@ -48,7 +48,7 @@ class CountingDict(OrderedDict[str, Any]):
 
 @contextmanager
 def counting(costs: Counter[str], phase: str) -> Iterator[None]:
-    """Add to ``costs`` what is done meanwhile."""
+    """Add the cost of the block to ``costs``."""
     lines = 0
 
     def trace(frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
@@ -70,7 +70,7 @@ def counting(costs: Counter[str], phase: str) -> Iterator[None]:
 
 
 class LargeGroup:
-    """Members of one group that all do the same, one after the other."""
+    """Members of one group that all send the same requests, one after the other."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -94,7 +94,7 @@ class LargeGroup:
         }
 
     def handle(self, phase: str, events: list[Any]) -> None:
-        """Everybody's event, and what comes of it."""
+        """Handle one event of each member, and its outcome."""
         with counting(self.costs, phase):
             for event in events:
                 self.driver.handle(event)
@@ -129,7 +129,7 @@ class LargeGroup:
         ]
 
     def syncs(self) -> list[Any]:
-        """The leader, m0, comes last."""
+        """Return the SyncGroups; the one of the leader, m0, is the last."""
         everybody = {f"m{n}": b"x" for n in range(self.count)}
         return [
             Sync(
@@ -155,7 +155,7 @@ class LargeGroup:
         ]
 
     def live(self) -> Counter[str]:
-        """A group's life: it forms, rebalances, and goes."""
+        """Run a group's life: it forms, rebalances, and is removed."""
         self.handle("are given ids", self.joins())
         self.group.members = CountingDict()
         self.handle("join a new group", self.joins("m{}"))

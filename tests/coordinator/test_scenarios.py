@@ -1,4 +1,4 @@
-"""The scenarios of ``scenarios/*.txt``; `story` says how to read them."""
+"""The scenarios of ``scenarios/*.txt``; `scenario_runner` describes their format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RULE = "----"
 
 
 def played(text: str, story: ScenarioRunner) -> str:
-    """The scenario's text with what happens in place of what it says."""
+    """Return the scenario's text with the actual results instead of the expected ones."""
     blocks = []
     for block in text.strip().split("\n\n"):
         lines = block.split("\n")

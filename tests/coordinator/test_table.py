@@ -1,7 +1,7 @@
-"""The table of answers against the coordinator: every cell is asked for and compared.
+"""The response table against the coordinator: every cell is requested and compared.
 
-A cell is a row, what is asked, in a column, the group's state. `stage` brings the group there and
-asks; `EXPECT` says what the answer that stands in the table looks like from outside.
+A cell is a request case in a group state. `fixtures` brings a group into the state and sends the
+request. `EXPECT` has a check of the observable results for each response of the table.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from .fixtures import (
     variant,
 )
 
-# The answers.
+# Responses.
 
 
 class CaseResult:
-    """A cell, what was asked for it, and what came back."""
+    """A cell with its request and reply."""
 
     def __init__(self, row: RequestCase, column: GroupState | None) -> None:
         self.row = row
@@ -120,7 +120,7 @@ def expect_alive_rebalancing(seen: CaseResult) -> None:
 
 
 def expect_id_required(row: RequestCase, column: GroupState | None) -> None:
-    """What clients from JoinGroup v4 on are told: their id, and nothing else happens."""
+    """Check that clients from JoinGroup v4 on get their member id and nothing else happens."""
     stage, reply = variant(row, column, must_rejoin_with_id=True)
     assert isinstance(reply, JoinReply)
     assert reply.error is ErrorCode.MEMBER_ID_REQUIRED

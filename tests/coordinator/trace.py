@@ -1,4 +1,4 @@
-"""What happens to a coordinator, as a `Harness` notes it down."""
+"""The trace entries that a `Harness` records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partage.coordinator.timers import TimerKey
 
 @dataclass(frozen=True)
 class RequestReceived:
-    """A request came in, to a shard that was loaded or not."""
+    """A request arrived, at a shard that was loaded or not."""
 
     asked: Request
     is_loaded: bool
@@ -22,7 +22,7 @@ class RequestReceived:
 
 @dataclass(frozen=True)
 class EventReceived:
-    """Something happened that nobody asked for."""
+    """An event arrived that is no request."""
 
     event: Event
 
@@ -37,7 +37,7 @@ class TimerExpired:
 
 @dataclass(frozen=True)
 class GroupEventEmitted:
-    """A notice; with the state that the group left, if it left one."""
+    """A group event; with the state that the group left, if it changed."""
 
     notice: GroupEvent
     before: GroupState | None
@@ -52,7 +52,7 @@ class RecordAppended:
 
 @dataclass(frozen=True)
 class RecordsDurable:
-    """The first of the records in doubt are durable; ``waited`` if the log held them back."""
+    """The first records in doubt became durable; ``waited`` if the log held them back."""
 
     count: int
     waited: bool
@@ -60,7 +60,7 @@ class RecordsDurable:
 
 @dataclass(frozen=True)
 class ReplySent:
-    """A reply left."""
+    """A reply was sent."""
 
     asked: Request
     reply: Reply
@@ -68,21 +68,21 @@ class ReplySent:
 
 @dataclass(frozen=True)
 class ReplyLost:
-    """A connection broke with its reply still owed."""
+    """A connection broke before its reply was sent."""
 
     asked: Request
 
 
 @dataclass(frozen=True)
 class AppendFailed:
-    """The log refused what it was given, and what was in doubt is lost."""
+    """The log rejected an append, and the records in doubt are lost."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class CoordinatorCrashed:
-    """The coordinator died; of the records in doubt the first few turned out to be durable."""
+    """The coordinator crashed; the first ``kept`` records in doubt became durable."""
 
     kept: int
     lost: int
@@ -90,7 +90,7 @@ class CoordinatorCrashed:
 
 @dataclass(frozen=True)
 class ShardLoaded:
-    """The shard was loaded from what is durable, and resumed."""
+    """The shard was loaded from the durable records, and resumed."""
 
 
 TraceEntry = (

@@ -110,11 +110,13 @@ class TestCommand:
         monkeypatch.setattr(sys, "argv", ["demo", "--output", str(tmp_path)])
         with pytest.raises(SystemExit) as ended:
             app.main()
-        assert ended.value.code == "\nThe demo failed: flights in the topic: 1, not 336,776"
+        assert (
+            ended.value.code == "\nThe demo failed: flights in the topic: found 1, expected 336,776"
+        )
 
     def test_what_is_not_installed_is_told(self, monkeypatch, tmp_path):
         monkeypatch.setattr(app, "find_spec", lambda name: None)
         monkeypatch.setattr(sys, "argv", ["demo", "--output", str(tmp_path)])
         with pytest.raises(SystemExit) as ended:
             app.main()
-        assert "pyspark, pyarrow, matplotlib is not installed" in ended.value.code
+        assert "not installed: pyspark, pyarrow, matplotlib" in ended.value.code

@@ -134,7 +134,7 @@ def test_an_application_that_fails_is_told(partage_broker, tmp_path, monkeypatch
     servers = partage_broker.bootstrap_servers
     with Applications(servers, "g", PARTITIONS, tmp_path) as running:
         running.start("ada", tmp_path / "joined", tmp_path / "delays.parquet")
-        with pytest.raises(ApplicationError, match=r"ada: .*\nMore may be in .*ada\.log"):
+        with pytest.raises(ApplicationError, match=r"ada: .*\nSee also .*ada\.log"):
             running.wait_until_stable(within_s=60)
 
 
@@ -154,6 +154,9 @@ def test_a_group_that_does_not_settle_is_told(partage_broker, tmp_path, monkeypa
     monkeypatch.setattr(applications, "_LOOK_S", 0.01)
     with (
         Applications(partage_broker.bootstrap_servers, "g", PARTITIONS, tmp_path) as none,
-        pytest.raises(ApplicationError, match=r"after 0\.1 s they have not settled; the owners"),
+        pytest.raises(
+            ApplicationError,
+            match=r"after 0\.1 s: the applications have not become stable; the owners",
+        ),
     ):
         none.wait_until_stable(within_s=0.1)

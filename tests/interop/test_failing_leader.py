@@ -9,8 +9,8 @@ import pytest
 from interop.members import Team, fresh_name
 from interop.peers.server import BrokerProcess
 from partage.assignors import Range
-from partage.client.consumer import AssignmentFailed
-from partage.client.membership import Round
+from partage.client.consumer import AssignmentFailedError
+from partage.client.membership import GenerationMembers
 from partage.sync import Consumer, Membership
 
 pytestmark = pytest.mark.interop
@@ -33,7 +33,7 @@ def test_every_member_of_a_group_for_other_things_is_told(broker: BrokerProcess)
     """Whether the coordinator can be told or not."""
     is_mended = threading.Event()
 
-    def assign(meeting: Round) -> dict[str, object]:
+    def assign(meeting: GenerationMembers) -> dict[str, object]:
         if len(meeting.members) > 1 and not is_mended.is_set():
             raise KeyError("oops")
         return {peer.member_id: len(meeting.members) for peer in meeting.members}
@@ -46,7 +46,7 @@ def test_every_member_of_a_group_for_other_things_is_told(broker: BrokerProcess)
         assert leader.assignment(timeout_ms=30_000).state == 1
         with joined() as other:
             for member in (leader, other):
-                with pytest.raises(AssignmentFailed, match="KeyError: 'oops'"):
+                with pytest.raises(AssignmentFailedError, match="KeyError: 'oops'"):
                     member.assignment(after=1, timeout_ms=30_000)
             is_mended.set()
             for member in (leader, other):
@@ -59,7 +59,7 @@ def state_of(member: Membership, wanted: object) -> object:
     while True:
         try:
             standing = member.assignment(after=last, timeout_ms=30_000)
-        except AssignmentFailed:
+        except AssignmentFailedError:
             continue
         last = standing.generation
         if standing.state == wanted:
@@ -81,7 +81,7 @@ def test_it_ends_nobody_and_goes_on_when_it_is_mended(
         def poll() -> None:
             try:
                 leader.poll(20)
-            except AssignmentFailed as error:
+            except AssignmentFailedError as error:
                 heard.append(str(error))
 
         leader.subscribe([topic])

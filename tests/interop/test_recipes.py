@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from client.peer import create_topic
 from confluent_kafka import Producer
 
-from client.peer import create_topic
 from interop.peers.kafka import ApacheKafka
-from partage.recipes.blocking import RedundantIndexer
-from partage.recipes.searching import held, search
+from partage.recipes.search import search, searchable_partitions
+from partage.recipes.sync import RedundantIndexer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -73,4 +73,6 @@ def test_an_index_comes_to_the_end_behind_transactions(peers: None, tmp_path: Pa
         with RedundantIndexer(kafka.bootstrap, "g", ["t"], tmp_path / "a", **options) as indexer:
             indexer.run(to_end=True)
         assert [hit.offset for hit in search(tmp_path, "kept")] == [0, 4]
-        assert [(each.documents, each.position) for each in held(tmp_path)] == [(2, 6)]
+        assert [(each.documents, each.position) for each in searchable_partitions(tmp_path)] == [
+            (2, 6)
+        ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .elsewhere import ELSEWHERE
+from .external_broker import ELSEWHERE
 
 
 def pytest_collection_modifyitems(config, items):

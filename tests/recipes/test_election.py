@@ -10,14 +10,14 @@ import pytest
 from client.administrator import remove_member
 
 from partage.client.group.driver import now_ms
-from partage.client.group.errors import MemberFailed
+from partage.client.group.errors import MemberFailedError
 from partage.client.loop_thread import LoopThread
 from partage.client.membership import Membership, NotAMemberError
 from partage.recipes import LeaderElection
-from partage.recipes.electing import elect
 from partage.recipes.election import PROTOCOL_TYPE
+from partage.recipes.elector import elect
 
-from .rounds import QUICK, run, until
+from .settings import QUICK, run, until
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def election(servers, identity, work=None, **options):
 def test_one_is_active_and_all_know_which(servers):
     async def main():
         async with election(servers, "a") as one, election(servers, "b") as two:
-            leader = await one.known()
+            leader = await one.wait_for_leader()
             await until(lambda: one.leader == two.leader is not None and (one.term or two.term))
             active, other = (one, two) if one.is_leader else (two, one)
             assert active.is_leader
@@ -68,12 +68,12 @@ def test_the_next_takes_over_once_the_work_has_stopped(servers):
 
     async def main():
         async with election(servers, "a", work) as one:
-            first = await one.elected()
+            first = await one.wait_until_elected()
             async with election(servers, "b", work) as two:
-                await two.known()
+                await two.wait_for_leader()
                 await one.close()
-                assert not first.is_on
-                second = await two.elected()
+                assert not first.is_active
+                second = await two.wait_until_elected()
                 await until(lambda: len(work.tokens) == 2)
                 assert second.token > first.token
         assert work.at_work is None
@@ -90,21 +90,21 @@ def test_a_rolling_restart_elects_once_for_the_active_one_and_never_for_others(s
     async def main():
         elections = {name: election(servers, name, work) for name in "abc"}
         await elections["a"].membership.start()
-        await elections["a"].elected()
+        await elections["a"].wait_until_elected()
         for name in "bc":
             await elections[name].membership.start()
-            await elections[name].known()
+            await elections[name].wait_for_leader()
         for name in "cb":  # not active: nothing happens
             await elections[name].close()
             elections[name] = election(servers, name, work)
             await elections[name].membership.start()
-            await elections[name].known()
+            await elections[name].wait_for_leader()
         assert len(work.tokens) == 1
         await elections["a"].close()
         await until(lambda: len(work.tokens) == 2)
         elections["a"] = election(servers, "a", work)
         await elections["a"].membership.start()
-        await elections["a"].known()
+        await elections["a"].wait_for_leader()
         for each in elections.values():
             assert len(work.tokens) == 2
             if not each.is_leader:
@@ -127,16 +127,16 @@ def test_resigning_that_nobody_waits_for_any_more_ends_the_term_all_the_same(ser
 
     async def main():
         async with election(servers, "a", reluctant) as one:
-            first = await one.elected()
+            first = await one.wait_until_elected()
             async with election(servers, "b") as two:
-                await two.known()
+                await two.wait_for_leader()
                 resigning = asyncio.create_task(one.resign())
-                await first.ended()
+                await first.wait_ended()
                 resigning.cancel()
                 await asyncio.wait({resigning})
                 assert resigning.cancelled()
                 may_stop.set()
-                assert (await two.elected()).token > first.token
+                assert (await two.wait_until_elected()).token > first.token
 
     run(main())
 
@@ -152,11 +152,11 @@ def test_resigning_from_a_task_of_the_work_ends_the_term(servers):
                 tasks.create_task(asyncio.Event().wait())
 
         async with election(servers, "a", resigns) as one:
-            first = await one.elected()
+            first = await one.wait_until_elected()
             async with election(servers, "b") as two:
-                await two.known()
+                await two.wait_for_leader()
                 are_two.set()
-                assert (await two.elected()).token > first.token
+                assert (await two.wait_until_elected()).token > first.token
 
     run(main())
 
@@ -167,12 +167,12 @@ def test_one_alone_whose_member_id_is_stale_is_elected_again(servers):
 
     async def main():
         async with election(servers, "a", work) as one:
-            first = await one.elected()
+            first = await one.wait_until_elected()
             await remove_member(servers, "scheduler", one.membership.member_id)
-            await first.ended()
-            second = await one.elected()
+            await first.wait_ended()
+            second = await one.wait_until_elected()
             assert second.token > first.token
-            assert (await one.known()).token == second.token
+            assert (await one.wait_for_leader()).token == second.token
 
     run(main())
     assert not work.overlaps
@@ -190,7 +190,7 @@ def test_who_stood_still_is_not_active_when_the_next_one_is(servers):
     async def first():
         one = election(servers, "a", **short)
         await one.membership.start()
-        term = await one.elected()
+        term = await one.wait_until_elected()
         asyncio.get_running_loop().call_later(0.02, freeze)  # once this has returned
         return one, term
 
@@ -200,15 +200,15 @@ def test_who_stood_still_is_not_active_when_the_next_one_is(servers):
         surely_until_ms = one.membership.exclusive_until_ms
         assert not term.has_ended
         async with election(servers, "b", **short) as two:
-            second = await two.elected()
-            assert not term.is_on
+            second = await two.wait_until_elected()
+            assert not term.is_active
             assert now_ms() >= surely_until_ms
-            assert second.is_on
+            assert second.is_active
             assert second.token > term.token
             thaw.set()
-            await asyncio.wrap_future(thread.submit(term.ended()))
+            await asyncio.wrap_future(thread.submit(term.wait_ended()))
             await asyncio.wrap_future(thread.submit(one.close()))
-            assert second.is_on
+            assert second.is_active
 
     try:
         run(main())
@@ -223,14 +223,14 @@ def test_without_a_word_from_the_coordinator_the_work_stops_in_time(partage_brok
     async def main():
         short = {"session_timeout_ms": 1500, "stop_ms": 1000}
         async with election(servers, "a", work, **short) as one:
-            first = await one.elected()
+            first = await one.wait_until_elected()
             await asyncio.to_thread(partage_broker_process.kill)
             sure_ms = one.membership.exclusive_until_ms
             await until(lambda: work.at_work is None)
             assert now_ms() < sure_ms
-            assert not first.is_on
+            assert not first.is_active
             await asyncio.to_thread(partage_broker_process.start)
-            assert (await one.elected()).token > first.token
+            assert (await one.wait_until_elected()).token > first.token
 
     run(main())
     assert not work.overlaps
@@ -243,12 +243,12 @@ def test_a_crash_leaves_a_namesake_behind_and_nobody_is_stuck(servers):
         short = {"session_timeout_ms": 300}
         crashed = election(servers, "a", **short)
         await crashed.membership.start()
-        first = await crashed.elected()
+        first = await crashed.wait_until_elected()
         crashed.membership._driver.close()  # as far as the coordinator can tell
         async with election(servers, "a", **short) as again:
-            second = await again.elected()
+            second = await again.wait_until_elected()
             assert second.token > first.token
-            assert not first.is_on
+            assert not first.is_active
         await crashed.membership.close(timeout_ms=1)
 
     run(main())
@@ -268,9 +268,9 @@ def test_a_term_begins_once_it_is_sure(servers):
         async with slow:
             assert (await slow.assignment()).is_leader
             async with election(servers, "a", session_timeout_ms=400) as one:
-                term = await one.elected()
-                assert term.is_on
-                assert (await one.known()).token == term.token
+                term = await one.wait_until_elected()
+                assert term.is_active
+                assert (await one.wait_for_leader()).token == term.token
 
     run(main())
 
@@ -280,14 +280,14 @@ def test_who_resigns_is_not_elected_until_it_stands_again(servers):
 
     async def main():
         async with election(servers, "a", work) as one:
-            first = await one.elected()
+            first = await one.wait_until_elected()
             await one.resign()
             assert work.at_work is None
             assert not one.is_leader
-            assert not first.is_on
+            assert not first.is_active
             await until(lambda: one.leader is None)
             one.stand()
-            assert (await one.elected()).token > first.token
+            assert (await one.wait_until_elected()).token > first.token
 
     run(main())
 
@@ -298,8 +298,8 @@ def test_who_does_not_stand_only_looks_on(servers):
             election(servers, "a", stands=False, priority=9) as watcher,
             election(servers, "b") as one,
         ):
-            await one.elected()
-            assert (await watcher.known()).identity == "b"
+            await one.wait_until_elected()
+            assert (await watcher.wait_for_leader()).identity == "b"
             assert not watcher.is_leader
 
     run(main())
@@ -318,9 +318,9 @@ def test_work_that_ends_by_itself_ends_the_term(servers, fails):
         async with election(servers, "a", work) as one:
             await until(lambda: tokens)
             async with election(servers, "b") as two:
-                term = await two.elected()
+                term = await two.wait_until_elected()
                 assert [term.token] > tokens
-                assert (await one.known()).token == term.token
+                assert (await one.wait_for_leader()).token == term.token
                 assert isinstance(one.failure, LookupError) is fails
                 assert len(tokens) == 1
 
@@ -330,10 +330,10 @@ def test_work_that_ends_by_itself_ends_the_term(servers, fails):
 def test_an_error_that_is_final_is_raised(servers):
     async def main():
         async with election(servers, "a", session_timeout_ms=2**31 - 1) as one:
-            with pytest.raises(MemberFailed, match="INVALID_SESSION_TIMEOUT"):
-                await one.elected()
+            with pytest.raises(MemberFailedError, match="INVALID_SESSION_TIMEOUT"):
+                await one.wait_until_elected()
         with pytest.raises(NotAMemberError):
-            await one.elected()
+            await one.wait_until_elected()
 
     run(main())
 

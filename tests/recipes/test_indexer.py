@@ -11,17 +11,17 @@ import pytest
 from client.peer import create_topic, delete_records, delete_topic, produce
 
 from partage.client import UnknownTopicError
-from partage.client.consumer import UnknownOption
+from partage.client.consumer import UnknownOptionError
 from partage.client.metadata import TopicPartition
 from partage.recipes import RedundantIndexer
-from partage.recipes.blocking import RedundantIndexer as BlockingIndexer
-from partage.recipes.replicas import read
-from partage.recipes.searching import search
-from partage.recipes.sqlite_indexes import DirectoryInUse, IndexFailed
+from partage.recipes.replicas import decode_metadata
+from partage.recipes.search import search
+from partage.recipes.sqlite_index import DirectoryInUseError, IndexFileError
+from partage.recipes.sync import RedundantIndexer as BlockingIndexer
 from partage.sync import Consumer
 
-from .elsewhere import empty_broker, fresh_topic
-from .rounds import QUICK, run
+from .external_broker import empty_broker, fresh_topic
+from .settings import QUICK, run
 
 pytestmark = pytest.mark.timeout(180)
 PARTITIONS = 6
@@ -148,7 +148,7 @@ def have_said(servers, offset, positions):
 
     One that commits while another does may repeat what that one has said before: for a moment.
     """
-    said = [(each.offset, read(each.metadata).values()) for each in commits(servers)]
+    said = [(each.offset, decode_metadata(each.metadata).values()) for each in commits(servers)]
     alike = [
         (at, sorted(position for _, position in its))
         for at, its in said
@@ -310,7 +310,7 @@ def test_an_index_that_cannot_be_written_ends_it(servers, tmp_path):
             connection.execute("DROP TABLE documents")
         connection.close()
         fill(servers, 5, 6)
-        with pytest.raises(IndexFailed, match=r"t-3.index: no such table"):
+        with pytest.raises(IndexFileError, match=r"t-3.index: no such table"):
             indexer.run(to_end=True)
 
 
@@ -342,7 +342,7 @@ def test_what_it_does_not_take(partage_broker, tmp_path, face):
     create_topic(servers, "t", PARTITIONS)
     with pytest.raises(TypeError, match="does not accept auto_offset_reset: records missing"):
         face(servers, "g", ["t"], tmp_path, auto_offset_reset="latest")
-    with pytest.raises(UnknownOption, match="session_timeout_ms"):
+    with pytest.raises(UnknownOptionError, match="session_timeout_ms"):
         face(servers, "g", ["t"], tmp_path, session_timeout=1)
     with pytest.raises(ValueError, match="at least one member"):
         face(servers, "g", ["t"], tmp_path, replicas=0)
@@ -352,7 +352,7 @@ def test_what_it_does_not_take(partage_broker, tmp_path, face):
         face(servers, "g", [], tmp_path)
     with pytest.raises(ValueError, match="commit_interval_ms"):
         face(servers, "g", ["t"], tmp_path, commit_interval_ms=0)
-    with BlockingIndexer(servers, "g", ["t"], tmp_path), pytest.raises(DirectoryInUse):
+    with BlockingIndexer(servers, "g", ["t"], tmp_path), pytest.raises(DirectoryInUseError):
         face(servers, "g", ["t"], tmp_path)
     unknown = {"topics": ["tt"], "unknown_topic_wait_ms": 300}
     with (

@@ -10,11 +10,11 @@ import pytest
 
 from partage.client.loop_thread import LoopThread
 from partage.recipes import RedundantIndexer
-from partage.recipes.blocking import RedundantIndexer as BlockingIndexer
-from partage.recipes.sqlite_indexes import IndexFailed
+from partage.recipes.sqlite_index import IndexFileError
+from partage.recipes.sync import RedundantIndexer as BlockingIndexer
 
-from .elsewhere import empty_broker, fresh_topic
-from .rounds import QUICK, run
+from .external_broker import empty_broker, fresh_topic
+from .settings import QUICK, run
 from .test_indexer import PARTITIONS, fill, is_whole
 
 pytestmark = pytest.mark.timeout(180)
@@ -76,7 +76,7 @@ def test_what_could_not_be_opened_is_opened_by_the_next_run(servers, tmp_path):
     with BlockingIndexer(servers, "search", ["t"], tmp_path, **QUICK) as indexer:
         in_the_way.mkdir()
         for _ in range(2):
-            with pytest.raises(IndexFailed, match=r"t-3.index: unable to open"):
+            with pytest.raises(IndexFileError, match=r"t-3.index: unable to open"):
                 indexer.run(to_end=True)
         in_the_way.rmdir()
         indexer.run(to_end=True)

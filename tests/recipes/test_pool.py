@@ -8,10 +8,10 @@ import pytest
 from client.administrator import remove_member
 
 from partage.client.group.driver import now_ms
-from partage.client.group.errors import AssignmentFailed
-from partage.recipes import WorkerPool, keeping
+from partage.client.group.errors import AssignmentFailedError
+from partage.recipes import WorkerPool, lease_guard
 
-from .rounds import QUICK, run, until
+from .settings import QUICK, run, until
 
 UNITS = list("abcdef")
 
@@ -83,7 +83,7 @@ def test_what_a_lost_worker_had_waits_and_then_moves(servers, log):
                 await until(lambda: level(one, two))
                 its = two.units
                 stopped = len(log.stopped)
-            await until(lambda: one.waiting == its)
+            await until(lambda: one.delayed_units == its)
             assert one.units.isdisjoint(its)
             await until(lambda: level(one))
             assert len(log.stopped) == stopped + 3
@@ -97,11 +97,11 @@ def test_a_worker_that_restarts_has_its_units_back(servers, log):
             async with worker(servers, log, "two") as two:
                 await until(lambda: level(one, two))
                 its = two.units
-            await until(lambda: one.waiting == its)
+            await until(lambda: one.delayed_units == its)
             async with worker(servers, log, "two") as again:
                 await until(lambda: again.units == its)
                 assert one.units == set(UNITS) - its
-                assert not one.waiting
+                assert not one.delayed_units
 
     run(main())
 
@@ -138,11 +138,11 @@ def test_a_worker_that_stood_still_is_on_nothing_any_more(servers, log, monkeypa
     async def main():
         async with worker(servers, log, "one") as one:
             await until(lambda: one.units == set(UNITS))
-            assert one.is_on("a")
-            assert not one.is_on("z")
-            monkeypatch.setattr(keeping, "now_ms", lambda: now_ms() + 3_000)
+            assert one.is_active("a")
+            assert not one.is_active("z")
+            monkeypatch.setattr(lease_guard, "now_ms", lambda: now_ms() + 3_000)
             assert one.units == set(UNITS)
-            assert not one.is_on("a")
+            assert not one.is_active("a")
 
     run(main())
 
@@ -194,7 +194,7 @@ def test_what_it_does_not_take(servers, log):
 def test_units_that_a_function_gives_are_checked_too(servers, log):
     async def main():
         async with worker(servers, log, "one", lambda: [1, 2]) as one:
-            with pytest.raises(AssignmentFailed, match="units must be strings, not 1"):
+            with pytest.raises(AssignmentFailedError, match="units must be strings, not 1"):
                 await one.membership.assignment()
 
     run(main())

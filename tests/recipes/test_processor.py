@@ -10,16 +10,27 @@ from client.peer import create_topic, delete_topic, produce
 
 from partage.client import UnknownTopicError
 from partage.client.cluster import Cluster
-from partage.client.consumer import AssignmentFailed
-from partage.client.group.coordinator import Coordinator
-from partage.client.group.offsets import committed
+from partage.client.consumer import AssignmentFailedError
+from partage.client.group.coordinator_client import CoordinatorClient
+from partage.client.group.offsets import fetch_committed
 from partage.client.metadata import TopicPartition
 from partage.recipes import CoPartitioningError, Processor, Task
-from partage.recipes.blocking import Processor as BlockingProcessor
+from partage.recipes.sync import Processor as BlockingProcessor
 
-from .elsewhere import empty_broker, fresh_topic
-from .joining import JOINED, NUMBERS, OTHER, OTHERS, Journal, Noted, Worker, fill, topics, until
-from .rounds import QUICK, run
+from .external_broker import empty_broker, fresh_topic
+from .processor_runner import (
+    JOINED,
+    NUMBERS,
+    OTHER,
+    OTHERS,
+    Journal,
+    Noted,
+    Worker,
+    fill,
+    topics,
+    until,
+)
+from .settings import QUICK, run
 
 pytestmark = pytest.mark.timeout(180)
 ALL = NUMBERS + OTHERS
@@ -64,8 +75,8 @@ def offsets(servers, group):
         async with Cluster(servers) as cluster:
             everything = [TopicPartition(topic, n) for topic in JOINED for n in range(NUMBERS)]
             everything += [TopicPartition(OTHER, n) for n in range(OTHERS)]
-            coordinator = Coordinator(cluster, group)
-            found = await committed(coordinator, group, everything)
+            coordinator = CoordinatorClient(cluster, group)
+            found = await fetch_committed(coordinator, group, everything)
             coordinator.disconnect()
             return [found[p].offset if p in found else 0 for p in everything]
 
@@ -194,13 +205,13 @@ def test_a_run_after_a_failure_is_refused(servers):
 def test_what_is_lost_before_the_listener_is_told_of_it_is_no_error(servers):
     half = [TopicPartition("clicks", 0)]
     with BlockingProcessor(servers, "late", Noted, joined=JOINED, **QUICK) as processor:
-        processor.begin(half)  # what it would pause is not the consumer's any more
-        processor.lose(half)
+        processor.on_assigned(half)  # what it would pause is not the consumer's any more
+        processor.on_lost(half)
 
     async def awaited():
         async with Processor(servers, "late", Noted, joined=JOINED, **QUICK) as processor:
-            processor.begin(half)
-            await processor.lose(half)
+            processor.on_assigned(half)
+            await processor.on_lost(half)
 
     run(awaited())
 
@@ -329,7 +340,7 @@ def test_members_that_join_other_topics_are_told(worker_of, servers):
     fresh_topic(servers, "returns", NUMBERS)
     two = worker_of("two", joined=["orders", "returns"], topics=())
     errors = [one.ended(), two.ended()]
-    assert any(isinstance(error, AssignmentFailed) for error in errors)
+    assert any(isinstance(error, AssignmentFailedError) for error in errors)
     assert any("same joined topics" in str(error) for error in errors)
 
 

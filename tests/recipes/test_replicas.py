@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partage.recipes.replicas import merged, read, write
+from partage.recipes.replicas import decode_metadata, encode_commit, merge_position
 
 
 class Shown:
@@ -15,8 +15,10 @@ class Shown:
         self.offset, self.metadata = 0, ""
 
     def by(self, name, generation, position, hears_others=True):
-        said = merged(read(self.metadata), name, generation, position, hears_others=hears_others)
-        self.offset, self.metadata = write(said)
+        said = merge_position(
+            decode_metadata(self.metadata), name, generation, position, hears_others=hears_others
+        )
+        self.offset, self.metadata = encode_commit(said)
         return self.offset
 
 
@@ -46,7 +48,7 @@ def test_a_member_that_lags_behind_a_rebalance_forgets_nobody():
 
 def test_metadata_of_others_is_no_position():
     for metadata in ("", "note", "[1]", '{"a":1}', '{"a":[1]}', "\ud800"):
-        assert read(metadata) == {}
+        assert decode_metadata(metadata) == {}
 
 
 def test_metadata_stays_within_kafkas_bound():

@@ -9,8 +9,13 @@ from partage.assignors import CoPartitioningError, Member, check_assignment
 from partage.client.consumer import Record
 from partage.client.metadata import TopicPartition
 from partage.recipes import Task, TaskId
-from partage.recipes.processing import committed, to_commit
-from partage.recipes.tasks import Joining, Tasks, check_counts, checked
+from partage.recipes.base_processor import clear_committed, offsets_to_commit
+from partage.recipes.tasks import (
+    ProcessorAssignor,
+    TaskSet,
+    check_partition_counts,
+    validate_topics,
+)
 
 JOINED = ("a", "b")
 
@@ -52,53 +57,53 @@ class Part:
 
 
 def test_a_task_begins_when_all_its_partitions_are_here():
-    tasks = Tasks(JOINED, Idle)
-    tasks.assigned(tps("a-0 a-1 b-1 c-0"))
+    tasks = TaskSet(JOINED, Idle)
+    tasks.add_partitions(tps("a-0 a-1 b-1 c-0"))
     assert [str(task_id) for task_id in tasks.ids] == ["a+b-1", "c-0"]
     assert tasks.incomplete == tps("a-0")
     assert tasks.complete == tps("a-1 b-1 c-0")
-    tasks.assigned(tps("b-0"))
+    tasks.add_partitions(tps("b-0"))
     assert tasks.ids[0] == TaskId(JOINED, 0)
     assert tasks.incomplete == set()
 
 
 def test_a_task_ends_with_the_first_partition_that_goes():
     made = []
-    tasks = Tasks(JOINED, lambda task_id: made.append(Idle(task_id)) or made[-1])
-    tasks.assigned(tps("a-0 b-0 c-0 c-1"))
-    ended = tasks.revoked(tps("b-0 c-1"))
+    tasks = TaskSet(JOINED, lambda task_id: made.append(Idle(task_id)) or made[-1])
+    tasks.add_partitions(tps("a-0 b-0 c-0 c-1"))
+    ended = tasks.remove_partitions(tps("b-0 c-1"))
     assert [str(slot.id) for slot in ended] == ["a+b-0", "c-1"]
     assert tasks.incomplete == tps("a-0")
     assert [str(task_id) for task_id in tasks.ids] == ["c-0"]
-    assert tasks.revoked(tps("a-0")) == []
-    tasks.assigned(tps("a-0 b-0"))
+    assert tasks.remove_partitions(tps("a-0")) == []
+    tasks.add_partitions(tps("a-0 b-0"))
     assert [str(idle.id) for idle in made] == ["a+b-0", "c-0", "c-1", "a+b-0"]
 
 
 def test_of_several_topics_by_time_and_within_one_by_offset():
-    tasks = Tasks(JOINED, Idle)
-    tasks.assigned(tps("a-0 b-0 c-0"))
-    work = tasks.work(Polled(a_0=[1, 5, 3], b_0=[2, 4, 9], c_0=[7]))
+    tasks = TaskSet(JOINED, Idle)
+    tasks.add_partitions(tps("a-0 b-0 c-0"))
+    work = tasks.split_records(Polled(a_0=[1, 5, 3], b_0=[2, 4, 9], c_0=[7]))
     assert [str(each.slot.id) for each in work] == ["a+b-0", "c-0"]
     order = [(record.topic, record.offset) for record in work[0].records]
     assert order == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
 
 
 def test_what_was_done_is_committed_of_tasks_that_can_be_trusted():
-    tasks = Tasks(JOINED, Idle)
-    tasks.assigned(tps("a-0 b-0 c-0"))
-    joined, other = tasks.work(Polled(a_0=[1, 3], c_0=[2]))
-    other.is_done()
-    joined.slot.did(next(joined.records))
-    slots = tasks.slots
-    assert to_commit(slots) == {tp("a-0"): 1, tp("c-0"): 6}
+    tasks = TaskSet(JOINED, Idle)
+    tasks.add_partitions(tps("a-0 b-0 c-0"))
+    joined, other = tasks.split_records(Polled(a_0=[1, 3], c_0=[2]))
+    other.mark_done()
+    joined.slot.mark_done(next(joined.records))
+    slots = tasks.states
+    assert offsets_to_commit(slots) == {tp("a-0"): 1, tp("c-0"): 6}
     joined.slot.has_failed = True
-    offsets = to_commit(slots)
+    offsets = offsets_to_commit(slots)
     assert offsets == {tp("c-0"): 6}
-    joined.is_done()
+    joined.mark_done()
     joined.slot.has_failed = False
-    committed(slots, offsets)
-    assert to_commit(slots) == {tp("a-0"): 7}
+    clear_committed(slots, offsets)
+    assert offsets_to_commit(slots) == {tp("a-0"): 7}
 
 
 @pytest.mark.parametrize(
@@ -113,25 +118,25 @@ def test_what_was_done_is_committed_of_tasks_that_can_be_trusted():
 )
 def test_topics_that_cannot_be_meant(joined, topics, why):
     with pytest.raises(ValueError, match=why):
-        checked(joined, topics)
+        validate_topics(joined, topics)
 
 
 def test_topics_that_cannot_be_joined():
-    check_counts({"a": 4, "b": 4})
+    check_partition_counts({"a": 4, "b": 4})
     with pytest.raises(CoPartitioningError, match="a has 4, b has 6"):
-        check_counts({"a": 4, "b": 6})
+        check_partition_counts({"a": 4, "b": 6})
 
 
 class TestJoining:
     topics = groups.named(groups.topic("a", 6), groups.topic("b", 6), groups.topic("c", 5))
 
     def members(self, *names, joined=JOINED):
-        said = Joining(*joined).user_data((), {}, -1)
+        said = ProcessorAssignor(*joined).user_data((), {}, -1)
         return [Member(member_id=name, topics=("a", "b", "c"), user_data=said) for name in names]
 
     def test_joined_together_and_the_others_dealt_in_turn(self):
         members = self.members("m1", "m2")
-        given_out = Joining(*JOINED).assign(members, self.topics)
+        given_out = ProcessorAssignor(*JOINED).assign(members, self.topics)
         check_assignment(members, self.topics, given_out)
         assert given_out == {
             "m1": {"a": [0, 2, 4], "b": [0, 2, 4], "c": [0, 2, 4]},
@@ -142,7 +147,7 @@ class TestJoining:
     def test_the_others_are_as_even_as_can_be(self, count):
         members = self.members(*(f"m{number}" for number in range(count)))
         for _ in range(3):
-            given_out = Joining(*JOINED).assign(members, self.topics)
+            given_out = ProcessorAssignor(*JOINED).assign(members, self.topics)
             members = groups.owning(members, given_out)
             shares = [len(its.get("c", ())) for its in given_out.values()]
             assert max(shares) - min(shares) <= 1
@@ -151,4 +156,4 @@ class TestJoining:
     def test_members_that_join_other_topics(self):
         members = self.members("m1") + self.members("m2", joined=("a", "c"))
         with pytest.raises(CoPartitioningError, match="m2 joins a, c, other members join a, b"):
-            Joining(*JOINED).assign(members, self.topics)
+            ProcessorAssignor(*JOINED).assign(members, self.topics)

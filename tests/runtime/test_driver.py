@@ -1,4 +1,4 @@
-"""The driver's contract: what may leave when, and what becomes of it if the log fails."""
+"""The driver's contract: when replies are sent, and what happens if the log fails."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ EVERY_REQUEST: list[Request] = [
 
 
 def ready(driver: Driver) -> list[object]:
-    """The tickets whose replies leave now."""
+    """Return the tickets of the replies that are ready now."""
     return [ticket for ticket, _ in driver.pop_ready(100)]
 
 
@@ -274,8 +274,8 @@ def test_topics_are_gone_for_good_when_that_is_durable_whatever_fails_before() -
 
 
 def test_who_has_resigned_says_so_to_all(driver: Driver) -> None:
-    """Whoever waits, or was about to be answered, is told to look for the coordinator; and so is
-    whoever comes, until a shard is expected again.
+    """All open requests get NOT_COORDINATOR, even those with a reply that is ready. So do new ones,
+    until `start_loading` is called.
     """
     driver.handle(commit(1))
     _, mark = driver.pop_unsent()
@@ -291,7 +291,8 @@ def test_who_has_resigned_says_so_to_all(driver: Driver) -> None:
     assert joined.error is gone
     assert told == {Ticket(1): CommitReply(errors=(gone,)), Ticket(2): CommitReply(errors=(gone,))}
     driver.handle(commit(4))
-    driver.handle(TopicsDeleted(at_ms=NOW_MS, topics=frozenset({"t"})))  # others see to it
+    # dropped: the next owner handles it
+    driver.handle(TopicsDeleted(at_ms=NOW_MS, topics=frozenset({"t"})))
     assert replies(driver) == {Ticket(4): CommitReply(errors=(gone,))}
     driver.start_loading()
     driver.handle(commit(5))
@@ -305,7 +306,9 @@ def test_who_has_resigned_says_so_to_all(driver: Driver) -> None:
 
 @pytest.mark.parametrize("event", EVERY_REQUEST, ids=lambda event: type(event).__name__)
 def test_an_answer_that_was_ready_is_taken_back(event: Request) -> None:
-    """It may have been true when it was decided; each kind has its own form of saying so."""
+    """A reply may be outdated after it was decided; each type reports the error in a different
+    field.
+    """
     driver = Driver()
     driver.activate(shard(), NOW_MS)
     driver.handle(event)

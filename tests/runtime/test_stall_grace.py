@@ -1,4 +1,4 @@
-"""Timers of a process that stood still, or has much to do."""
+"""Timers of a process that stalled or is busy."""
 
 import pytest
 
@@ -82,7 +82,7 @@ def test_a_timer_that_was_held_and_is_gone_counts_no_more():
 
 @pytest.mark.parametrize("turn_ms", [190, 210, 300, 2_000])
 def test_a_busy_process_fires_each_timer_within_three_of_its_turns(turn_ms):
-    """However many there are, and whenever each of them falls due."""
+    """Any number of timers, due at any time."""
     rest = StallGrace()
     now_ms, waiting = 0, list(range(1_000, 60_000, 70))
     while waiting:

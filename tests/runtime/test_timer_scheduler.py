@@ -1,4 +1,4 @@
-"""When timers fire, on a shell whose time is turned by hand."""
+"""The timer scheduler with a shell whose clock the test controls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from partage.runtime.timer_scheduler import TimerScheduler
 
 
 class FakeShell:
-    """A shell; ``fired`` has when timers fired, and up to which deadlines."""
+    """A shell; ``fired`` has the times when timers fired, and their latest deadlines."""
 
     def __init__(self) -> None:
         self.alarm = TimerScheduler(self)
@@ -22,7 +22,7 @@ class FakeShell:
         self._calls: list[tuple[int, Callable[[], None]]] = []
 
     def stand_still(self, until_ms: int) -> None:
-        """What falls due until then happens then, and what comes of it."""
+        """Advance the time, and run the callbacks that fall due."""
         self.time_ms = until_ms
         while due := [each for each in self._calls if each[0] <= self.time_ms]:
             first = min(due, key=lambda each: each[0])
@@ -33,7 +33,7 @@ class FakeShell:
         for at_ms in range(self.time_ms, until_ms + 1, 10):
             self.stand_still(at_ms)
 
-    # What the alarm asks.
+    # The interface of the scheduler.
 
     def now_ms(self) -> int:
         return self.time_ms

@@ -1,4 +1,4 @@
-"""Timers against the plainest model of them: a dictionary that is searched."""
+"""The timer queue against a simple model: a dictionary that is searched."""
 
 from __future__ import annotations
 

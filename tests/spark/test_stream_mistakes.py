@@ -6,7 +6,7 @@ import pytest
 
 from partage.client import ClientError, RecordsUnavailableError, UnknownTopicError
 from partage.client.errors import BrokersUnreachableError
-from partage.client.group.errors import MemberFailed
+from partage.client.group.errors import MemberFailedError
 from partage.spark.bounds import BadOption
 from partage.spark.stream.offset import BadCheckpoint
 from partage.spark.stream.topics import TopicGone
@@ -69,7 +69,7 @@ class TestBadInput:
         topic, _ = filled(kafka, 1, 3)
         with (
             Membership(kafka.servers, topic, "crew", {}),
-            pytest.raises(MemberFailed, match="INCONSISTENT_GROUP_PROTOCOL"),
+            pytest.raises(MemberFailedError, match="INCONSISTENT_GROUP_PROTOCOL"),
         ):
             query(**grouped(topic)).all()
 
@@ -83,7 +83,7 @@ class TestBadInput:
         query(**options).all()
 
         def is_told():
-            with pytest.raises(MemberFailed, match="FENCED_INSTANCE_ID"):
+            with pytest.raises(MemberFailedError, match="FENCED_INSTANCE_ID"):
                 until(lambda: one.plan() is not None)
             return True
 

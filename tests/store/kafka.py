@@ -1,7 +1,8 @@
-"""Kafka's formats of ``__consumer_offsets`` as others write and read them.
+"""Kafka's formats of ``__consumer_offsets`` as other implementations encode and decode them.
 
-``MADE_BY_KAFKA`` are bytes that Apache Kafka 4.4's own classes made. `Format` is kafka-python's
-interpreter of message declarations; it does not know these messages, so they are declared here.
+``MADE_BY_KAFKA`` has bytes that the classes of Apache Kafka 4.4 wrote. `Format` uses kafka-python's
+interpreter of message definitions; kafka-python has no definitions of these messages, so they are
+here.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ Declared = tuple[str, str, str] | tuple[str, str, str, str]
 
 
 class Format:
-    """A key or value: its fields as name, type and versions, ``?`` behind a type that may be null.
+    """A key or value: its fields as name, type and versions; a type with ``?`` is nullable.
 
-    In keys the version says what kind of key it is.
+    The version of a key is its type.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Format:
         return struct.pack(">h", version) + bytes(body)
 
     def decode(self, data: bytes) -> tuple[int, dict[str, Any], dict[str, bytes]]:
-        """The version, the fields, and the tagged ones that are not known."""
+        """Return the version, the fields, and the unknown tagged fields."""
         (version,) = struct.unpack_from(">h", data)
         flexible = self._is_flexible(version)
         rest = io.BytesIO(data[2:])
@@ -120,7 +121,7 @@ GROUP_VALUE: Final = Format(
     ),
 )
 
-#: What was made, by kind of value and version; the last of the offsets has a topic id, in a tag.
+#: The bytes by type of value and version; the last offset has a topic id in a tagged field.
 MADE_BY_KAFKA: Final = {
     "offset key": {1: "000100076772c3b6c39f6500017400000007"},
     "offset": {

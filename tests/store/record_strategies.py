@@ -1,4 +1,4 @@
-"""Records of all kinds, the same for each test of a file, and whatever Hypothesis makes."""
+"""Records of all types: examples, and Hypothesis strategies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ counts = st.integers(0, 2**31 - 1)
 texts = st.text(max_size=8)
 names = st.text(min_size=1, max_size=8)
 blobs = st.binary(max_size=20)
-#: Few, so that records meet.
+#: Few values, so that records share keys.
 groups = st.sampled_from(("", "g", "größe"))
 topics = st.sampled_from(("t", "u"))
 partitions = st.integers(0, 2)
@@ -58,7 +58,7 @@ committed_offsets = st.builds(
     metadata=texts,
     commit_ms=int64,
 )
-#: Of clients that are too old for leader epochs.
+#: From clients without leader epochs.
 expiring_offsets = st.builds(
     OffsetRecord,
     group_id=groups,

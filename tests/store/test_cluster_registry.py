@@ -1,4 +1,4 @@
-"""Who is up, who has which shard, and how that is decided without asking each other."""
+"""Registration of brokers, and ownership of shards."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_partitions_are_placed_in_turn_beginning_with_who_holds_least() -> None:
     assert place_partitions(5, [3, 1, 2], {1: 4, 2: 1}) == (3, 2, 1, 3, 2)
 
 
-# Founding.
+# Creation of the cluster.
 
 
 def test_all_who_found_a_cluster_find_the_same() -> None:
@@ -81,7 +81,8 @@ def test_founding_in_doubt(when: str, count: int) -> None:
 
 
 def test_two_found_it_at_the_same_time() -> None:
-    """One looks between the other's two looks; neither takes the other's cluster for a stranger."""
+    """One broker creates the cluster between the two reads of the other, which must not reject it.
+    """
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -140,7 +141,7 @@ def test_producer_ids_are_handed_out_once() -> None:
     run(scenario())
 
 
-# Being up.
+# Registration.
 
 
 def test_an_id_is_for_one_broker() -> None:
@@ -154,18 +155,19 @@ def test_an_id_is_for_one_broker() -> None:
 
 
 def test_an_address_is_for_one_broker() -> None:
-    """Of two that are up already, because they came at the same time, one gives way."""
+    """Of two brokers that registered at the same time, the one with the higher id fails."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
         one, two = BrokerStores(zoo, 1), await BrokerStores(zoo, 2).register()
         here = BrokerDoc(host="H", port=2, incarnation="i", directory="d")
-        one.roster.check_address_unused(here)  # before it has looked
+        one.roster.check_address_unused(here)  # before its first refresh
         await one.refresh()
         with pytest.raises(AddressInUseError, match="address H:2 is in use by broker 2"):
             one.roster.check_address_unused(here)
         await one.register()
-        with pytest.raises(AddressInUseError):  # what an earlier run has left gives no right to it
+        # a node left by an earlier run gives no right to the address
+        with pytest.raises(AddressInUseError):
             one.roster.check_address_unused(here)
         await one.roster.unregister()
         await one.roster.register(here)
@@ -201,7 +203,7 @@ def test_what_replaced_an_earlier_registration_and_comes_late_takes_nobody_down(
 
 
 def test_who_was_killed_and_comes_again_takes_its_place_at_once() -> None:
-    """The data directory is locked: whoever was registered from it is gone."""
+    """The data directory is locked, so an earlier process with this directory has ended."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -251,7 +253,7 @@ def test_a_watch_tells_of_who_comes_and_goes() -> None:
 
 
 async def settle(players: list[BrokerStores]) -> None:
-    """Everybody looks, and does what it has to, until nobody has anything to do."""
+    """Refresh all brokers, and let them take and release shards until none has changes."""
     for _ in range(10):
         is_settled = True
         for player in players:
@@ -309,7 +311,7 @@ def test_of_two_that_take_a_shard_one_has_it() -> None:
 
 @pytest.mark.parametrize("count", range(4 + SHARDS))
 def test_nobody_takes_a_shard_from_who_came_while_it_was_reading(count: int) -> None:
-    """An owner that is not among the brokers is gone only if these were read after it was owner."""
+    """An owner that is not registered has ended only if the brokers were read after the owners."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

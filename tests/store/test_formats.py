@@ -1,4 +1,4 @@
-"""A shard's records are Kafka's, byte for byte."""
+"""A shard's records have Kafka's binary formats."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ VALUES = [
     for version in MADE_BY_KAFKA[what]
 ]
 
-# What is in the bytes that Kafka made.
+# The content of the bytes that Kafka wrote.
 
 OFFSET = OffsetRecord(
     group_id="größe",
@@ -90,7 +90,7 @@ EMPTY = GroupRecord(group_id="größe", generation=4, since_ms=AT_MS)
 
 
 def without(saved: GroupRecord, version: int) -> GroupRecord:
-    """What is left of a group in an older version."""
+    """Return the parts of a group that an older version can hold."""
     changed: dict[str, object] = {}
     if version < 3:
         changed["instance_id"] = None
@@ -141,12 +141,12 @@ def test_the_first_version_of_an_offsets_key_is_read_too() -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_groups_are_read_in_all_of_kafkas_versions(version: int) -> None:
-    """Before rebalance timeouts the session timeout was both."""
+    """Before rebalance timeouts, the session timeout was used for both."""
     assert decode_record(GROUP_KEY_BYTES, made("group", version)) == without(GROUP, version)
     assert decode_record(GROUP_KEY_BYTES, made("empty group", version)) == without(EMPTY, version)
 
 
-# What another implementation reads and writes.
+# Other implementations.
 
 
 def fields_of(record: OffsetRecord | GroupRecord) -> dict[str, object]:
@@ -193,7 +193,7 @@ def test_others_read_and_write_offsets_with_an_expiry_so(record: OffsetRecord) -
 
 @given(saved_groups)
 def test_others_read_and_write_groups_so(record: GroupRecord) -> None:
-    """A tag of ours, for a sync that is awaited, is skipped by who does not know it."""
+    """Other implementations skip our tagged field of a pending sync."""
     key, value = encode_record(record)
     assert value is not None
     assert key == GROUP_KEY.encode(2, {"group": record.group_id})
@@ -220,14 +220,14 @@ def test_every_record_is_read_as_it_was_written(record: Record) -> None:
 
 
 def test_a_sync_that_is_awaited_costs_five_bytes() -> None:
-    """And a group whose sync is done is Kafka's own bytes."""
+    """A group without a pending sync has exactly Kafka's bytes."""
     awaiting = encode_record(msgspec.structs.replace(GROUP, awaiting_sync=True))[1]
     assert awaiting is not None
     assert awaiting[:-5] == made("group", 4)[:-1]
     assert awaiting[-5:] == bytes.fromhex("01 914e 01 01")
 
 
-# What cannot be read.
+# Invalid data.
 
 
 @pytest.mark.parametrize("kind", [3, 9, 17, 32_767, -1])
@@ -261,7 +261,7 @@ def test_what_ends_too_early_is_refused(key: bytes, value: bytes) -> None:
     st.binary(max_size=80),
 )
 def test_any_bytes_are_a_record_or_refused(key: bytes, version: int, rest: bytes) -> None:
-    """Nothing else is raised, so that loading can say what is wrong."""
+    """No other exception is raised, so loading can report the error."""
     try:
         record = decode_record(key, struct.pack(">h", version) + rest)
     except MalformedError:

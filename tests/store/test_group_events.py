@@ -1,4 +1,4 @@
-"""Events of groups: what a notice becomes in JSON, and what a reader makes of it."""
+"""Group events as JSON records, and their decoding."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def notice(happening: GroupEventType, **fields: Any) -> GroupEvent:
 
 
 def told(happening: GroupEventType, **fields: Any) -> list[GroupEventRecord]:
-    """The events, as a reader gets them."""
+    """Return the records as a reader decodes them."""
     events = event_records(notice(happening, **fields))
     return [decode_event(encode_event(event)) for event in events if event is not None]
 
@@ -241,7 +241,7 @@ def of_epoch(epoch: int | None, number: int) -> bytes:
 def test_a_groups_events_are_in_order_whichever_brokers_wrote_them(
     tenures: list[tuple[int, int]], first: int
 ) -> None:
-    """Each tenure is some broker's, which may tell of nothing in it; clocks tell nothing."""
+    """Each epoch belongs to one broker, and may have no events. Clocks do not matter."""
     written: list[bytes] = []
     by_broker: dict[int, list[bytes]] = {}
     for number, (broker, count) in enumerate(tenures):
@@ -253,7 +253,7 @@ def test_a_groups_events_are_in_order_whichever_brokers_wrote_them(
 
 
 def test_what_has_no_epoch_stays_where_it_was() -> None:
-    """A broker that is alone writes none; what is no event is passed over by whoever reads on."""
+    """A single broker writes no epoch; a reader ignores values that are no events."""
     values = [of_epoch(None, 0), b"?", None, b'{"epoch": "7"}', of_epoch(None, 1)]
     assert order_by_epoch(values) == [0, 1, 2, 3, 4]
     assert order_by_epoch([of_epoch(3, 0), b"?", of_epoch(2, 1)]) == [1, 2, 0]

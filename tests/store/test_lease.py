@@ -1,4 +1,4 @@
-"""How long what a session had stays its own, and how far clocks are apart."""
+"""Leases of sessions, and the difference of clocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from partage.store.lease import Lease
 
 
 def at_once(lease: Lease, *asked_ms: int) -> None:
-    """Asked at these times, and answered in no time."""
+    """Return a lease that was renewed at these times, with immediate replies."""
     for sent_ms in asked_ms:
         lease.renew(sent_ms, sent_ms)
 
@@ -27,7 +27,7 @@ def test_of_what_was_asked_last_the_leader_may_not_have_heard() -> None:
     for sent_ms in (1_500, 3_000, 4_499):
         at_once(lease, sent_ms)
         assert not lease.is_valid(8_100)
-    at_once(lease, 4_500)  # of 1,500 it has, for that was a third of the timeout before
+    at_once(lease, 4_500)  # of 1,500, because that request was a third of the timeout earlier
     assert lease.is_valid(9_599)
     assert not lease.is_valid(9_600)
 
@@ -38,7 +38,7 @@ def test_what_was_long_under_way_may_have_come_with_what_was_asked_after_it() ->
     at_once(lease, 6_001, 8_099)
     assert lease.is_valid(8_099)
     assert not lease.is_valid(8_100)
-    at_once(lease, 9_000)  # by now the leader has heard of what was answered at 6,000
+    at_once(lease, 9_000)  # by now the leader has heard of the reply at 6,000
     assert lease.is_valid(1_500 + 8_099)
     assert not lease.is_valid(1_500 + 8_100)
 

@@ -1,8 +1,8 @@
-"""Two brokers that both may believe they have the shard, on a network that loses and delays.
+"""Two brokers that may both believe to own a shard, on a network that loses and delays.
 
-Each seed is another story: they take the shard from each other, write, merge, lose requests and
-answers, have requests arrive much later, lose their sessions. What was acknowledged must be there,
-or what was tried after it; and nobody is acknowledged whom another has deposed.
+Each seed is a different run. The brokers take the shard from each other, write, merge, and lose
+their sessions. Requests and replies get lost, and requests arrive much later. The last acknowledged
+write, or a later attempt, must be found. No write of a former owner may be acknowledged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LeaseWorld:
         self.late: list[tuple[BrokerStores, Sequence[Operation]]] = []
         self.believes: dict[int, tuple[BrokerStores, SharedLog]] = {}
         self.epoch = 0
-        #: By partition, what may be found: the last that was acknowledged, what was tried since.
+        #: The allowed values by partition: the last acknowledged one, and later attempts.
         self.possible: dict[int, list[int | None]] = {n: [None] for n in range(PARTITIONS)}
         self.faults = self.chance.choice([0.0, 0.1, 0.3])
 
@@ -49,7 +49,7 @@ class LeaseWorld:
             if isinstance(what, str) or self.chance.random() >= self.faults:
                 return
             if self.chance.random() < 0.5:
-                self.late.append((player, what))  # it arrives some time
+                self.late.append((player, what))  # it arrives later
             raise InDoubtError("lost on the way there")
 
         async def after(what: Sequence[Operation] | str) -> None:

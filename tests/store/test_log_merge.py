@@ -1,4 +1,4 @@
-"""Merging a shard's log in ZooKeeper, and removing what it replaces."""
+"""Merging a shard's log in ZooKeeper, and removal of the replaced data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_merging_keeps_what_counts_and_removes_the_entries() -> None:
 
 
 def test_random_writes_merges_and_owners() -> None:
-    """What is read is what was acknowledged, through removals, merges and changes of the owner."""
+    """Reading returns all acknowledged data, across removals, merges and changes of the owner."""
     chance = random.Random(5)
 
     async def scenario() -> None:
@@ -82,7 +82,7 @@ def test_what_is_written_while_others_are_merged_stays() -> None:
 
         async def meanwhile(work: Callable[[], list[bytes]]) -> list[bytes]:
             assert await one.store(log, committed(3), committed(4, 2)) == [None] * 2
-            await log.merge(at_once)  # one at a time: this does nothing
+            await log.merge(at_once)  # a concurrent merge does nothing
             return work()
 
         await log.merge(meanwhile)
@@ -96,7 +96,7 @@ def test_what_is_written_while_others_are_merged_stays() -> None:
 
 
 def test_a_request_that_arrives_after_the_merge_leaves_nothing_for_ever() -> None:
-    """It is passed over, and removed by the next owner."""
+    """It is ignored, and the next owner removes it."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -174,7 +174,7 @@ def test_what_a_merge_did_not_come_to_remove_counts_no_more_and_is_swept_up() ->
 
 
 def test_a_merge_that_is_sent_again_and_comes_late_undoes_no_later_one() -> None:
-    """Its connection was lost, and the servers get to it when what it made has been replaced."""
+    """The connection was lost, and the servers apply the request after its data was replaced."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

@@ -1,4 +1,4 @@
-"""A broker that comes is given shards when it has followed the topics, and not before."""
+"""A broker gets shards after it has applied all topic changes, and not before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .zk_fixture import PATHS, SHARDS, BrokerStores, nothing, run
 
 
 class JoiningBroker(BrokerStores):
-    """A broker that says by itself when it is ready."""
+    """A broker that marks itself ready explicitly."""
 
     @property
     def me(self) -> BrokerDoc:
@@ -31,7 +31,7 @@ class JoiningBroker(BrokerStores):
 
 
 async def decide(*players: BrokerStores) -> None:
-    """All see to their shards, again and again."""
+    """Let all brokers take and release shards, several times."""
     for _ in range(4):
         for player in players:
             await player.refresh()
@@ -64,7 +64,8 @@ def test_every_shard_has_an_owner_while_a_broker_that_comes_is_not_ready() -> No
 
 
 def test_what_a_broker_has_it_keeps_until_it_is_ready_again() -> None:
-    """Its registration was removed, by an administrator say, and it has made it again."""
+    """Its registration was removed, for example by an administrator, and it has registered again.
+    """
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -97,7 +98,7 @@ def test_who_watches_is_told_that_a_broker_is_ready() -> None:
         heard.clear()
         await one.roster.refresh(lambda: heard.append(1))
         assert one.roster.brokers[2].is_ready
-        await two.roster.mark_ready()  # it is so already
+        await two.roster.mark_ready()  # it is ready already
         assert not heard
 
     run(scenario())
@@ -119,7 +120,7 @@ def test_ready_in_doubt(when: str, count: int) -> None:
 
 
 def test_who_registers_once_more_stays_as_ready_as_it_is() -> None:
-    """As when it was in doubt whether a first try had come to an end."""
+    """For example after an attempt whose result was in doubt."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

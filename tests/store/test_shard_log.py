@@ -1,4 +1,4 @@
-"""A shard and its log: batches out, batches in, and what stands in them between."""
+"""A shard and its log: records to batches, and batches to a shard."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def blobs(*pairs: tuple[bytes | None, bytes | None]) -> list[bytes]:
     return [encode_batch([StoredRecord(key, value) for key, value in pairs])]
 
 
-# Which shard.
+# Shard of a group.
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def blobs(*pairs: tuple[bytes | None, bytes | None]) -> list[bytes]:
         ("群組", 24, 1),
         ("\N{GRINNING FACE}", 49, 2),
         ("connect-cluster", 13, 5),
-        ("polygenelubricants", 0, 0),  # whose hash is the number that has no absolute value
+        ("polygenelubricants", 0, 0),  # its hash is the number without an absolute value
     ],
 )
 def test_groups_have_their_shards_where_kafka_has_them(
@@ -95,7 +95,7 @@ def test_records_are_stored_in_order_with_their_time() -> None:
 
 
 def test_much_is_stored_in_several_batches() -> None:
-    """Each begun below half a megabyte, none without a record."""
+    """Each batch begins below half a megabyte, and none is empty."""
     history = [offset(n, partition=n, metadata="x" * 4_000) for n in range(500)]
     batches = encode_records(history, AT_MS)
     assert len(batches) == 4
@@ -109,7 +109,7 @@ def test_much_is_stored_in_several_batches() -> None:
 
 @given(st.lists(records, max_size=12), st.lists(st.integers(1, 5), max_size=6))
 def test_a_replay_gives_what_was_live(history: list[Record], sizes: list[int]) -> None:
-    """However the records were gathered into batches."""
+    """The grouping of records into batches does not matter."""
     batches: list[bytes] = []
     rest = list(history)
     for size in sizes:
@@ -121,7 +121,7 @@ def test_a_replay_gives_what_was_live(history: list[Record], sizes: list[int]) -
 
 @given(st.lists(records, max_size=12), st.integers(0, 12))
 def test_so_does_that_of_a_compacted_log(history: list[Record], clean_up_to: int) -> None:
-    """Of what is compacted only the last record of each key is left."""
+    """Compaction keeps only the last record of each key."""
     last: dict[bytes, Record] = {}
     for record in history[:clean_up_to]:
         key, _ = encode_record(record)
@@ -134,7 +134,7 @@ def test_so_does_that_of_a_compacted_log(history: list[Record], clean_up_to: int
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_what_a_coordinator_stored_is_read_back(path: Path) -> None:
-    """All the stories that are told of it, up to their end."""
+    """All scenarios, up to their end."""
     story = ScenarioRunner()
     played(path.read_text(), story)
     shard = story.harness.shard
@@ -167,11 +167,11 @@ def test_what_was_removed_last_is_not_there() -> None:
     assert shard.offsets["g"]["t", 0].offset == 6
 
 
-# What others may have left in the topic.
+# Other records in the topic.
 
 
 def test_kinds_of_records_that_are_not_ours_are_left_alone() -> None:
-    """Nor is a record without a key one of ours; what is around them is."""
+    """Records without a key are ignored too; the records around them are read."""
     key, value = encode_record(offset(5))
     foreign = (b"\x00\x03\x00\x01g", b"\x00\x00\x00\x00\x00\x07")
     shard = replay(blobs(foreign, (key, value), (None, b"no key"), (None, None)), SETTINGS)
@@ -190,7 +190,7 @@ def test_kinds_of_records_that_are_not_ours_are_left_alone() -> None:
     ],
 )
 def test_a_record_that_cannot_be_read_stops_the_load(pair: tuple[bytes, bytes]) -> None:
-    """Rather than that a group is forgotten; unless a later record stands in its place."""
+    """Otherwise a group would be lost; unless a later record replaces the unreadable one."""
     with pytest.raises(MalformedError):
         replay(blobs(pair), SETTINGS)
     mended = replay(blobs(pair, (pair[0], None)), SETTINGS)
@@ -206,7 +206,7 @@ def test_a_damaged_batch_stops_the_load() -> None:
     assert len(list(decode_pairs([batch]))) == 1
 
 
-# What a consumer subscribes to.
+# Subscriptions.
 
 OWNED = [ConsumerTopicPartitions(topic="old", partitions=[0, 1])]
 
@@ -221,7 +221,7 @@ def test_a_subscription_says_its_topics(version: int) -> None:
 
 @pytest.mark.parametrize("version", [-1, 1, 2, 3, 4, 32_767])
 def test_so_does_one_that_is_not_what_its_version_says(version: int) -> None:
-    """There are clients that write another version before the fields of the first."""
+    """Some clients write another version before the fields of version 0."""
     first = encode_subscription(Subscription(topics=["t"]), 0)
     assert subscribed_topics(version.to_bytes(2, "big", signed=True) + first[2:]) == {"t"}
 

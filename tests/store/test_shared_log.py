@@ -1,4 +1,4 @@
-"""A shard's log in ZooKeeper: what an owner may write, what the next one finds."""
+"""A shard's log in ZooKeeper: writes of an owner, and reads of the next one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_was_written_is_found_by_the_next_owner() -> None:
 
 
 def test_who_was_deposed_writes_nothing() -> None:
-    """Fenced in the very transaction, whatever it believes about itself."""
+    """The same transaction checks the fence, so the owner's belief does not matter."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -142,7 +142,9 @@ def test_every_transaction_fits_into_a_packet() -> None:
 
 
 def test_a_group_larger_than_a_packet_is_found_again() -> None:
-    """5,000 members are 1.3 MB: chunks first, which nobody sees, and then what points to them."""
+    """5,000 members take 1.3 MB: first the chunks, which are not visible, then the entry that
+    refers to them.
+    """
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -159,7 +161,7 @@ def test_a_group_larger_than_a_packet_is_found_again() -> None:
 
 @pytest.mark.parametrize("stop_after", range(5))
 def test_a_crash_between_chunks_leaves_what_was_there(stop_after: int) -> None:
-    """And whoever takes over removes what is left, when it merges."""
+    """The next owner removes the rest when it merges."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -190,11 +192,11 @@ def test_a_crash_between_chunks_leaves_what_was_there(stop_after: int) -> None:
     run(scenario())
 
 
-# In doubt.
+# Lost requests and replies.
 
 
 def test_an_answer_that_was_lost_is_found_out() -> None:
-    """The transaction has happened: it is not written twice, and succeeds."""
+    """The transaction was applied: it is not repeated, and succeeds."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -221,7 +223,7 @@ def test_a_request_that_was_lost_is_sent_again() -> None:
 
 
 def test_in_doubt_and_then_deposed() -> None:
-    """It may have been written, and was; it is not answered as if it had been."""
+    """The write may have been applied, and was; but it is not acknowledged."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -245,7 +247,7 @@ def test_in_doubt_and_then_deposed() -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", range(8))
 def test_every_transaction_in_doubt(when: str, nth: int) -> None:
-    """Taking over, large entries, merging: each may lose its request or its answer."""
+    """Taking a shard, large entries, and merging: each request or reply may be lost."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -272,7 +274,7 @@ def test_every_transaction_in_doubt(when: str, nth: int) -> None:
     run(scenario())
 
 
-# Damage is not passed over.
+# Damaged data.
 
 
 @pytest.mark.parametrize(
@@ -311,7 +313,7 @@ assert CHUNK_BYTES < TRANSACTION_BYTES_MAX
 
 
 def test_an_entry_of_something_else_is_told_with_its_place() -> None:
-    """Also by who comes to sweep."""
+    """Also when orphans are removed."""
 
     async def scenario() -> None:
         one = await BrokerStores(MemoryZooKeeper(), 1).register()

@@ -1,4 +1,4 @@
-"""Topics that several brokers agree on."""
+"""Topics on which several brokers agree."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_who_decides_has_seen_what_others_decided_before() -> None:
 
 
 def test_who_has_not_read_anything_yet_sees_what_others_decided_before_too() -> None:
-    """As after a lost session, when clients ask before the topics are read again."""
+    """For example after a lost session, if a client changes topics before they are read again."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -150,7 +150,7 @@ def test_changes_in_doubt(when: str, count: int) -> None:
 
 
 def test_a_change_in_doubt_that_another_followed_is_still_ours() -> None:
-    """The answer is lost, and before it is asked again another broker has changed something."""
+    """The reply is lost, and another broker changes a topic before the retry."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()
@@ -223,7 +223,7 @@ def test_what_an_earlier_session_told_does_not_go_with_it() -> None:
 
 
 def test_who_reads_slowly_does_not_bring_back_what_was_before() -> None:
-    """Two of one broker read at the same time; the one that began first ends last."""
+    """Two refreshes of one broker run concurrently; the one that began first ends last."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

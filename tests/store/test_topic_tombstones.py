@@ -1,4 +1,4 @@
-"""No topic is made under the name of one that groups may still have offsets of."""
+"""The name of a deleted topic is reserved while groups may hold offsets for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .zk_fixture import PATHS, SHARDS, BrokerStores, made, run
 
 
 class BrokerPair:
-    """Two brokers; the first has all shards, and topic t was there and is deleted."""
+    """Two brokers; the first owns all shards, and topic t was created and deleted."""
 
     async def come(self) -> BrokerPair:
         self.zoo = MemoryZooKeeper()
@@ -24,7 +24,7 @@ class BrokerPair:
         return self
 
     async def tell(self, player: BrokerStores, *shards: int, forgot: int | None = None) -> None:
-        """The broker has followed, and these shards of its have."""
+        """Publish that the broker has applied the deletion, for these of its shards."""
         await player.topics.refresh()
         await player.refresh()
         epochs = {shard: player.roster.shards[shard].epoch for shard in shards}
@@ -35,7 +35,7 @@ class BrokerPair:
         assert await player.topics.publish_applied(said)
 
     async def is_forgotten(self) -> bool:
-        """Whether the name is anybody's again, as all see it."""
+        """Return whether the name is free, for all brokers."""
         left = await self.two.topics.release_names()
         assert (
             left == await self.one.topics.reserved_names() == await self.two.topics.reserved_names()
@@ -53,7 +53,7 @@ def test_a_name_is_free_when_all_brokers_and_all_shards_have_forgotten_its_topic
         await pair.tell(pair.one, *range(SHARDS))
         assert (
             not await pair.is_forgotten()
-        )  # two might take commits for it, of a shard that it gets
+        )  # broker two might accept commits for the topic in a shard that it gets
         await pair.tell(pair.two)
         assert await pair.is_forgotten()
         assert await pair.two.topics.put("t", made("bb", 2), "n3")
@@ -86,8 +86,8 @@ def test_each_shard_counts() -> None:
 
 
 def test_who_takes_a_shard_over_has_to_tell_for_itself() -> None:
-    """What was told of an earlier epoch may not be so in this one: a broker took it that had not
-    followed, and had it take commits.
+    """A publication for an earlier epoch is not valid in the current one: the owner in between had
+    not applied the deletion, and may have accepted commits.
     """
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Brokers on a ZooKeeper in memory, without sockets: what tests of the stores play with."""
+"""Brokers on an in-memory ZooKeeper without sockets, for tests of the stores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(scenario: Coroutine[Any, Any, T]) -> T:
 
 
 def nothing() -> None:
-    """Nobody listens."""
+    """Ignore a change."""
 
 
 async def at_once(work: Callable[[], list[bytes]]) -> list[bytes]:
@@ -38,7 +38,8 @@ async def at_once(work: Callable[[], list[bytes]]) -> list[bytes]:
 
 
 def made(topic_id: str, *brokers: int) -> Callable[[Mapping[str, TopicDoc]], TopicDoc]:
-    """Decides on a topic with partitions on these brokers, whatever others there are."""
+    """Return a decision for a topic with partitions on these brokers, whatever other topics exist.
+    """
     return lambda topics: TopicDoc(id=topic_id, brokers=brokers)
 
 
@@ -77,7 +78,7 @@ def large_group(members: int, bytes_each: int = 260) -> GroupRecord:
 
 
 class BrokerStores:
-    """A broker's side of the stores."""
+    """The stores of one broker."""
 
     def __init__(self, zoo: MemoryZooKeeper, broker_id: int, directory: str = "") -> None:
         self.session: MemorySession = zoo.connect()
@@ -112,7 +113,7 @@ class BrokerStores:
         return log
 
     async def store(self, log: SharedLog, *records: Record) -> list[StoreError | None]:
-        """Append records, each in an entry of its own; what was told of each."""
+        """Append records, one entry for each, and return the results."""
         told: list[StoreError | None] = []
         for record in records:
             for batch in encode_records([record], 0):
@@ -121,11 +122,11 @@ class BrokerStores:
         return told
 
     async def read(self, shard: int = 0) -> Shard:
-        """The shard as whoever looks finds it, without taking it."""
+        """Return the shard as a reader finds it, without taking it."""
         return replay(await SharedLog(self.session, PATHS, shard, 0, 0).load(), GroupSettings())
 
 
 async def offsets(player: BrokerStores, shard: int = 0, group_id: str = "g") -> dict[int, int]:
-    """What is committed, by partition."""
+    """Return the committed offsets, by partition."""
     found = (await player.read(shard)).offsets.get(group_id, {})
     return {partition: each.offset for (_, partition), each in found.items()}

@@ -14,19 +14,19 @@ from typing import Any, Final, Self
 
 from partage.client.cluster import Cluster
 from partage.client.consumer.options import ConsumerOptions, option_names, parse_options
-from partage.client.group.coordinator import Coordinator
+from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.driver import Driver, now_ms
 from partage.client.group.errors import GroupError
-from partage.client.group.lease import Leased
-from partage.client.group.meeting import (
-    Assign,
-    Codec,
-    Meeting,
+from partage.client.group.lease_tracker import LeaseTracker
+from partage.client.group.membership_protocol import (
+    AssignFunction,
+    GenerationMember,
+    GenerationMembers,
+    MemberAssignment,
     MembershipListener,
-    Peer,
-    Round,
-    Standing,
-    everyone,
+    MembershipProtocol,
+    MetadataCodec,
+    broadcast_metadata,
 )
 from partage.client.options import ClientOptions
 from partage.member.events import LeaveRequested, RejoinRequested, StartRequested
@@ -34,13 +34,13 @@ from partage.member.settings import MemberSettings
 from partage.member.state_machine import MembershipStateMachine as Core
 
 __all__ = [
+    "GenerationMember",
+    "GenerationMembers",
+    "MemberAssignment",
     "Membership",
     "MembershipListener",
     "NotAMemberError",
-    "Peer",
-    "Round",
-    "Standing",
-    "everyone",
+    "broadcast_metadata",
 ]
 
 _MEMBER_OPTIONS: Final = ("session_timeout_ms", "heartbeat_interval_ms", "group_instance_id")
@@ -86,7 +86,7 @@ class Membership:
         metadata: Any,
         *,
         protocol: str = "v0",
-        assign: Assign | None = None,
+        assign: AssignFunction | None = None,
         listener: MembershipListener | None = None,
         rebalance_timeout_ms: int = 60_000,
         **options: Any,
@@ -110,13 +110,13 @@ class Membership:
         self._cluster = Cluster(bootstrap_servers, client)
         core = Core(self.settings)
         self._core = core
-        self._leased = Leased(core, self.settings)
-        self._meeting = Meeting(
+        self._leased = LeaseTracker(core, self.settings)
+        self._meeting = MembershipProtocol(
             core,
-            Codec(is_raw=isinstance(metadata, bytes)),
+            MetadataCodec(is_raw=isinstance(metadata, bytes)),
             protocol,
             metadata,
-            assign or everyone,
+            assign or broadcast_metadata,
             listener or MembershipListener(),
         )
         self._driver: Driver | None = None
@@ -128,16 +128,16 @@ class Membership:
         """Begin to join; `standing` waits until it is done."""
         if self._driver is not None or self._is_closed:
             return
-        coordinator = Coordinator(self._cluster, self.settings.group_id)
+        coordinator = CoordinatorClient(self._cluster, self.settings.group_id)
         self._driver = Driver(
             self._leased,
             self.settings,
             coordinator,
             self._meeting.perform,
-            self._meeting.settled,
-            self._meeting.troubled,
+            self._meeting.on_event_handled,
+            self._meeting.on_lookup_error,
         )
-        self._meeting.begin(self._driver)
+        self._meeting.attach(self._driver)
         self._driver.handle(StartRequested(at_ms=now_ms()))
 
     async def close(self, timeout_ms: float = 30_000) -> None:
@@ -148,7 +148,7 @@ class Membership:
         Raises:
             RuntimeError: awaited in a listener, which it would wait for.
         """
-        if self._meeting.is_listener:
+        if self._meeting.is_called_from_listener:
             raise RuntimeError("close() waits for the listener, so a listener must not await it")
         driver, self._driver = self._driver, None
         self._is_closed = True
@@ -157,12 +157,12 @@ class Membership:
             return
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                if not self._meeting.is_out:
+                if not self._meeting.has_left:
                     driver.handle(
                         LeaveRequested(at_ms=now_ms(), reason="the membership was closed")
                     )
-                    await self._meeting.out()
-                await self._meeting.told()
+                    await self._meeting.wait_left()
+                await self._meeting.wait_listener_idle()
         except TimeoutError:
             pass  # the coordinator will notice by itself
         finally:
@@ -185,9 +185,9 @@ class Membership:
     # What is so.
 
     @property
-    def current_assignment(self) -> Standing | None:
+    def current_assignment(self) -> MemberAssignment | None:
         """The present standing; None while there is none, in a rebalance it is the last one."""
-        return self._meeting.standing
+        return self._meeting.assignment
 
     @property
     def member_id(self) -> str:
@@ -201,19 +201,19 @@ class Membership:
         On the clock of `partage.client.group.driver.now_ms`. Not for a static member: whoever
         comes with its instance id has its place at once.
         """
-        return self._leased.ends_ms
+        return self._leased.expires_ms
 
     @property
     def metadata(self) -> Any:
         """What the leader learns of this member when it next joins."""
         return self._meeting.metadata
 
-    async def assignment(self, after: int = -1) -> Standing:
+    async def assignment(self, after: int = -1) -> MemberAssignment:
         """Wait for a standing in a generation later than ``after``.
 
         Raises:
-            MemberFailed: the member is out of the group for good.
-            AssignmentFailed: the leader could not assign; raised once, it is tried again.
+            MemberFailedError: the member is out of the group for good.
+            AssignmentFailedError: the leader could not assign; raised once, it is tried again.
             ClientError: no broker answers, or none lets us in; raised again as long as that is so,
                 and it is tried again.
             NotAMemberError: the membership is closed.
@@ -221,12 +221,12 @@ class Membership:
         while True:
             self._check()
             self._meeting.raise_errors()
-            found = self._meeting.standing
+            found = self._meeting.assignment
             if found is not None and found.generation > after:
                 return found
-            await self._meeting.change()
+            await self._meeting.wait_changed()
 
-    async def assignments(self) -> AsyncIterator[Standing]:
+    async def assignments(self) -> AsyncIterator[MemberAssignment]:
         """Each new standing, for ever; some may be skipped if several come at once."""
         last = -1
         while True:
@@ -238,7 +238,7 @@ class Membership:
 
     def update(self, metadata: Any, *, rejoins: bool = True) -> None:
         """Change what the leader learns of this member: at once, or when it next joins anyway."""
-        self._meeting.describe(metadata)
+        self._meeting.set_metadata(metadata)
         if rejoins:
             self.rejoin("the member's metadata has changed")
 

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from partage.client.loop_thread import LoopThread
+from partage.client.membership import MemberAssignment, NotAMemberError
 from partage.client.membership import Membership as AsyncMembership
-from partage.client.membership import NotAMemberError, Standing
 
 
 class Membership:
@@ -37,7 +37,7 @@ class Membership:
         self._thread.call(self._member.start())
 
     @property
-    def current_assignment(self) -> Standing | None:
+    def current_assignment(self) -> MemberAssignment | None:
         """The standing as of now, None while there is none."""
         return self._member.current_assignment
 
@@ -51,7 +51,7 @@ class Membership:
         """See `partage.Membership.surely_until_ms`."""
         return self._member.exclusive_until_ms
 
-    def assignment(self, after: int = -1, timeout_ms: float | None = None) -> Standing:
+    def assignment(self, after: int = -1, timeout_ms: float | None = None) -> MemberAssignment:
         """Wait for a standing in a generation later than ``after``.
 
         Raises:
@@ -61,7 +61,7 @@ class Membership:
 
         self._check()
 
-        async def within() -> Standing:
+        async def within() -> MemberAssignment:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 return await self._member.assignment(after)
 

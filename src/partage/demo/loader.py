@@ -20,7 +20,7 @@ class LoadError(RuntimeError):
 
 
 class PacedRows:
-    """Iterator of rows with a limited rate, over the released rows only; unlimited after `hurry`."""
+    """Rows at a limited rate, as far as they are released; without limits after `hurry`."""
 
     def __init__(self, rows: Iterable[FlightRecord], rate: int, released: int) -> None:
         self._rows = rows
@@ -122,6 +122,6 @@ def load(
     left = producer.flush(_FLUSH_TIMEOUT_S)
     progress(handed)
     if failures or left or acknowledged < handed:
-        why = failures[0] if failures else f"{left} were still on their way"
+        why = failures[0] if failures else f"{left} are unacknowledged"
         raise LoadError(f"{topic}: {acknowledged:,} of {handed:,} acknowledged; {why}")
     return acknowledged

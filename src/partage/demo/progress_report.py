@@ -110,7 +110,7 @@ class ProgressReport:
             now = (str(p) if p in held else f"[green]+{p}[/green]" for p in after[name])
             table.add_row(name, shown, "  ".join(now))
         self.console.print(table)
-        self.say(f"{stayed(before, after)} partitions stayed where they were")
+        self.say(f"{stayed(before, after)} partitions kept their owner")
 
     def times(self) -> None:
         """Print the durations of all steps and the total."""
@@ -118,5 +118,5 @@ class ProgressReport:
         table.columns[1].justify = "right"
         for what, took in self._steps:
             table.add_row(what, f"{took:.1f}")
-        table.add_row("[bold]in all[/bold]", f"[bold]{time.monotonic() - self._began:.1f}[/bold]")
+        table.add_row("[bold]total[/bold]", f"[bold]{time.monotonic() - self._began:.1f}[/bold]")
         self.console.print(table)

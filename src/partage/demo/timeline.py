@@ -35,7 +35,7 @@ class TimelineEvent(NamedTuple):
 
 
 class OwnershipTimeline:
-    """Owners over time. An interval ends at the first poll in which the owner lacks the partition."""
+    """Owners over time. An interval ends at the first poll with another owner."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, str], float] = {}

@@ -65,13 +65,13 @@ def _frame(axes: Any, first_s: float, last_s: float, partitions: int) -> None:
 
 
 def _words(picture: Any, colours: dict[str, str]) -> None:
-    picture.text(0.04, 0.93, "Who read which partition of the flights", fontsize=18, weight="bold")
+    picture.text(0.04, 0.93, "Owners of the partitions of flights", fontsize=18, weight="bold")
     picture.text(
         0.04,
         0.82,
-        "Bars: whom the coordinator gave the partition. Ticks: batches of its query, whose rows\n"
-        "were archived at that time. A third of the flights is there before the first line,\n"
-        "a third more before the second, the rest after it.",
+        "Bars: owner of the partition. Ticks: batches of its query, archived at that time.\n"
+        "A third of the flights is available before the first line, another third before\n"
+        "the second line, and the rest after it.",
         fontsize=10,
         color=_FAINT,
         linespacing=1.45,

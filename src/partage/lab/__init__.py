@@ -1,11 +1,13 @@
-"""Floor 4: the laboratory. Whole worlds on a virtual clock, each drawn from one seed.
+"""Deterministic simulator: a whole cluster on a virtual clock, drawn from one seed.
 
-``world`` is one of them: in ``nature`` is what surrounds its processes (a disk that loses power, a
-network that loses connections), in ``brokers`` and ``clients`` are shells around the very cores,
-bridge, driver, log and store that serve sockets. ``options`` draws it, ``faults`` happen to it,
-``checkers`` judge it by its ``history``, and ``peace`` asks it how it is once all has healed.
-
-``running`` lives through one, ``swarm`` (in ``processes``) and ``spreading`` through many,
-``shrinking`` and ``story`` are for those that break a rule. ``rehearsals`` try things on a live
-group.
+- `world`: one simulation. `brokers` and `clients` are shells around the production state machines,
+  bridge, driver, log and store; `environment` has the simulated clock, network, disk and ZooKeeper.
+- `options`: draws the shape of a world and the plan of its faults from the seed.
+- `faults`: the functions that inject faults.
+- `history`: everything that an outside observer could record. `checkers` judge a world by its
+  history alone.
+- `liveness`: checks that a healed world becomes stable within a bounded time.
+- `runner` runs one world; `swarm` (with `worker_pool`) and `spark_swarm` run many.
+- `shrinker` and `story` explain a world that broke a rule.
+- `whatif`: simulates events on a copy of a live group.
 """

@@ -1,4 +1,4 @@
-"""What worlds have met: every event by the state of the group, or the consumer, that it came to."""
+"""Coverage of simulated worlds: each event by the state of the group or consumer that handled it."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from partage.lab.nature.zookeeper import EXPIRED, IN_DOUBT
 from partage.member import events as member_events
 from partage.member.states import MemberState
 
-#: What a coordinator may say of a group that is in no state: there is none of that name, nor any
-#: in the shard; the shard is being loaded; it is another broker's.
+#: Coverage states of a group that has no `GroupState`: the group does not exist or the shard has no
+#: groups; the shard is loading; another broker owns the shard.
 NONE: Final = "none"
 LOADING: Final = "loading"
 ELSEWHERE: Final = "elsewhere"
 
-#: An entry of who has a shard no longer was refused by ZooKeeper.
+#: ZooKeeper rejected a log entry of a broker that no longer owns the shard.
 FENCED: Final = "a_write_is_fenced"
 
-#: What comes of faults, and is to be met as they are.
+#: Consequences of faults. They are counted when they occur; they cannot be planned.
 CONSEQUENCES: Final = (LOST, TORN, EXPIRED, IN_DOUBT, FENCED)
 
-#: In the order of a group's life. One that is Dead is no more.
+#: In the order of a group's life. `GroupState.DEAD` is missing: a Dead group is removed.
 STATES: Final[tuple[str, ...]] = (
     NONE,
     GroupState.EMPTY,
@@ -53,7 +53,7 @@ STATES: Final[tuple[str, ...]] = (
 )
 _LOADED: Final = STATES[:-2]
 
-#: Each event with the states that it can find a group in. A timer only runs in some.
+#: The states in which each event can find a group. A timer runs only in some states.
 POSSIBLE: Final[Mapping[str, tuple[str, ...]]] = {
     **{
         kind.__name__: STATES
@@ -70,9 +70,14 @@ POSSIBLE: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def met_by_groups(shard: Shard | None, absence: str, event: Event) -> Iterator[str]:
-    """State and event, of each group that an event is about: all of a shard's for some.
+    """Yield "state event" for each group that an event concerns.
 
-    ``absence`` is why there is no shard, where there is none.
+    Some events concern all groups of the shard.
+
+    Args:
+        shard: The loaded shard, or None.
+        absence: The state to report if there is no shard (`LOADING` or `ELSEWHERE`).
+        event: The event that the shard is about to handle.
     """
     about = event.key if isinstance(event, TimerFired) else event
     name = type(about).__name__
@@ -89,14 +94,18 @@ def met_by_groups(shard: Shard | None, absence: str, event: Event) -> Iterator[s
 
 
 def met_by_consumer(state: MemberState, event: member_events.Event) -> str:
-    """State and event, as a consumer has it; timers by what they are for."""
+    """Return "state event" for a consumer's event. Timers are named by their purpose."""
     if isinstance(event, member_events.TimerFired):
         return f"{state} {event.key.title()}Timer"
     return f"{state} {type(event).__name__}"
 
 
 def never_met(met: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """Events, each with the states that it could have found a group in, and has not."""
+    """Return each event with the possible group states that were not covered.
+
+    Args:
+        met: Keys from `group_coverage_keys`.
+    """
     seen = set(met)
     missing = (
         (event, [state for state in states if f"{state} {event}" not in seen])

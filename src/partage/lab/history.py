@@ -1,7 +1,7 @@
-"""What happened in a world, as an outsider could have seen it: the wire, the disk, the deliveries.
+"""History of a world as an outside observer could record it: wire, disk and deliveries.
 
-Checkers judge by it alone, and the story of a failure is told from it. Messages are as their bytes
-say, decoded from the frames that went over the simulated wire, and records as they were written.
+Checkers use only the history, and `story` prints it. Messages are decoded from the frames that
+crossed the simulated network. Records are those that were written.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from partage.wire.types import Message
 
 Partition = tuple[str, int]
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a view of record batches
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # address of a memoryview of record batches
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Something that happened at ``at_ms``."""
+    """Base class of history entries; the event occurred at ``at_ms``."""
 
     at_ms: int
 
 
 class Asked(Entry, frozen=True, gc=False, kw_only=True):
-    """A request was read by a broker, which its bytes had reached at ``arrived_ms``."""
+    """A broker read a request whose bytes had arrived at ``arrived_ms``."""
 
     arrived_ms: int
     broker: int = 1
-    is_loaded: bool  # whether the broker has loaded the group, by what it has read of its store
+    is_loaded: bool  # the broker has loaded the group from its store
     serial: int
     connection: int
     client: str
@@ -43,14 +43,14 @@ class Asked(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class Answered(Entry, frozen=True, gc=False, kw_only=True):
-    """The response left the broker; whether it arrived is another matter."""
+    """A response left the broker. It may not arrive."""
 
     asked: Asked
     message: Message
 
 
 class Written(Entry, frozen=True, gc=False, kw_only=True):
-    """Records were handed to the coordinator's log; whose keys and values they are."""
+    """Records were handed to the coordinator's log; ``pairs`` are their encoded keys and values."""
 
     broker: int = 1
     shard: int = 0
@@ -59,7 +59,7 @@ class Written(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class Durable(Entry, frozen=True, gc=False, kw_only=True):
-    """The first ``count`` of a broker's records in doubt are durable."""
+    """The first ``count`` of a broker's unconfirmed records are durable."""
 
     broker: int = 1
     shard: int = 0
@@ -67,21 +67,23 @@ class Durable(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class LogFailed(Entry, frozen=True, gc=False, kw_only=True):
-    """Writing the coordinator's log failed; what was in doubt stays so until it is loaded."""
+    """A write to the coordinator's log failed. Unconfirmed records stay in doubt until the next
+    load.
+    """
 
     broker: int = 1
     shard: int = 0
 
 
 class Resigned(Entry, frozen=True, gc=False, kw_only=True):
-    """A broker has dropped a shard's groups: they are another's, or may be."""
+    """A broker dropped a shard's groups: another broker owns the shard, or may own it."""
 
     broker: int
     shard: int
 
 
 class Taken(Entry, frozen=True, gc=False, kw_only=True):
-    """A broker has taken a shard over in this epoch, and is going to load it."""
+    """A broker acquired a shard in this epoch and starts to load it."""
 
     broker: int
     shard: int
@@ -89,16 +91,16 @@ class Taken(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class Died(Entry, frozen=True, gc=False, kw_only=True):
-    """A broker is gone."""
+    """A broker process ended."""
 
     broker: int = 1
     how: str
 
 
 class Loaded(Entry, frozen=True, gc=False, kw_only=True):
-    """A broker has loaded a shard; ``state`` is the last value of each key in its store.
+    """A broker loaded a shard; ``state`` is the last value of each key in its store.
 
-    ``epoch`` goes up whenever a broker takes the shard over: it may be another's by now.
+    ``epoch`` increases with each takeover. Another broker may own the shard by now.
     """
 
     broker: int = 1
@@ -108,22 +110,22 @@ class Loaded(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class TopicGone(Entry, frozen=True, gc=False, kw_only=True):
-    """A topic is deleted, and made anew at once."""
+    """A topic was deleted and created again immediately."""
 
     topic: str
 
 
 class TopicForgotten(Entry, frozen=True, gc=False, kw_only=True):
-    """A broker's shards have been told that a topic is gone."""
+    """A broker notified its shards that a topic was deleted."""
 
     broker: int
     topic: str
 
 
 class Reread(Entry, frozen=True, gc=False, kw_only=True):
-    """All records of a partition, as they lie there in the end: offsets and values, in order.
+    """All records of a partition at the end of a world: offsets and values, in order.
 
-    ``first`` is where it begins, ``end`` where it ends.
+    ``first`` is the log start offset, ``end`` the end offset.
     """
 
     partition: Partition
@@ -133,14 +135,16 @@ class Reread(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class StoodStill(Entry, frozen=True, gc=False, kw_only=True):
-    """A broker goes on that has stood still since then; all processes, where none is named."""
+    """A broker resumed after a pause that began at ``began_ms``. All processes paused if ``broker``
+    is None.
+    """
 
     broker: int | None = None
     since_ms: int
 
 
 class Holds(Entry, frozen=True, gc=False, kw_only=True):
-    """A consumer process holds these partitions from now on, as far as it knows."""
+    """A consumer process owns these partitions from now on, as far as it knows."""
 
     process: str
     group_id: str
@@ -150,7 +154,7 @@ class Holds(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class Told(Entry, frozen=True, gc=False, kw_only=True):
-    """A consumer's listener is due a call: assigned, revoked or lost."""
+    """A callback of a consumer's listener is due: assigned, revoked or lost."""
 
     process: str
     call: str
@@ -158,7 +162,7 @@ class Told(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class Delivered(Entry, frozen=True, gc=False, kw_only=True):
-    """A consumer process handed records to its user: offsets and values, in order."""
+    """A consumer process delivered records to its user: offsets and values, in order."""
 
     process: str
     group_id: str
@@ -167,7 +171,7 @@ class Delivered(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class Produced(Entry, frozen=True, gc=False, kw_only=True):
-    """A producer was told that a record is at this offset."""
+    """A producer received the acknowledgement that a record is at this offset."""
 
     partition: Partition
     offset: int
@@ -175,7 +179,7 @@ class Produced(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class Expired(Entry, frozen=True, gc=False, kw_only=True):
-    """The coordinator says, to operators, that a member was not heard of in time."""
+    """The coordinator reported to operators that it removed a member for missing a deadline."""
 
     broker: int = 1
     group_id: str
@@ -184,19 +188,20 @@ class Expired(Entry, frozen=True, gc=False, kw_only=True):
 
 
 class Happened(Entry, frozen=True, gc=False, kw_only=True):
-    """A fault, or something else that somebody did."""
+    """A fault, or another event that only the story shows."""
 
     what: str
     detail: str = ""
 
 
 class Calmed(Entry, frozen=True, gc=False, kw_only=True):
-    """From here on nothing goes wrong any more."""
+    """All faults were healed, and no further fault is injected."""
 
 
 class Trap(NamedTuple):
-    """A broker is to die of a record, which ``springs`` knows, once it is stored or before it would
-    be; ``kind`` is that of the fault.
+    """A planned broker crash, before or after a record that ``matches`` is stored.
+
+    ``kind`` is the name of the fault.
     """
 
     kind: str
@@ -205,7 +210,7 @@ class Trap(NamedTuple):
 
 
 class Violation(AssertionError):
-    """What must not be; ``rule`` is the checker's name."""
+    """A broken rule; ``rule`` is the name of the checker."""
 
     def __init__(self, rule: str, story: str) -> None:
         super().__init__(f"{rule}: {story}")
@@ -214,24 +219,24 @@ class Violation(AssertionError):
 
 
 class History:
-    """All entries, handed to whoever listens for their kind."""
+    """All entries of a world, in order. Subscribers receive each entry of their kind."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self._listeners: dict[type[Entry], list[Callable[[Any], None]]] = defaultdict(list)
 
     def listen(self, kind: type[Entry], listener: Callable[[Any], None]) -> None:
-        """Have ``listener`` called with each entry of a kind."""
+        """Call ``listener`` with each later entry of exactly this class."""
         self._listeners[kind].append(listener)
 
     def note(self, entry: Entry) -> None:
-        """Something happened."""
+        """Append an entry and notify its subscribers."""
         self.entries.append(entry)
         for listener in self._listeners[type(entry)]:
             listener(entry)
 
     def digest(self) -> str:
-        """A fingerprint of all that happened: the same seed gives the same."""
+        """Return a fingerprint of the history. The same seed gives the same fingerprint."""
         digest = hashlib.blake2b(digest_size=16)
         for entry in self.entries:
             digest.update(_ADDRESS.sub("", repr(entry)).encode())

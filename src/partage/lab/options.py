@@ -1,7 +1,7 @@
-"""What a seed draws: the shape of its world, and the plan of what will go wrong in it.
+"""Options and fault plan of a world, drawn from its seed.
 
-Everything is drawn before the world begins, so that a failure can be made small: by leaving steps
-of the plan out, or setting an option, with everything else as it was.
+Everything is drawn before the world starts. This allows the shrinker to drop steps of the plan or
+to set an option while everything else stays unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Timeout = Annotated[int, msgspec.Meta(ge=1_000, le=1_800_000)]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The shape of a world; times in ms, probabilities from 0 to 1."""
+    """The shape of a world. Times are in milliseconds, probabilities from 0 to 1."""
 
     members: _Some
     static_share: _Share
@@ -30,7 +30,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     partitions_t: _Some
     partitions_u: _Some
     assignors: Literal["cooperative-sticky", "range", "sticky", "roundrobin", "mixed"]
-    version_cap: _Count  # how far below the newest version of each API clients may stay
+    version_cap: _Count  # how far clients may stay below the newest version of each API
     session_timeout_ms: _Timeout
     rebalance_timeout_ms: _Timeout
     heartbeat_interval_ms: _Every
@@ -51,18 +51,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     steps: _Count
     kinds: tuple[str, ...]
     producers: Annotated[int, msgspec.Meta(ge=1, le=9)] = 1
-    brokers: Annotated[int, msgspec.Meta(ge=1, le=9)] = 1  # above 1 they share a ZooKeeper
+    # with more than one, brokers share a ZooKeeper
+    brokers: Annotated[int, msgspec.Meta(ge=1, le=9)] = 1
     shards: Annotated[int, msgspec.Meta(ge=1, le=50)] = 1
     zookeeper_timeout_ms: _Timeout = 6_000
     zookeeper_delay_max_ms: _Delay = 0
-    merges_every: _Every = 64  # entries of a log that is shared, by a broker
+    merges_every: _Every = 64  # log entries of one broker between merges of a shared log
     cluster_steps: _Count = 0
     cluster_kinds: tuple[str, ...] = ()
-    deletions: _Count = 0  # of a topic that nobody reads, and offsets are committed of
-    standstills: _Count = 0  # of all there is, at once
+    deletions: _Count = 0  # deletions of a topic without readers, for which offsets are committed
+    standstills: _Count = 0  # pauses of the whole machine
 
     def group_settings(self) -> GroupSettings:
-        """What the broker is started with."""
+        """Return the group settings of the brokers."""
         return GroupSettings(
             session_timeout_min_ms=1_000,
             initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
@@ -74,11 +75,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def patience_ms(self) -> int:
-        """How long a healed world may take until everybody works.
+        """Time limit in which a healed world must become stable.
 
-        Whoever has lost its answer finds out after its request timeout, a dead member's session
-        or the rebalance timeout has to pass, and each may happen after the other. Then there is
-        something to be read, and committed, over connections that may turn out to be gone, too.
+        A member that lost a response notices it after its request timeout. A dead member's session
+        or the rebalance timeout must expire. These delays can occur one after the other. After
+        that, consumers must read and commit, perhaps over connections that turn out to be closed.
         """
         return (
             self.session_timeout_ms
@@ -94,13 +95,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shard_count(self) -> int:
-        """A broker that is alone has one shard."""
+        """Number of shards; a single broker has one."""
         return 1 if self.brokers == 1 else self.shards
 
     @property
     def takeover_ms(self) -> int:
-        """How long a group may be without a coordinator after its broker died; 0 where a broker is
-        alone. A session may begin to count again just before its broker dies.
+        """Longest time without a coordinator after a broker died; 0 with a single broker.
+
+        The session timeout counts twice: the session may have been renewed just before the broker
+        died.
         """
         if self.brokers == 1:
             return 0
@@ -108,19 +111,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return 2 * self.zookeeper_timeout_ms + TAKEN_WITHIN_MS + asked_ms
 
 
-_BACK_OFF_MS: Final = 1_200  # of a client that has not found its coordinator, with what it jitters
-_FINDING_DELAYS: Final = 8  # to ask two brokers who it is, and to connect to it and be heard
-_ZOOKEEPER_DELAYS: Final = 10  # that sessions last at least, members' and brokers'
+# backoff of a client that did not find its coordinator, including jitter
+_BACK_OFF_MS: Final = 1_200
+# to ask two brokers for the coordinator, to connect to it and to receive a response
+_FINDING_DELAYS: Final = 8
+_ZOOKEEPER_DELAYS: Final = 10  # minimum session length of members and brokers, in ZooKeeper delays
 REQUEST_TIMEOUT_MS: Final = 5_000
 PARKED_LAPSE_MS: Final = 2_000
-LATE_MS: Final = 8_000  # what is under way when everything heals may take as long
-TAKEN_WITHIN_MS: Final = 4_000  # from the end of a session until a successor has loaded
-_ASKED_OF_ZOOKEEPER: Final = 10  # questions, one after the other, on the way to that
+LATE_MS: Final = 8_000  # longest delay of bytes that are in flight when the faults are healed
+TAKEN_WITHIN_MS: Final = 4_000  # from the end of a session until a successor has loaded the shard
+_ASKED_OF_ZOOKEEPER: Final = 10  # sequential requests during a takeover
 _DAY_MS: Final = 86_400_000
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One thing that will happen: when, since the world began, what, and a number to draw from."""
+    """One step of the plan: time since the start of the world, kind of fault, and its own random
+    seed.
+    """
 
     at_ms: int
     kind: str
@@ -128,7 +135,11 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A seed, what was drawn from it, and what of that is left out or set otherwise."""
+    """A seed, the options and plan drawn from it, the steps that are kept and the options that are
+    changed.
+
+    ``kept`` has the indexes of the steps that run; None runs all steps.
+    """
 
     seed: int
     options: Options
@@ -138,13 +149,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> list[Step]:
-        """The steps that happen."""
+        """The steps that run."""
         if self.kept is None:
             return list(self.plan)
         return [self.plan[at] for at in self.kept]
 
     def command(self) -> str:
-        """The command that runs it again."""
+        """Return the command line that reproduces this scenario."""
         words = [f"partage lab run --seed-from {self.seed} --seeds 1"]
         if self.kept is not None:
             words.append("--keep " + (",".join(map(str, self.kept)) or "none"))
@@ -152,7 +163,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(words)
 
     def texts(self) -> dict[str, str]:
-        """All options as ``--set`` takes them; for a broker that is alone no faults of several."""
+        """Return all options in the form that ``--set`` accepts.
+
+        A single broker has no cluster faults, so ``cluster_kinds`` is left out.
+        """
         texts = {name: _text(value) for name, value in msgspec.structs.asdict(self.options).items()}
         if self.options.brokers == 1:
             del texts["cluster_kinds"]
@@ -164,7 +178,9 @@ def _text(value: Any) -> str:
 
 
 class Kinds(NamedTuple):
-    """The faults there are: in any world, in one with several brokers, to a topic, to all."""
+    """The names of all faults: for any world, for several brokers, for topics, for the whole
+    machine.
+    """
 
     common: tuple[str, ...]
     cluster: tuple[str, ...]
@@ -172,7 +188,7 @@ class Kinds(NamedTuple):
     machine: tuple[str, ...]
 
     def all(self) -> tuple[str, ...]:
-        """Each of them."""
+        """Return the names of all faults."""
         return self.common + self.cluster + self.topics + self.machine
 
 
@@ -182,11 +198,17 @@ def scenario(
     kept: tuple[int, ...] | None = None,
     changes: dict[str, Any] | None = None,
 ) -> Scenario:
-    """What ``seed`` draws, of the faults in ``kinds``.
+    """Build the scenario of a seed.
+
+    Args:
+        seed: The seed.
+        kinds: The known faults.
+        kept: Indexes of the plan steps to run; None runs all.
+        changes: Options to set, by name; None sets none.
 
     Raises:
-        KeyError: there is no such option.
-        ValueError: it cannot have this value; or there is no such step.
+        KeyError: There is no such option.
+        ValueError: An option cannot have this value, or there is no such step.
     """
     rng = Random(f"options {seed}")
     options = _draw(rng, kinds.common)
@@ -216,8 +238,8 @@ def scenario(
 
 def _draw(rng: Random, kinds: tuple[str, ...]) -> Options:
     pick = rng.choice
-    # Each world has some kinds of faults and not others: what hides a bug from one that has all
-    # is absent somewhere (swarm testing).
+    # Swarm testing: each world has some kinds of faults and lacks others. A fault that is always
+    # present may hide a bug.
     share = pick((0.2, 0.5, 1.0))
     drawn = tuple(kind for kind in kinds if rng.random() < share) or kinds[:1]
     session_ms = pick((3_000, 6_000, 10_000))
@@ -256,8 +278,10 @@ def _draw(rng: Random, kinds: tuple[str, ...]) -> Options:
 
 
 def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kinds) -> Options:
-    """A fifth of the worlds have several brokers, a third a second producer. From dice of their
-    own: what else is drawn of a seed stays as it is.
+    """Draw the options of producers and clusters: one world in five has several brokers, one in
+    three a second producer.
+
+    Separate random generators leave the other draws of a seed unchanged.
     """
     return msgspec.structs.replace(
         options,
@@ -274,11 +298,11 @@ def _draw_more(rng: Random, producers_rng: Random, options: Options, kinds: Kind
 
 
 def _patient(options: Options, changes: dict[str, Any]) -> Options:
-    """Sessions are as long as brokers that share a ZooKeeper need, unless they are set."""
+    """Raise session timeouts to what brokers that share a ZooKeeper need, unless they are set."""
     if options.brokers == 1:
         return options
-    # A heartbeat may have to wait for a write and for the lease, each as long as ZooKeeper takes.
-    # And a member has one session to find the broker that has taken its group over.
+    # A heartbeat may wait for a write and for the lease, and each takes a ZooKeeper round trip. A
+    # member also has one session timeout to find the broker that took over its group.
     asked_ms = _ZOOKEEPER_DELAYS * options.zookeeper_delay_max_ms
     found_ms = 2 * _BACK_OFF_MS + _FINDING_DELAYS * options.delay_max_ms
     least = {
@@ -314,7 +338,7 @@ def _changed(options: Options, changes: dict[str, Any], kinds: Kinds) -> Options
 
 
 def _check(options: Options, kinds: Kinds) -> None:
-    """What a world takes for granted of several options together."""
+    """Raise ValueError if options contradict each other or name an unknown fault."""
     for given, known in ((options.kinds, kinds.common), (options.cluster_kinds, kinds.cluster)):
         for kind in given:
             if kind not in known:

@@ -1,9 +1,11 @@
-"""What has to come about once nothing goes wrong any more, and within which time.
+"""Liveness checks of a healed world.
 
-``peace``: every consumer that wants to be in a group is, at work, with every partition of what
-they subscribe to owned once; every record was handed to somebody, and committed; nobody rebalances
-any more. ``restart``: a broker that is killed and comes back costs nobody anything. ``leaving``:
-when all have left nobody is owed an answer, and no timer is left but the one for old offsets.
+- ``peace``: within `Options.liveness_timeout_ms` every consumer that wants to be in a group is a
+  Stable member. Each subscribed partition has one owner, every record was delivered and committed,
+  and no further rebalance occurs.
+- ``restart``: a broker that is killed and restarts (or is replaced) causes no new generation.
+- ``leaving``: after all members left, no request is unanswered and only the offset expiry timers
+  are armed.
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ _AT_REST: Final = (GroupState.EMPTY, GroupState.STABLE)
 
 
 def live_on(world: World) -> None:
-    """Heal the world and wait for peace, then see that it lasts.
+    """Heal all faults and check that the world becomes stable and stays stable.
 
     Raises:
-        Violation: it does not come, or not last.
+        RuleViolationError: The world does not become stable in time, or does not stay stable.
     """
     world.calm()
     world.clock.run(LATE_MS)
@@ -55,10 +57,11 @@ def _find_peace(world: World) -> None:
     try:
         _wait(world, "peace", _unrest, world.options.patience_ms)
     except Violation:
-        # A static member that restarts between the two rebalances of a cooperative hand-over finds
-        # its old assignment, and nobody joins the second one; a leader that comes back over an old
-        # JoinGroup does not know that it leads, and one that comes back with other topics is given
-        # what it had. All wait for the next rebalance (see the docs).
+        # These states last until the next rebalance (see docs/simulator.md):
+        # - A static member restarts between the two rebalances of a cooperative hand-over. It gets
+        #   its old assignment, so no member joins the second rebalance.
+        # - A leader returns over an old JoinGroup version and does not know that it leads.
+        # - A static member returns with other topics and gets its old assignment.
         static = [p for p in world.alive if p.is_member and p.instance_id is not None]
         if not static or _unsettled(world) is not None:
             raise
@@ -80,7 +83,7 @@ def _wait(world: World, rule: str, unrest: object, patience_ms: int) -> None:
 
 
 def _restart(world: World, before: dict[str, int]) -> None:
-    """A broker that comes back at once, or whose groups another takes over: no generation ends."""
+    """Kill a coordinator and check that no group gets a new generation."""
     coordinator = world.coordinator(next(iter(before), ""))
     if not before or coordinator is None:
         return
@@ -91,7 +94,7 @@ def _restart(world: World, before: dict[str, int]) -> None:
 
 
 def _look_at_all(world: World) -> None:
-    """Have all offsets and all records read once more, for the checkers."""
+    """Read all offsets and records once more, for the checkers."""
     for group_id in dict.fromkeys([*_groups(world), SIMPLE]):
         Stranger(world, world.rng).read_all(group_id)
     world.clock.run(_LOOK_EVERY_MS)
@@ -108,7 +111,7 @@ def _topics_away(world: World) -> str | None:
 
 
 def _leave(world: World) -> None:
-    """Half of them at once, the others when they have handed over what they own."""
+    """Let all members leave: half at once, half by draining (after a hand-over)."""
     for number, process in enumerate(world.alive):
         if number % 2:
             process.leave()
@@ -149,7 +152,7 @@ def _leftovers(world: World) -> str | None:
 
 
 def _unrest(world: World) -> str | None:
-    """What is not as it should be; None if everything is."""
+    """Return a description of the first problem, or None if the world is stable."""
     problem = _unsettled(world)
     if problem is not None:
         return problem
@@ -165,7 +168,7 @@ def _groups(world: World) -> list[str]:
 
 
 def _unsettled(world: World) -> str | None:
-    """Who is not at work that should be, or cannot be; whatever it is given to do."""
+    """Return the first consumer or group that is not Stable, whatever its assignment, or None."""
     groups = world.groups()
     if groups is None:
         return "the groups are not loaded"
@@ -182,8 +185,9 @@ def _unsettled(world: World) -> str | None:
 
 
 def _is_final(world: World, process: Process) -> bool:
-    """Whether what ended a member may do so for good: somebody else has its instance id, there is
-    no place for it, or it speaks no protocol that the others do.
+    """True if a member may have failed for good.
+
+    Another member has its instance id, the group is full, or the protocols do not match.
     """
     match process.failure:
         case ErrorCode.FENCED_INSTANCE_ID.name:

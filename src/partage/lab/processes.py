@@ -1,4 +1,4 @@
-"""Processes that run worlds: deaf to Ctrl-C, and gone with whoever has started them."""
+"""Worker processes that run worlds. They ignore Ctrl-C and end with their parent process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ T = TypeVar("T")
 
 
 class Processes:
-    """So many at most, each begun by ``begin(*args)``. Who leaves by an exception waits for none.
+    """A process pool; each process starts with ``begin(*args)``.
 
-    That one of them was killed is `concurrent.futures.process.BrokenProcessPool`.
+    A block that ends with an exception terminates the processes. If a process is killed, its
+    futures raise `concurrent.futures.process.BrokenProcessPool`.
     """
 
     def __init__(self, count: int, begin: Callable[..., None], *args: object) -> None:
@@ -31,9 +32,10 @@ class Processes:
         return self
 
     def submit(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> Future[T]:
-        """Have one of them do something.
+        """Submit a call to the pool.
 
-        Ctrl-C is for whoever has started them. What starts now inherits what is held back here.
+        SIGINT is blocked while a process may start: it inherits the mask, so that only the parent
+        handles Ctrl-C.
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
@@ -48,7 +50,8 @@ class Processes:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            # Of a broken pool too: it may miss one that it has only just begun, and wait for it.
+            # Also for a broken pool: it can miss a process that has just started, and would wait
+            # for it.
             for child in multiprocessing.active_children():
                 if child not in self._others:
                     child.terminate()
@@ -61,7 +64,7 @@ def _begin(begin: Callable[..., None], *args: object) -> None:
 
 
 def _end_with_parent() -> None:
-    """Else it would wait for ever for what a parent that was killed has to say."""
+    """Exit when the parent process ends. Otherwise a killed parent would leave workers behind."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "it is a process of a pool"
     parent.join()

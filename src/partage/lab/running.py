@@ -1,4 +1,4 @@
-"""One scenario from its first event to its verdict."""
+"""Run one scenario and return its verdict."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from partage.lab.options import Scenario, scenario
 from partage.lab.peace import live_on
 from partage.lab.world import World
 
-#: The rule that our own assertions stand for, those of the cores among them.
+#: The rule name for failed assertions, including those of the state machines.
 INVARIANT = "invariant"
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """What came of a scenario; ``rule`` is None where nothing was violated.
+    """Result of a scenario; ``rule`` is None if no rule was broken.
 
-    ``faults`` counts what struck by its kind; ``met`` and ``met_by_consumers`` events by the state
-    that they found a group or a consumer in (`partage.lab.coverage`).
+    ``faults`` counts the faults that took effect, by kind. ``met`` and ``met_by_consumers`` count
+    events by the state of the group or consumer (see `partage.lab.coverage`).
     """
 
     seed: int
@@ -42,12 +42,16 @@ class Verdict(msgspec.Struct, kw_only=True):
 def draw(
     seed: int, kept: tuple[int, ...] | None = None, changes: dict[str, Any] | None = None
 ) -> Scenario:
-    """The scenario of a seed, of all the faults there are."""
+    """Build the scenario of a seed, with all known faults. See `build_scenario`."""
     return scenario(seed, KINDS, kept, changes)
 
 
 def live(drawn: Scenario) -> tuple[World, Verdict]:
-    """Live through a scenario; the world as it was at its end, and the verdict."""
+    """Run a scenario.
+
+    Returns:
+        The world in its final state, and the verdict.
+    """
     world = World(drawn)
     watch(world.history, world.settings)
     verdict = Verdict(seed=drawn.seed, command=drawn.command())
@@ -56,9 +60,9 @@ def live(drawn: Scenario) -> tuple[World, Verdict]:
         live_on(world)
     except Violation as violation:
         verdict.rule, verdict.story = violation.rule, violation.story
-    except AssertionError as error:  # an invariant of a core, or what a shell takes for granted
+    except AssertionError as error:  # an invariant of a state machine, or an assumption of a shell
         verdict.rule, verdict.story = INVARIANT, f"{error}\n{_place(error)}"
-    except Exception as error:  # a fault of ours, which the broker would log
+    except Exception as error:  # a bug, which a real broker would log
         verdict.rule, verdict.story = type(error).__name__, f"{error}\n{_place(error)}"
     _count(world, verdict)
     return world, verdict

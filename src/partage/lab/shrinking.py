@@ -1,7 +1,8 @@
-"""Makes a failure small: fewer steps of the plan, a plainer world, the same rule broken.
+"""Shrinker: reduce a failing scenario to fewer steps and simpler options that break the same rule.
 
-Steps are left out, halves before quarters before single ones (delta debugging); options are set to
-what is plainest; each if the failure survives it, and over again until nothing more can go.
+It drops steps of the plan in halves, quarters and so on down to single steps (delta debugging), and
+sets options to their simplest values. A reduction stays if the failure remains. It repeats this
+until no reduction is possible.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import Any, Final
 from partage.lab.options import Scenario, Step
 from partage.lab.running import draw, live
 
-#: Of an option the values to try, the plainest first; the largest simplification stands first.
-#: Timeouts and intervals of members are none the plainer for being others. ``safety_ms``, ``steps``
-#: and the kinds of faults make another plan: leaving steps out does what they could.
+#: Values to try for each option, the simplest first. Options that simplify most come first.
+#
+#: Timeouts and intervals of members are missing: no value is simpler than another. ``safety_ms``,
+#: ``steps`` and the kinds of faults would draw another plan; dropping steps achieves the same.
 _PLAIN: Final[dict[str, tuple[Any, ...]]] = {
     "brokers": (1, 2),
     "members": (1, 2),
@@ -45,12 +47,12 @@ _PLAIN: Final[dict[str, tuple[Any, ...]]] = {
     "commits_at_revoke": (True,),
     "assignors": ("cooperative-sticky",),
 }
-#: What means nothing to a broker that is alone.
+#: Options without effect on a single broker.
 _OF_BROKERS: Final = ("shards", "zookeeper_delay_max_ms", "merges_every")
 
 
 class NothingToShrink(ValueError):
-    """The scenario breaks no rule."""
+    """Raised when the scenario breaks no rule."""
 
 
 def shrink(
@@ -59,13 +61,16 @@ def shrink(
     kept: tuple[int, ...] | None = None,
     changes: dict[str, Any] | None = None,
 ) -> Scenario:
-    """The smallest scenario that breaks the rule that the one of a seed breaks.
+    """Return the smallest scenario found that breaks the same rule as the scenario of a seed.
 
-    With ``kept`` and ``changes`` it begins with these steps and options: no other steps are tried,
-    and what is set stays as it is.
+    Args:
+        seed: The seed.
+        tell: Called with a line of text after each successful reduction.
+        kept: Indexes of the steps to start with; other steps are not tried.
+        changes: Options to set; the shrinker leaves them unchanged.
 
     Raises:
-        NothingToShrink: it breaks none.
+        NothingToShrinkError: The scenario breaks no rule.
     """
     scenario = draw(seed, kept, changes)
     rule = live(scenario)[1].rule
@@ -77,7 +82,7 @@ def shrink(
 
 
 class _Shrinking:
-    """What is left of a scenario that breaks ``rule``, and what was tried of it."""
+    """The smallest scenario so far that breaks ``rule``, and the reductions that failed."""
 
     def __init__(self, scenario: Scenario, rule: str, tell: Callable[[str], None]) -> None:
         self.small = scenario
@@ -87,7 +92,7 @@ class _Shrinking:
         self._in_vain: set[str] = set()
 
     def run(self) -> None:
-        """Until nothing makes it smaller; several brokers go first, and their steps with them."""
+        """Reduce until no reduction works. Try fewer brokers first: their steps go with them."""
         self._make_plain("brokers")
         while True:
             before = self.small
@@ -119,7 +124,9 @@ class _Shrinking:
             size //= 2
 
     def _survives(self, steps: Sequence[Step], changes: dict[str, Any]) -> bool:
-        """Whether the rule is broken with these alone, which are what is left then."""
+        """True if the rule is still broken with these steps and changes, which then become the
+        smallest scenario.
+        """
         smaller = _of(self.small.seed, steps, changes)
         command = smaller.command()
         if command in self._in_vain or live(smaller)[1].rule != self._rule:
@@ -130,8 +137,10 @@ class _Shrinking:
 
 
 def _of(seed: int, steps: Sequence[Step], changes: dict[str, Any]) -> Scenario:
-    """With one broker a plan has other numbers: steps are known by what they are. Those that it
-    does not have are left out.
+    """Return the scenario with these steps.
+
+    Steps are compared by value: with one broker, the plan has other step numbers. Steps that the
+    plan does not have are ignored.
     """
     plan = draw(seed, None, changes).plan
     return draw(seed, tuple(at for at, step in enumerate(plan) if step in steps), changes)

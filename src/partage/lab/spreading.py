@@ -1,4 +1,4 @@
-"""Spreads seeds over Spark: each task lives through some worlds and sends back their verdicts."""
+"""Run many seeds on Spark: each task runs some worlds and returns their verdicts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _WORLDS_A_TASK = 10
 
 
 def verdicts_on_spark(seeds: Sequence[int]) -> Generator[Verdict]:
-    """The verdicts of many seeds, in their order.
+    """Run seeds on Spark and yield their verdicts in the order of the seeds.
 
-    Spark is taken as it is found: an active session, or a new one on the master that Spark's own
-    configuration names, else on this machine. The executors need this package.
+    It uses the active Spark session, or creates one with the master of Spark's configuration
+    (default: local). The executors need this package.
     """
     spark = SparkSession.builder.appName("partage lab").getOrCreate()
     context = spark.sparkContext
@@ -25,8 +25,8 @@ def verdicts_on_spark(seeds: Sequence[int]) -> Generator[Verdict]:
     def judged(some: Sequence[int]) -> list[bytes]:
         return context.parallelize(some, 1).map(_judged).collect()
 
-    # A job a task, and one more of them than there are cores: Spark gives the results of a job all
-    # at its end, or (toLocalIterator) runs no more than two tasks of it at a time.
+    # One job for each task, and one more job than cores: Spark returns the results of a job only
+    # when the job is complete, and ``toLocalIterator`` runs at most two tasks at a time.
     pool = ThreadPoolExecutor(context.defaultParallelism + 1)
     try:
         parts = [seeds[at : at + _WORLDS_A_TASK] for at in range(0, len(seeds), _WORLDS_A_TASK)]

@@ -1,4 +1,4 @@
-"""The story of a world, a line an event, for people who want to know how it came to this."""
+"""Format the history of a world as text, one line for each entry."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ from partage.lab.history import Entry
 from partage.lab.nature.clock import DAWN_MS
 from partage.model.errors import ErrorCode
 
-#: Requests that are told only with ``everything``: there are so many.
+#: Frequent requests, which are shown only with ``everything``.
 _DULL: Final = ("FetchRequest", "ProduceRequest", "FindCoordinatorRequest")
 
 
 def tell(entries: list[Entry], *, everything: bool = False) -> Iterator[str]:
-    """The lines of a story; heartbeats that went well are left out, unless ``everything`` is in."""
+    """Yield the lines of a story, with the time in seconds since the start of the world.
+
+    Args:
+        entries: The history.
+        everything: Include routine requests, successful heartbeats and records.
+    """
     for entry in entries:
         line = _line(entry, everything)
         if line is not None:

@@ -1,4 +1,4 @@
-"""Many worlds: run, counted, and summed up."""
+"""Run many worlds and sum up their verdicts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from partage.lab.processes import Processes
 from partage.lab.running import Verdict, draw, live
 
 _CHUNK: Final = 10
-#: So many worlds to a process, then others are started: what may have leaked goes with the old
-#: ones. The executor's own ``max_tasks_per_child`` can deadlock (CPython's issue 115634).
+#: Worlds for each process before the pool is replaced, which frees leaked memory. The executor's
+#: ``max_tasks_per_child`` can deadlock (CPython issue 115634).
 _WORLDS_A_PROCESS: Final = 2_000
-#: New objects between two looks for garbage; a world makes many that stay until its end.
+#: Allocations between two collections of the youngest generation. A world creates many objects that
+#: live until its end.
 _LOOKED_AFTER: Final = 5_000
 
 
 class ProcessKilled(RuntimeError):
-    """A process that ran worlds was killed; ``seeds`` are those that were under way, in order."""
+    """Raised when a worker process was killed; ``seeds`` are the seeds in progress, in order."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         super().__init__(f"a process was killed while seeds {seeds} were under way")
@@ -34,7 +35,7 @@ class ProcessKilled(RuntimeError):
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """What came of many worlds; counted as in `Verdict`."""
+    """Sum of the verdicts of many worlds; the counts are those of `Verdict`."""
 
     worlds: int = 0
     events: int = 0
@@ -46,7 +47,7 @@ class Summary(msgspec.Struct, kw_only=True):
     met_by_consumers: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, verdict: Verdict) -> None:
-        """One more world."""
+        """Add the verdict of one world."""
         self.worlds += 1
         self.events += verdict.events
         self.requests += verdict.requests
@@ -58,13 +59,15 @@ class Summary(msgspec.Struct, kw_only=True):
             self.failures.append(verdict)
 
     def never(self) -> list[str]:
-        """The faults that never struck, and what comes of them and never came."""
+        """Return the faults that never took effect and the consequences of faults that never
+        occurred.
+        """
         wanted = (*KINDS.all(), *CONSEQUENCES)
         return [kind for kind in wanted if not self.faults[kind]]
 
 
 def settle_in() -> None:
-    """Make this process ready for many worlds: what it has by now is never looked at as garbage."""
+    """Prepare this process for many worlds: exclude existing objects from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_LOOKED_AFTER, 20, 50)
@@ -73,16 +76,20 @@ def settle_in() -> None:
 def judge(
     seed: int, kept: Sequence[int] | None = None, changes: dict[str, Any] | None = None
 ) -> Verdict:
-    """Live through the world of a seed, and no more than its verdict."""
+    """Run the world of a seed and return only its verdict."""
     _, verdict = live(draw(seed, None if kept is None else tuple(kept), changes))
     return verdict
 
 
 def verdicts(seeds: Sequence[int], jobs: int) -> Generator[Verdict]:
-    """The verdicts of many seeds, as they come; from several processes with ``jobs`` above 1.
+    """Run seeds and yield their verdicts as they complete.
+
+    Args:
+        seeds: The seeds.
+        jobs: Number of processes; 1 runs the worlds in this process.
 
     Raises:
-        ProcessKilled: one of the processes is no more.
+        WorkerKilledError: One of the processes was killed.
     """
     if jobs <= 1:
         settle_in()

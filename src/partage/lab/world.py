@@ -1,10 +1,11 @@
-"""A world: brokers, their network and disks, consumers, a producer, strangers, all from one seed.
+"""One simulation: brokers, network, disks, consumers, producers and rogue clients, all from one
+seed.
 
-Mostly there is one broker. Several share a ZooKeeper, which has the state of the groups; the topics
-are with the first of them.
+Most worlds have one broker. Several brokers share a ZooKeeper, which stores the state of the
+groups; the topics are on the first broker.
 
-`World.run` lets the plan of the scenario happen, heals everything, and waits for peace. What
-happened is in ``history``; checkers listen to it all along.
+`World.run` executes the plan of the scenario. `partage.lab.liveness` then heals all faults and
+checks the world. Everything that occurs goes into `World.history`, to which the checkers subscribe.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ SUBSCRIPTIONS: Final = (frozenset({"t"}), frozenset({"u"}), frozenset({"t", "u"}
 
 
 class World:
-    """Everything there is, and the time."""
+    """A simulated cluster with its clients, clock and history."""
 
-    #: Whether cores are asked after each event if they are in order.
+    #: True if the state machines' invariants are checked after each event.
     is_judged: ClassVar[bool] = True
 
     def __init__(self, scenario: Scenario) -> None:
@@ -54,19 +55,20 @@ class World:
         self.clock = Clock()
         self.history = history.History()
         self.requests = 0
-        self.met: Counter[str] = Counter()  # by groups: see `partage.lab.coverage`
+        self.met: Counter[str] = Counter()  # see `partage.lab.coverage`
         self.met_by_consumers: Counter[str] = Counter()
-        self.faults: Counter[str] = Counter()  # when they strike, not when they are ordered
-        #: The offsets that were handed to somebody, by group and partition.
+        # counted when they take effect, not when they are planned
+        self.faults: Counter[str] = Counter()
+        #: The offsets that were delivered to any consumer, by group and partition.
         self.delivered: dict[str, dict[history.Partition, set[int]]]
         self.delivered = defaultdict(lambda: defaultdict(set))
         self.history.listen(history.Delivered, self._count_delivered)
         self.generations: set[tuple[str, int]] = set()
         self.partition_counts = {"t": options.partitions_t, "u": options.partitions_u}
         self.is_calm = False
-        #: What was damaged on purpose: the file, the place, and what stands there now.
+        #: Injected damage: the file, the position and the damaged byte.
         self.damage: tuple[str, int, int] | None = None
-        self.has_scars = False  # something was damaged once, and may not have been noticed
+        self.has_scars = False  # damage was injected once and may not have been noticed
         self.network = Network(
             self.clock, Random(f"network {seed}"), options.delay_max_ms, options.splits
         )
@@ -74,7 +76,7 @@ class World:
         self._names = 0
         self._serial = 0
         self.gossip = Gossip(self)
-        #: What the broker that has the groups is to die of.
+        #: The planned crash of the coordinator.
         self.trap: history.Trap | None = None
         self.zookeeper: ZooKeeper | None = None
         if options.brokers > 1:
@@ -85,39 +87,39 @@ class World:
         self.broker = self.brokers[0]
         self.network.brokers.update((broker.broker_id, broker) for broker in self.brokers)
 
-    # Time and notes.
+    # Time and history
 
     @property
     def now_ms(self) -> int:
-        """The time, in ms since the epoch."""
+        """The virtual time, in ms since the epoch."""
         return self.clock.now_ms
 
     def note(self, entry: history.Entry) -> None:
-        """Note that something happened."""
+        """Append an entry to the history."""
         self.history.note(entry)
 
     def happened(self, what: str, detail: str = "") -> None:
-        """Note something that only the story of it all needs."""
+        """Append an incident, which only the story uses."""
         self.note(history.Happened(at_ms=self.now_ms, what=what, detail=detail))
 
     def struck(self, what: str) -> None:
-        """Count something that went wrong."""
+        """Count a fault that took effect."""
         self.faults[what] += 1
 
     def _count_delivered(self, entry: history.Delivered) -> None:
         seen = self.delivered[entry.group_id][entry.partition]
         seen.update(offset for offset, _ in entry.records)
 
-    # What the broker asks of its world.
+    # Queries of the brokers
 
     @property
     def stored_topics(self) -> dict[str, int]:
-        """The partitions on the first broker's disk."""
+        """Partition counts of the topics on the first broker's disk."""
         offsets = {OFFSETS_TOPIC: 1} if self.zookeeper is None else {}
         return {**offsets, **self.partition_counts}
 
     def has_partition(self, topic: str, index: int) -> bool:
-        """Whether offsets of a partition may be committed."""
+        """True if offsets of a partition may be committed."""
         return topic == STRANGE_TOPIC or 0 <= index < self.partition_counts.get(topic, 0)
 
     def asked(
@@ -129,7 +131,7 @@ class World:
         version: int,
         message: Message,
     ) -> history.Asked:
-        """A request reached a broker and was read."""
+        """Append a request that a broker has read, and return its entry."""
         self._serial += 1
         self.requests += 1
         entry = history.Asked(
@@ -148,49 +150,54 @@ class World:
         return entry
 
     def answered(self, asked: history.Asked, message: Message) -> None:
-        """A response left its broker."""
+        """Append a response that left its broker."""
         if isinstance(message, JoinGroupResponse) and not message.error_code:
             asked_message: Any = asked.message
             self.generations.add((asked_message.group_id, message.generation_id))
         self.note(history.Answered(at_ms=self.now_ms, asked=asked, message=message))
 
     def restart_later(self, broker: Broker) -> None:
-        """A broker died: somebody starts it again after a while."""
+        """Schedule the restart of a broker that died."""
         delays_ms = (10, 500, 2_000, 8_000)
         delay_ms = self.broker_rng.choice(delays_ms)
         if self.is_calm:
             delay_ms = 0
-        if self.is_calm and len(self.brokers) > 1:  # it is back at once, or another takes over
+        # restart at once, or after another broker has taken over
+        if self.is_calm and len(self.brokers) > 1:
             delay_ms = self.broker_rng.choice((0, self.options.takeover_ms))
         self.clock.later(delay_ms, broker.start)
 
     def start_refused(self, broker: Broker, error: OSError | DamagedLogError) -> None:
-        """A broker cannot start: it is tried again, as soon as its disk is right."""
+        """Schedule another start of a broker, after repairing damage of its disk."""
         if isinstance(error, DamagedLogError):
             self.damaged(error)
         self.clock.later(500, broker.start)
 
     def damaged(self, error: DamagedLogError) -> None:
-        """A broker found damage: what was damaged on purpose is put right, as from a copy."""
+        """Repair the injected damage that a broker found, as an operator would from a backup.
+
+        Raises:
+            RuleViolationError: No damage was injected.
+        """
         if self.damage is None:
             raise history.Violation("recovery", f"the disk was never damaged, and yet: {error}")
         path, position, value = self.damage
         self.damage = None
-        if self.broker.disk.peek(path, position) == value:  # else it was written over
+        if self.broker.disk.peek(path, position) == value:  # otherwise the byte was overwritten
             self.broker.disk.damage(path, position)
         self.happened("the damaged file is put right")
 
     def passed_over(self) -> None:
-        """A broker has come up: what was damaged is as it was, unless it lies on the disk still."""
+        """Forget the injected damage after a start, unless the damaged byte is still on the disk."""
         if self.damage is not None:
             path, position, value = self.damage
             if self.broker.disk.peek(path, position, after_crash=True) != value:
                 self.damage = None
 
-    # Life.
+    # Running
 
     def run(self) -> None:
-        """Live through the plan; then heal, and wait for peace."""
+        """Start all processes and execute the plan of the scenario."""
         for broker in self.brokers:
             broker.start()
         self.producers = [Producer(self, number) for number in range(self.options.producers)]
@@ -216,7 +223,7 @@ class World:
             self.history.entries.insert(before, fault)
 
     def calm(self) -> None:
-        """From here on nothing goes wrong any more."""
+        """Heal all faults; no further fault is injected."""
         self.is_calm = True
         self.network.heal()
         if self.zookeeper is not None:
@@ -235,10 +242,10 @@ class World:
             process.reading.hurry()
         self.note(history.Calmed(at_ms=self.now_ms))
 
-    # Who is there.
+    # Processes and topics
 
     def add_member(self, group_id: str = "g", instance_id: str | None = None) -> Process:
-        """One more consumer process."""
+        """Start another consumer process with random topics and assignors."""
         options, rng = self.options, self.rng
         if instance_id is None and rng.random() < options.static_share:
             taken = {p.instance_id for p in self.processes if p.is_alive}
@@ -253,13 +260,13 @@ class World:
         )
 
     def add_process(self, **made_of: Any) -> Process:
-        """A consumer process that is made of this."""
+        """Start a consumer process with these arguments."""
         process = Process(self, **made_of)
         self.processes.append(process)
         return process
 
     def fresh_name(self) -> str:
-        """A name that no process has had."""
+        """Return a process name that was not used before."""
         self._names += 1
         return f"m{self._names}"
 
@@ -271,50 +278,50 @@ class World:
                 return [Sticky()]
             case "roundrobin":
                 return [RoundRobin()]
-            case "mixed":  # on the way from eager to cooperative
+            case "mixed":  # during an upgrade from eager to cooperative
                 offered: list[Assignor] = [CooperativeSticky()]
                 return self.rng.choice((offered, [*offered, Range()], [Range(), *offered]))
         return [CooperativeSticky()]
 
     def add_partition(self, topic: str) -> None:
-        """A topic grows by a partition; its log is opened at once."""
+        """Add a partition to a topic and open its log."""
         if self.broker.upkeep.grow(topic, self.partition_counts[topic]):
             self.partition_counts[topic] += 1
 
     @property
     def alive(self) -> list[Process]:
-        """The consumer processes that live."""
+        """The consumer processes that are alive."""
         return [process for process in self.processes if process.is_alive]
 
     def members(self, group_id: str = "g") -> list[Process]:
-        """Those that are, or want to be, in a group."""
+        """Return the processes that are members of a group or want to be."""
         return [p for p in self.processes if p.group_id == group_id and p.is_member]
 
     def end_of(self, partition: history.Partition) -> int:
-        """Up to where a partition can be read."""
+        """Return the high watermark of a partition; 0 while the broker is down."""
         storage = self.broker.storage
         return 0 if storage is None else storage.partitions[partition].log.high_watermark
 
-    # The coordinators.
+    # Coordinators
 
     def shard_of(self, group_id: str) -> int:
-        """The shard of a group."""
+        """Return the shard of a group."""
         return shard_of(group_id, self.options.shard_count)
 
     def answering(self, shard: int) -> Host | None:
-        """The host that answers for a shard; None while nobody can."""
+        """Return the host that owns a shard and may respond; None if there is none."""
         for broker in self.brokers:
             if broker.is_up and broker.hosts[shard].shard is not None and broker.may_answer:
                 return broker.hosts[shard]
         return None
 
     def coordinator(self, group_id: str = "g") -> Broker | None:
-        """The broker that answers for a group; None while nobody can."""
+        """Return the coordinator of a group; None if no broker may respond."""
         host = self.answering(self.shard_of(group_id))
         return None if host is None else host.broker
 
     def groups(self) -> dict[str, Group] | None:
-        """All groups, as their coordinators have them; None while one of the shards has none."""
+        """Return all groups of all shards; None while a shard has no coordinator."""
         found: dict[str, Group] = {}
         for shard in range(self.options.shard_count):
             host = self.answering(shard)
@@ -324,23 +331,23 @@ class World:
         return found
 
     def state_of(self, group_id: str) -> GroupState | None:
-        """The state of a group, for the report."""
+        """Return the state of a group; None if it does not exist or is not loaded."""
         coordinator = self.coordinator(group_id)
         core = None if coordinator is None else coordinator.core_of(group_id)
         group = None if core is None else core.groups.get(group_id)
         return None if group is None else group.state
 
-    # Where clients turn to.
+    # Broker selection of clients
 
     def brokers_to_ask(self, rng: Random) -> list[int]:
-        """All brokers, in the order in which a client asks them, until one answers."""
+        """Return all broker ids in the order in which a client tries them."""
         order = [broker.broker_id for broker in self.brokers]
         if len(order) > 1:
             rng.shuffle(order)
         return order
 
     def likely_coordinator(self, rng: Random) -> int:
-        """A broker that a client takes for the coordinator; mostly it is."""
+        """Return a broker that a client assumes to be the coordinator; it usually is."""
         coordinator = self.coordinator()
         if len(self.brokers) == 1 or coordinator is None or rng.random() < 0.2:
             return self.brokers_to_ask(rng)[0]
@@ -348,8 +355,8 @@ class World:
 
 
 def _group_of(message: Any) -> str:
-    """The group that a request is about, the first of several; the world's where it names none."""
-    # OffsetFetch has them from v8 on; those of DescribeGroups and DeleteGroups are names.
+    """Return the group id of a request, the first of several; a default where it names none."""
+    # OffsetFetch has `groups` from v8 on. In DescribeGroups and DeleteGroups they are names.
     groups = getattr(message, "groups", ()) or getattr(message, "groups_names", ())
     group_id = getattr(groups[0], "group_id", groups[0]) if groups else ""
     return group_id or getattr(message, "group_id", "") or GROUPS[0]

@@ -15,9 +15,9 @@ import msgspec
 
 from partage.client.errors import ClientError
 from partage.client.metadata import TopicPartition
-from partage.recipes.blocking import RedundantIndexer
-from partage.recipes.indexer_blocking import Progress
-from partage.recipes.searching import NothingToSearch, held
+from partage.recipes.search import NoSearchIndexError, searchable_partitions
+from partage.recipes.sync import RedundantIndexer
+from partage.recipes.sync_indexer import IndexerProgress
 
 
 class IndexedPartition(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ def index(
     replicas: int = 2,
     available_now: bool = False,
     is_stopped: Callable[[], bool] = lambda: False,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_progress: Callable[[IndexerProgress], None] = lambda _: None,
     **options: Any,
 ) -> IndexReport:
     """Index until ``is_stopped``, or with ``available_now`` up to what there is at the beginning.
@@ -77,7 +77,7 @@ def index(
         bootstrap_servers, group, topics, directory, replicas=replicas, **options
     )
 
-    def look(progress: Progress) -> None:
+    def look(progress: IndexerProgress) -> None:
         on_progress(progress)
         if is_stopped():
             indexer.stop()
@@ -108,11 +108,11 @@ def _ends(indexer: RedundantIndexer, partitions: list[TopicPartition]) -> dict[T
 
 
 def _partitions(
-    directory: Path, done: Progress, ends: dict[TopicPartition, int]
+    directory: Path, done: IndexerProgress, ends: dict[TopicPartition, int]
 ) -> list[IndexedPartition]:
     try:
-        found = held(directory)
-    except NothingToSearch:
+        found = searchable_partitions(directory)
+    except NoSearchIndexError:
         return []
     return [
         IndexedPartition(

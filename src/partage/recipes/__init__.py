@@ -3,7 +3,7 @@
 `LeaderElection` has exactly one of several processes active, `WorkerPool` spreads units of work
 over processes and moves no more than must move; both on `partage.Membership`. `Processor` joins
 topics partition by partition, `RedundantIndexer` keeps replicas of a search index; both on
-`partage.Consumer`. `partage.recipes.blocking` has what there is
+`partage.Consumer`. `partage.recipes.sync` has what there is
 for code without asyncio.
 """
 

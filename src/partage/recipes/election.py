@@ -11,9 +11,20 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from partage.client.membership import Membership, MembershipListener, NotAMemberError, Standing
-from partage.recipes.electing import Candidate, Result, elect
-from partage.recipes.keeping import assurance, lapse, left_ms, margin_of, stopped
+from partage.client.membership import (
+    MemberAssignment,
+    Membership,
+    MembershipListener,
+    NotAMemberError,
+)
+from partage.recipes.elector import Candidate, ElectionResult, elect
+from partage.recipes.lease_guard import (
+    cancel_and_wait,
+    remaining_lease_ms,
+    stop_margin_ms,
+    wait_lease_expired,
+    wait_lease_valid,
+)
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +56,7 @@ class Term:
         self.ending: asyncio.Task[None] | None = None  # goes on though nobody waits for it
 
     @property
-    def is_on(self) -> bool:
+    def is_active(self) -> bool:
         """Whether this process is the active one, by the clock; true right after a freeze too."""
         return not self._ended.is_set() and self._is_sure()
 
@@ -58,7 +69,7 @@ class Term:
         """The term is over."""
         self._ended.set()
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait until the term is over."""
         await self._ended.wait()
 
@@ -122,7 +133,7 @@ class LeaderElection:
             listener=_Listener(self),
             **options,
         )
-        self._margin_ms = margin_of(self._membership, stop_ms)
+        self._margin_ms = stop_margin_ms(self._membership, stop_ms)
         self.failure: BaseException | None = None  # what the work raised, if that ended a term
 
     # What is so.
@@ -140,26 +151,26 @@ class LeaderElection:
     @property
     def is_leader(self) -> bool:
         """Whether this process is the active one, by the clock."""
-        return self._term is not None and self._term.is_on
+        return self._term is not None and self._term.is_active
 
     @property
     def leader(self) -> Leader | None:
         """Who is active, as of the last generation; None while it is not known, or nobody is."""
         return self._leader
 
-    async def elected(self) -> Term:
+    async def wait_until_elected(self) -> Term:
         """Wait until this process is active; raises as `Membership.standing`."""
-        while not (self._term is not None and self._term.is_on):
-            await self._change()
+        while not (self._term is not None and self._term.is_active):
+            await self._wait_changed()
         return self._term
 
-    async def known(self) -> Leader:
+    async def wait_for_leader(self) -> Leader:
         """Wait until somebody is active; raises as `Membership.standing`."""
         while self._leader is None:
-            await self._change()
+            await self._wait_changed()
         return self._leader
 
-    async def _change(self) -> None:
+    async def _wait_changed(self) -> None:
         """Wait for something to happen, here or in the group."""
         changed, now = self._changed, self._membership.current_assignment
         group = asyncio.ensure_future(
@@ -174,7 +185,7 @@ class LeaderElection:
             group.cancel()
             here.cancel()
 
-    def _tell(self) -> None:
+    def _notify_changed(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -215,7 +226,7 @@ class LeaderElection:
         await self._membership.close()
         await self._end(self._term)
         for task in list(self._tasks):
-            await stopped(task)
+            await cancel_and_wait(task)
 
     # The group.
 
@@ -224,9 +235,9 @@ class LeaderElection:
         candidate = Candidate(self._stands, self._priority, token, self._identity)
         return msgspec.to_builtins(candidate)
 
-    async def assigned(self, standing: Standing) -> None:
+    async def on_assigned(self, standing: MemberAssignment) -> None:
         """A generation is complete."""
-        result = msgspec.convert(standing.state, Result)
+        result = msgspec.convert(standing.state, ElectionResult)
         is_ours = result.member_id == standing.member_id
         if self._term is not None and not (is_ours and result.token == self._term.token):
             await self._end(self._term)
@@ -238,32 +249,32 @@ class LeaderElection:
                 await self._begin(standing.generation)
             else:  # a term of ours that has ended meanwhile: the next one has a token of its own
                 self._update()
-        self._tell()
+        self._notify_changed()
 
     async def _begin(self, token: int) -> None:
-        if not await assurance(self._membership, self._margin_ms):
+        if not await wait_lease_valid(self._membership, self._margin_ms):
             self._update()  # which has somebody elected anew
             return
-        term = Term(token, lambda: left_ms(self._membership, self._margin_ms) > 0)
+        term = Term(token, lambda: remaining_lease_ms(self._membership, self._margin_ms) > 0)
         self._term = term
         self._update(rejoins=False)
         if self._work is not None:
-            term.task = asyncio.create_task(_awaited(self._work(term)))
-            term.task.add_done_callback(lambda _: self._spawn(self._worked(term)))
-        term.watch = asyncio.create_task(self._watch(term))
+            term.task = asyncio.create_task(_run_work(self._work(term)))
+            term.task.add_done_callback(lambda _: self._spawn(self._on_work_done(term)))
+        term.watch = asyncio.create_task(self._watch_lease(term))
 
-    async def _watch(self, term: Term) -> None:
-        await lapse(self._membership, self._margin_ms)
+    async def _watch_lease(self, term: Term) -> None:
+        await wait_lease_expired(self._membership, self._margin_ms)
         log.warning(
             "term ended because the coordinator did not answer in time: token=%d", term.token
         )
-        self._spawn(self._lapsed(term))
+        self._spawn(self._on_lease_expired(term))
 
-    async def _lapsed(self, term: Term) -> None:
+    async def _on_lease_expired(self, term: Term) -> None:
         await self._end(term)
         self._update()
 
-    async def _worked(self, term: Term) -> None:
+    async def _on_work_done(self, term: Term) -> None:
         """The work has ended; if by itself, that ends the term."""
         task = term.task
         assert task is not None
@@ -280,14 +291,14 @@ class LeaderElection:
             return
         if term.ending is None:
             term.end()
-            self._tell()
-            term.ending = asyncio.create_task(self._wind_up(term))
+            self._notify_changed()
+            term.ending = asyncio.create_task(self._stop_work(term))
         await asyncio.shield(term.ending)
 
-    async def _wind_up(self, term: Term) -> None:
+    async def _stop_work(self, term: Term) -> None:
         """Stop what is done in a term's name; then somebody else may have the next one."""
-        await stopped(term.watch)
-        await stopped(term.task)
+        await cancel_and_wait(term.watch)
+        await cancel_and_wait(term.task)
         if self._term is term:
             self._term = None
             self._update(rejoins=not self._stands)
@@ -309,10 +320,10 @@ class _Listener(MembershipListener):
     def __init__(self, election: LeaderElection) -> None:
         self._election = election
 
-    async def on_assigned(self, standing: Standing) -> None:
-        await self._election.assigned(standing)
+    async def on_assigned(self, standing: MemberAssignment) -> None:
+        await self._election.on_assigned(standing)
 
-    async def on_leaving(self, standing: Standing) -> None:
+    async def on_leaving(self, standing: MemberAssignment) -> None:
         await self._election._end(self._election._term)
 
     async def on_lost(self, reason: str) -> None:
@@ -320,5 +331,5 @@ class _Listener(MembershipListener):
         await self._election._end(self._election._term)
 
 
-async def _awaited(work: Awaitable[object]) -> object:
+async def _run_work(work: Awaitable[object]) -> object:
     return await work

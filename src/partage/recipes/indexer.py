@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from partage.client.consumer import Record
-from partage.recipes.indexer_blocking import Progress
-from partage.recipes.indexer_blocking import RedundantIndexer as Blocking
-from partage.recipes.indexes import Indexes, text_of
+from partage.recipes.search_index import IndexStore, record_text
+from partage.recipes.sync_indexer import IndexerProgress
+from partage.recipes.sync_indexer import RedundantIndexer as Blocking
 
 
 class RedundantIndexer:
@@ -35,7 +35,7 @@ class RedundantIndexer:
 
     Raises:
         ValueError, TypeError: topics or options that cannot be; options an indexer decides itself.
-        NoFullTextSearch, DirectoryInUse, IndexFailed: the directory cannot be used.
+        FullTextSearchUnavailableError, DirectoryInUseError, IndexFileError: the directory cannot be used.
         ClientError: as `partage.Consumer`.
     """
 
@@ -44,10 +44,10 @@ class RedundantIndexer:
         bootstrap_servers: str,
         group_id: str,
         topics: Iterable[str],
-        indexes: Indexes | Path | str,
+        indexes: IndexStore | Path | str,
         *,
         replicas: int = 2,
-        text: Callable[[Record], str | None] = text_of,
+        text: Callable[[Record], str | None] = record_text,
         commit_interval_ms: int = 5_000,
         state_cleanup_delay_ms: int = 600_000,
         **options: Any,
@@ -65,7 +65,7 @@ class RedundantIndexer:
         )
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> IndexerProgress:
         """What was done so far."""
         return self._indexer.progress
 

@@ -13,14 +13,20 @@ import msgspec
 
 from partage.client.group.driver import now_ms
 from partage.client.membership import (
+    GenerationMembers,
+    MemberAssignment,
     Membership,
     MembershipListener,
     NotAMemberError,
-    Round,
-    Standing,
 )
-from partage.recipes.keeping import assurance, lapse, left_ms, margin_of, stopped
-from partage.recipes.sharing import View, Worker, share
+from partage.recipes.lease_guard import (
+    cancel_and_wait,
+    remaining_lease_ms,
+    stop_margin_ms,
+    wait_lease_expired,
+    wait_lease_valid,
+)
+from partage.recipes.unit_assignor import PoolSnapshot, PoolWorker, assign_units
 
 log = logging.getLogger(__name__)
 
@@ -30,20 +36,20 @@ Work = Callable[[str], Awaitable[object]]
 Units = Iterable[str] | Callable[[], Iterable[str]]
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _WorkerMetadata(msgspec.Struct, frozen=True):
     """A worker's metadata."""
 
     name: str
     owned: list[str] = []
-    view: View = View()
+    view: PoolSnapshot = PoolSnapshot()
 
 
-class _Share(msgspec.Struct, frozen=True):
+class _WorkerState(msgspec.Struct, frozen=True):
     """A worker's state."""
 
     units: list[str]
     moving: list[str]
-    view: View
+    view: PoolSnapshot
     again_ms: int | None
 
 
@@ -66,7 +72,7 @@ class WorkerPool:
         ValueError: ``units`` is a single string, ``name`` is empty, ``rebalance_delay_ms`` less
             than 0; or ``stop_ms`` leaves nothing of the session, see `LeaderElection`.
         TypeError: units or a ``name`` that are no strings. Where a function gives units, the group
-            has `AssignmentFailed` instead.
+            has `AssignmentFailedError` instead.
         TypeError, ClientError: as `Membership`.
     """
 
@@ -99,9 +105,9 @@ class WorkerPool:
         self._name = name
         self._delay_ms = rebalance_delay_ms
         self._running: dict[str, asyncio.Task[object]] = {}
-        self._view = View()
+        self._view = PoolSnapshot()
         self._seen_ms = 0  # when the view was
-        self._again: asyncio.Task[None] | None = None
+        self._rejoin_task: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._membership = Membership(
             bootstrap_servers,
@@ -112,7 +118,7 @@ class WorkerPool:
             listener=_Listener(self),
             **options,
         )
-        self._margin_ms = margin_of(self._membership, stop_ms)
+        self._margin_ms = stop_margin_ms(self._membership, stop_ms)
 
     @property
     def membership(self) -> Membership:
@@ -124,16 +130,16 @@ class WorkerPool:
         """What is this worker's now."""
         return frozenset(self._running)
 
-    def is_on(self, unit: str) -> bool:
+    def is_active(self, unit: str) -> bool:
         """Whether a unit is surely this worker's, by the clock.
 
         Right after a freeze too, when its work may take a step before it is cancelled: ask before a
         step that only one worker may do.
         """
-        return unit in self._running and left_ms(self._membership, self._margin_ms) > 0
+        return unit in self._running and remaining_lease_ms(self._membership, self._margin_ms) > 0
 
     @property
-    def waiting(self) -> frozenset[str]:
+    def delayed_units(self) -> frozenset[str]:
         """What waits for a worker that is gone, as of the last generation."""
         return frozenset(self._view.waited_ms)
 
@@ -157,21 +163,25 @@ class WorkerPool:
         """Stop all work, and leave."""
         await self._membership.close()
         await self._stop(self.units)
-        await stopped(self._again)
-        await stopped(self._watch)
+        await cancel_and_wait(self._rejoin_task)
+        await cancel_and_wait(self._watch)
 
     # The leader.
 
-    def _assign(self, meeting: Round) -> dict[str, Any]:
+    def _assign(self, meeting: GenerationMembers) -> dict[str, Any]:
         """Share the units out; in a thread."""
         workers = []
         for peer in meeting.members:
-            said = msgspec.convert(peer.metadata, _Said)
-            workers.append(Worker(peer.member_id, said.name, frozenset(said.owned), said.view))
-        plan = share(_checked(self._units()), workers, self._delay_ms, meeting.generation)
+            said = msgspec.convert(peer.metadata, _WorkerMetadata)
+            workers.append(PoolWorker(peer.member_id, said.name, frozenset(said.owned), said.view))
+        plan = assign_units(
+            _validate_units(self._units()), workers, self._delay_ms, meeting.generation
+        )
         moving = sorted(plan.moving)
         return {
-            member_id: msgspec.to_builtins(_Share(list(its), moving, plan.view, plan.again_ms))
+            member_id: msgspec.to_builtins(
+                _WorkerState(list(its), moving, plan.view, plan.again_ms)
+            )
             for member_id, its in plan.units.items()
         }
 
@@ -182,39 +192,39 @@ class WorkerPool:
         passed_ms = now_ms() - self._seen_ms
         waited_ms = {unit: ms + passed_ms for unit, ms in self._view.waited_ms.items()}
         view = msgspec.structs.replace(self._view, waited_ms=waited_ms)
-        return msgspec.to_builtins(_Said(self._name, sorted(self._running), view))
+        return msgspec.to_builtins(_WorkerMetadata(self._name, sorted(self._running), view))
 
-    def describe(self) -> None:
+    def update_metadata(self) -> None:
         """Before joining: say how things are. Nothing stops for it."""
         self._membership.update(self._metadata(), rejoins=False)
 
-    async def assigned(self, standing: Standing) -> None:
+    async def on_assigned(self, standing: MemberAssignment) -> None:
         """A generation is complete: stop what is not ours any more, begin what is new."""
-        its = msgspec.convert(standing.state, _Share)
+        its = msgspec.convert(standing.state, _WorkerState)
         self._view, self._seen_ms = its.view, now_ms()
         gone = self.units.difference(its.units)
         await self._stop(gone)
         if not gone.isdisjoint(its.moving):
             self._rejoin("units were stopped by this worker and can start on another")
-        await stopped(self._again)
+        await cancel_and_wait(self._rejoin_task)
         if its.again_ms is not None and standing.is_leader:
-            self._again = asyncio.create_task(self._come_again(its.again_ms))
-        if await assurance(self._membership, self._margin_ms):
+            self._rejoin_task = asyncio.create_task(self._rejoin_after(its.again_ms))
+        if await wait_lease_valid(self._membership, self._margin_ms):
             self._begin(self._running.keys() ^ its.units)
         else:
             self._rejoin("the worker has no valid lease for its units")
 
     def _begin(self, units: Iterable[str]) -> None:
         for unit in sorted(units):
-            task = asyncio.create_task(_awaited(self._work(unit)), name=f"unit {unit}")
-            task.add_done_callback(_tell_failure)
+            task = asyncio.create_task(_run_work(self._work(unit)), name=f"unit {unit}")
+            task.add_done_callback(_log_failure)
             self._running[unit] = task
         if self._watch is None or self._watch.done():
-            self._watch = asyncio.create_task(self._keep_watch())
+            self._watch = asyncio.create_task(self._watch_lease())
 
     async def _stop(self, units: Iterable[str]) -> None:
         stopping = [self._running[unit] for unit in units if unit in self._running]
-        await asyncio.gather(*map(stopped, stopping))
+        await asyncio.gather(*map(cancel_and_wait, stopping))
         for unit in units:
             self._running.pop(unit, None)
 
@@ -222,12 +232,12 @@ class WorkerPool:
         """Out of the group: nothing here is ours for sure any more."""
         await self._stop(self.units)
 
-    async def _come_again(self, after_ms: int) -> None:
+    async def _rejoin_after(self, after_ms: int) -> None:
         await asyncio.sleep(after_ms / 1000)
         self._rejoin("the rebalance delay of a lost worker's units is over")
 
-    async def _keep_watch(self) -> None:
-        await lapse(self._membership, self._margin_ms)
+    async def _watch_lease(self) -> None:
+        await wait_lease_expired(self._membership, self._margin_ms)
         if self._running:
             log.warning(
                 "stopping all units because the coordinator did not answer in time: count=%d",
@@ -247,13 +257,13 @@ class _Listener(MembershipListener):
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
 
-    def on_rejoining(self, standing: Standing | None) -> None:
-        self._pool.describe()
+    def on_rejoining(self, standing: MemberAssignment | None) -> None:
+        self._pool.update_metadata()
 
-    async def on_assigned(self, standing: Standing) -> None:
-        await self._pool.assigned(standing)
+    async def on_assigned(self, standing: MemberAssignment) -> None:
+        await self._pool.on_assigned(standing)
 
-    async def on_leaving(self, standing: Standing) -> None:
+    async def on_leaving(self, standing: MemberAssignment) -> None:
         await self._pool.stop_all()
 
     async def on_lost(self, reason: str) -> None:
@@ -261,11 +271,11 @@ class _Listener(MembershipListener):
 
 
 def _constant(units: Iterable[str]) -> Callable[[], Iterable[str]]:
-    known = _checked(units)
+    known = _validate_units(units)
     return lambda: known
 
 
-def _checked(units: Iterable[str]) -> list[str]:
+def _validate_units(units: Iterable[str]) -> list[str]:
     """The units, which all have to be names."""
     if isinstance(units, str):
         raise ValueError(f"units must be a list: [{units!r}]")
@@ -276,10 +286,10 @@ def _checked(units: Iterable[str]) -> list[str]:
     return names
 
 
-async def _awaited(work: Awaitable[object]) -> object:
+async def _run_work(work: Awaitable[object]) -> object:
     return await work
 
 
-def _tell_failure(task: asyncio.Task[object]) -> None:
+def _log_failure(task: asyncio.Task[object]) -> None:
     if not task.cancelled() and task.exception() is not None:
         log.error("%s failed", task.get_name(), exc_info=task.exception())

@@ -12,31 +12,31 @@ from types import TracebackType
 from typing import Any, Self
 
 from partage.client.consumer import (
-    AssignmentFailed,
-    CommitFailed,
+    AssignmentFailedError,
+    CommitFailedError,
     Consumer,
-    NotAssigned,
+    MaxPollExceededError,
+    NotAssignedError,
     RebalanceListener,
     Records,
-    TooSlow,
 )
 from partage.client.errors import ClientError
 from partage.client.metadata import TopicPartition
-from partage.recipes.finding import partitions_of
-from partage.recipes.processing import (
+from partage.recipes.base_processor import (
     LAST_COMMIT_S,
     POLL_MS,
-    Processing,
-    committed,
-    refused,
-    to_commit,
+    BaseProcessor,
+    clear_committed,
+    log_refused_commit,
+    offsets_to_commit,
 )
-from partage.recipes.tasks import MakeTask, Slot, Work, check_counts
+from partage.recipes.tasks import MakeTask, TaskBatch, TaskState, check_partition_counts
+from partage.recipes.topic_lookup import partitions_of
 
 log = logging.getLogger(__name__)
 
 
-class Processor(Processing):
+class Processor(BaseProcessor):
     """One of the workers that join topics; on asyncio, a context manager.
 
     Partition n of all ``joined`` topics goes to one worker, and its records to one task, made by
@@ -92,17 +92,17 @@ class Processor(Processing):
 
         Raises:
             CoPartitioningError: the joined topics do not have the same number of partitions any more.
-            AssignmentFailed: the group's leader cannot assign for another reason.
+            AssignmentFailedError: the group's leader cannot assign for another reason.
             Exception: what a task raised, or ``make_task``. Its records since the last commit come
                 again.
             ClientError: as `partage.Consumer.poll`.
             RuntimeError: a task has failed before, or could not be made, or a run was cut short.
         """
         with self._running():
-            while not self._stops:
+            while not self._is_stopping:
                 await self._process(await self._poll())
                 if self._is_commit_due():
-                    await self._commit(self._tasks.slots)
+                    await self._commit(self._tasks.states)
 
     async def close(self) -> None:
         """Commit, give the tasks up, and leave."""
@@ -112,7 +112,7 @@ class Processor(Processing):
             try:
                 await self._consumer.close()
             finally:
-                await self.end(self._tasks.revoked(self._tasks.complete))
+                await self.close_tasks(self._tasks.remove_partitions(self._tasks.complete))
 
     async def __aenter__(self) -> Self:
         try:
@@ -135,10 +135,10 @@ class Processor(Processing):
     async def _poll(self) -> Records:
         try:
             return await self._consumer.poll(POLL_MS)
-        except TooSlow as error:
+        except MaxPollExceededError as error:
             log.warning("processor rejoins its group: error=%s", error)
             return Records()
-        except AssignmentFailed:
+        except AssignmentFailedError:
             await self._check_counts()
             raise
 
@@ -146,82 +146,82 @@ class Processor(Processing):
         counts = {}
         for topic in self._joined:
             counts[topic] = len(await partitions_of(self._consumer, topic, self._wait_s))
-        check_counts(counts)
+        check_partition_counts(counts)
 
     async def _process(self, records: Records) -> None:
         """Hand records to their tasks, side by side where they wait for something."""
-        work = self._tasks.work(records)
+        work = self._tasks.split_records(records)
         if len(work) == 1:
-            await _processed(work[0])
+            await _process(work[0])
         elif work:
-            done = await asyncio.gather(*map(_processed, work), return_exceptions=True)
+            done = await asyncio.gather(*map(_process, work), return_exceptions=True)
             for failure in done:
                 if failure is not None:
                     raise failure
 
     # What was done.
 
-    async def _commit(self, slots: list[Slot]) -> bool:
+    async def _commit(self, slots: list[TaskState]) -> bool:
         """Flush tasks and commit what they did; whether that is committed now."""
         for slot in slots:
-            if slot.done and not slot.has_failed:
-                with slot.trying():
-                    await _awaited(slot.task.flush)
-        offsets = to_commit(slots)
+            if slot.uncommitted and not slot.has_failed:
+                with slot.mark_failed_on_error():
+                    await _call(slot.task.flush)
+        offsets = offsets_to_commit(slots)
         if not offsets:
             return True
         try:
             await self._consumer.commit(offsets)
-        except CommitFailed as error:
-            refused(error)
+        except CommitFailedError as error:
+            log_refused_commit(error)
             return False
-        committed(slots, offsets)
+        clear_committed(slots, offsets)
         return True
 
     async def _commit_last(self) -> None:
         """Commit before leaving; while a rebalance is under way that has to be waited for."""
         give_up = time.monotonic() + LAST_COMMIT_S
-        while not await self._commit(self._tasks.slots) and time.monotonic() < give_up:
+        while not await self._commit(self._tasks.states) and time.monotonic() < give_up:
             try:
                 await self._consumer.poll(POLL_MS, max_records=0)
             except ClientError as error:
                 log.warning("processor leaves without its last commit: error=%s", error)
                 return
 
-    async def give_up(self, partitions: Collection[TopicPartition]) -> None:
+    async def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Others get these next."""
-        slots = self._tasks.revoked(partitions)
-        self._hold_back()
+        slots = self._tasks.remove_partitions(partitions)
+        self._pause_incomplete()
         try:
             await self._commit(slots)
         finally:
-            await self.end(slots)
+            await self.close_tasks(slots)
 
-    async def end(self, slots: list[Slot]) -> None:
+    async def close_tasks(self, slots: list[TaskState]) -> None:
         """Close tasks, all of them, whatever one raises."""
         done = await asyncio.gather(
-            *(_awaited(slot.task.close) for slot in slots), return_exceptions=True
+            *(_call(slot.task.close) for slot in slots), return_exceptions=True
         )
         for failure in done:
             if failure is not None:
                 raise failure
 
-    def begin(self, partitions: Collection[TopicPartition]) -> None:
+    def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """These are here now."""
         try:
             self._make_tasks(partitions)
         finally:
-            self._hold_back()
+            self._pause_incomplete()
 
-    async def lose(self, partitions: Collection[TopicPartition]) -> None:
+    async def on_lost(self, partitions: Collection[TopicPartition]) -> None:
         """Somebody else may have these already."""
-        await self.end(self._tasks.revoked(partitions))
+        await self.close_tasks(self._tasks.remove_partitions(partitions))
 
-    def _hold_back(self) -> None:
+    def _pause_incomplete(self) -> None:
         """Pause what has no task yet."""
         paused, wanted = self._consumer.paused(), self._tasks.incomplete
         for partition in wanted ^ paused:
-            with suppress(NotAssigned):  # lost meanwhile: the listener will hear of it
+            with suppress(NotAssignedError):  # lost meanwhile: the listener will hear of it
                 if partition in wanted:
                     self._consumer.pause(partition)
                 else:
@@ -235,28 +235,28 @@ class _Listener(RebalanceListener):
         self._processor = processor
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        await self._processor.give_up(partitions)
+        await self._processor.on_revoked(partitions)
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        self._processor.begin(partitions)
+        self._processor.on_assigned(partitions)
 
     async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
-        await self._processor.lose(partitions)
+        await self._processor.on_lost(partitions)
 
 
-async def _processed(work: Work) -> None:
+async def _process(work: TaskBatch) -> None:
     """Hand a task its records."""
     slot = work.slot
-    with slot.trying():
+    with slot.mark_failed_on_error():
         for record in work.records:
             waited_for = slot.task.process(record)
             if waited_for is not None and inspect.isawaitable(waited_for):
                 await waited_for
-            slot.did(record)
-    work.is_done()
+            slot.mark_done(record)
+    work.mark_done()
 
 
-async def _awaited(call: Callable[[], Awaitable[None] | None]) -> None:
+async def _call(call: Callable[[], Awaitable[None] | None]) -> None:
     waited_for = call()
     if inspect.isawaitable(waited_for):
         await waited_for

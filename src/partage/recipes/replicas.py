@@ -13,27 +13,29 @@ from typing import Final
 import msgspec
 
 #: By the name of a member's indexes: the generation it said it in, and its position.
-Said = dict[str, tuple[int, int]]
+ReplicaPositions = dict[str, tuple[int, int]]
 
 #: Kafka's bound is 4096 characters (offset.metadata.max.bytes).
 _REPLICAS_MAX: Final = 64
 
 
-def read(metadata: str) -> Said:
+def decode_metadata(metadata: str) -> ReplicaPositions:
     """What a commit's metadata says; nothing if somebody else wrote it."""
     try:
-        return msgspec.json.decode(metadata, type=Said)
+        return msgspec.json.decode(metadata, type=ReplicaPositions)
     except (msgspec.DecodeError, UnicodeError):
         return {}
 
 
-def write(said: Said) -> tuple[int, str]:
+def encode_commit(said: ReplicaPositions) -> tuple[int, str]:
     """The offset to commit, and its metadata. Of very many replicas those that are least far."""
     least = sorted(said.items(), key=lambda each: each[1][1])[:_REPLICAS_MAX]
     return least[0][1][1], msgspec.json.encode(dict(least)).decode()
 
 
-def merged(before: Said, name: str, generation: int, position: int, *, hears_others: bool) -> Said:
+def merge_position(
+    before: ReplicaPositions, name: str, generation: int, position: int, *, hears_others: bool
+) -> ReplicaPositions:
     """What is known after this member has said how far it is.
 
     Others of earlier generations may be gone. They count while ``hears_others``: for so long after

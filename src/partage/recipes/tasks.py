@@ -55,17 +55,17 @@ class Task(ABC):
 MakeTask = Callable[[TaskId], Task]
 
 
-class Slot:
+class TaskState:
     """A task, how far it has come, and whether it may be trusted."""
 
     def __init__(self, task_id: TaskId, task: Task) -> None:
         self.id = task_id
         self.task = task
-        self.done: dict[TopicPartition, int] = {}  # offsets to commit, by partition
+        self.uncommitted: dict[TopicPartition, int] = {}  # offsets to commit, by partition
         self.has_failed = False
 
     @contextmanager
-    def trying(self) -> Iterator[None]:
+    def mark_failed_on_error(self) -> Iterator[None]:
         """What is raised within is the task's: nothing of it is committed any more."""
         try:
             yield
@@ -73,27 +73,27 @@ class Slot:
             self.has_failed = True
             raise
 
-    def did(self, record: Record) -> None:
+    def mark_done(self, record: Record) -> None:
         """A record is handled."""
-        self.done[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        self.uncommitted[TopicPartition(record.topic, record.partition)] = record.offset + 1
 
 
-class Work(NamedTuple):
+class TaskBatch(NamedTuple):
     """Records for one task, in the order in which it is to have them.
 
     ``ends`` are the positions after them, which may be beyond the last record.
     """
 
-    slot: Slot
+    slot: TaskState
     records: Iterator[Record]
     ends: dict[TopicPartition, int]
 
-    def is_done(self) -> None:
+    def mark_done(self) -> None:
         """All of it is handled."""
-        self.slot.done |= self.ends
+        self.slot.uncommitted |= self.ends
 
 
-class Tasks:
+class TaskSet:
     """The tasks of one member.
 
     A task begins when all its partitions are here. Until then those that are wait: they are
@@ -104,7 +104,7 @@ class Tasks:
         self._joined = tuple(joined)
         self._make = make
         self._owned: set[TopicPartition] = set()
-        self._slots: dict[TaskId, Slot] = {}
+        self._slots: dict[TaskId, TaskState] = {}
 
     @property
     def ids(self) -> list[TaskId]:
@@ -112,7 +112,7 @@ class Tasks:
         return sorted(self._slots)
 
     @property
-    def slots(self) -> list[Slot]:
+    def states(self) -> list[TaskState]:
         """The same with what they are."""
         return [self._slots[task_id] for task_id in self.ids]
 
@@ -131,24 +131,24 @@ class Tasks:
         topics = self._joined if partition.topic in self._joined else (partition.topic,)
         return TaskId(topics, partition.partition)
 
-    def assigned(self, partitions: Collection[TopicPartition]) -> None:
+    def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """These are here now; raises what making a task raises."""
         self._owned |= set(partitions)
         for task_id in sorted({self.id_of(partition) for partition in partitions}):
             if task_id not in self._slots and self._owned.issuperset(task_id.partitions):
                 try:
-                    self._slots[task_id] = Slot(task_id, self._make(task_id))
+                    self._slots[task_id] = TaskState(task_id, self._make(task_id))
                 except Exception as error:
                     error.add_note(f"while creating task {task_id}")
                     raise
 
-    def revoked(self, partitions: Collection[TopicPartition]) -> list[Slot]:
+    def remove_partitions(self, partitions: Collection[TopicPartition]) -> list[TaskState]:
         """These go, or are gone; the tasks that end with them."""
         self._owned -= set(partitions)
         ended = sorted({self.id_of(partition) for partition in partitions})
         return [self._slots.pop(task_id) for task_id in ended if task_id in self._slots]
 
-    def work(self, records: Records) -> list[Work]:
+    def split_records(self, records: Records) -> list[TaskBatch]:
         """What was polled, task by task; of several topics by time, as far as it has come.
 
         Within a partition the order is that of its offsets, whatever the times are.
@@ -160,7 +160,7 @@ class Tasks:
             found.setdefault(task_id, []).append(batch.records())
             ends.setdefault(task_id, {})[batch.topic_partition] = batch.next_offset
         return [
-            Work(self._slots[task_id], _by_time(found[task_id]), ends[task_id])
+            TaskBatch(self._slots[task_id], _by_time(found[task_id]), ends[task_id])
             for task_id in sorted(found)
         ]
 
@@ -171,7 +171,7 @@ def _by_time(parts: Sequence[Sequence[Record]]) -> Iterator[Record]:
     return heapq.merge(*parts, key=lambda record: record.timestamp)
 
 
-class Joining(CoPartitioned):
+class ProcessorAssignor(CoPartitioned):
     """Who has which tasks: the joined topics co-partitioned, the others dealt one by one.
 
     Members that join other topics have no place in the group.
@@ -204,7 +204,9 @@ def _joined_by(member: Member) -> list[str]:
         return []
 
 
-def checked(joined: Iterable[str], topics: Iterable[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+def validate_topics(
+    joined: Iterable[str], topics: Iterable[str]
+) -> tuple[tuple[str, ...], frozenset[str]]:
     """What a processor joins, and all it subscribes to.
 
     Raises:
@@ -220,7 +222,7 @@ def checked(joined: Iterable[str], topics: Iterable[str]) -> tuple[tuple[str, ..
     return together, others.union(together)
 
 
-def check_counts(counts: Mapping[str, int]) -> None:
+def check_partition_counts(counts: Mapping[str, int]) -> None:
     """Whether topics can be joined partition by partition.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Floor 5: Spark reads Kafka's topics through PySpark, ``spark.read.format("partage")``.
+"""Floor 5: a Spark data source and sink for Kafka topics, ``spark.read.format("partage")``.
 
-The source registers itself: Spark looks for modules named ``pyspark_*``, and finds
-``pyspark_partage``. `prepare_java` gives Spark a Java on machines that have none.
+The source registers itself: Spark imports every module named ``pyspark_*``, and so finds
+``pyspark_partage``. `prepare_java` finds a Java installation for Spark.
 """
 
 from __future__ import annotations
@@ -20,17 +20,24 @@ __all__ = ["Java", "NoJava", "install", "prepare_java"]
 
 
 def install(spark: SparkSession, options: Mapping[str, str] | None = None) -> CommitListener:
-    """Have all queries of this session commit each batch when it ends, not at the next trigger.
+    """Commit the offsets of each batch as soon as the batch is written.
 
-    For queries whose triggers are far apart: without it, a group's offsets stay behind until the
-    next one. ``options`` are what the driver needs beside the addresses to reach the brokers, by
-    the names of the source's: ``kafka.security.protocol`` and so on. Remove what is returned with
+    Without it, a query commits a batch at its next trigger. Use it for queries with a long trigger
+    interval. It applies to all queries of the session. To undo it, pass the result to
     ``spark.streams.removeListener``.
 
+    Args:
+        spark: the session.
+        options: options that the driver needs to reach the brokers, by the names of the source's
+            options, such as ``kafka.security.protocol``. The addresses come from the queries.
+
+    Returns:
+        The listener that was added to the session.
+
     Raises:
-        BadOption: an option is unknown or has no such value.
+        SparkOptionError: if an option is unknown or has an invalid value.
     """
-    # Here and not above: `prepare_java` comes before anything of PySpark's.
+    # Imported here because `prepare_java` must run before the first import of PySpark.
     from partage.spark.stream.listener import CommitListener
 
     listener = CommitListener(options or {})

@@ -1,4 +1,6 @@
-"""Where a read begins and ends, as options say it: words, offsets and times in JSON."""
+"""Parsers for the start and end of a read: ``earliest``, ``latest``, and JSON offsets or
+timestamps.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +12,37 @@ import msgspec
 
 from partage.client.metadata import TopicPartition
 
-#: In place of an offset.
+#: Special values instead of an offset, as in Spark's Kafka connector.
 LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
 
 
 class BadOption(ValueError):
-    """An option that is unknown, missing, of no meaning, or at odds with another one."""
+    """An option is unknown, missing, invalid, or contradicts another option."""
 
 
 class Earliest(msgspec.Struct, frozen=True, tag=True):
-    """The first record that is there."""
+    """The first available record of each partition."""
 
 
 class Latest(msgspec.Struct, frozen=True, tag=True):
-    """After the last record that is there when the read is planned."""
+    """The end of each partition at the time of planning."""
 
 
 class AtOffsets(msgspec.Struct, frozen=True, tag=True):
-    """An offset for each partition; `LATEST_OFFSET` and `EARLIEST_OFFSET` stand for the ends."""
+    """An offset for each partition; `LATEST_OFFSET` and `EARLIEST_OFFSET` are allowed."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 class AtTime(msgspec.Struct, frozen=True, tag=True):
-    """The first record of each partition at or after a time, in ms since the epoch."""
+    """The first record of each partition at or after one timestamp, in ms since the epoch."""
 
     timestamp_ms: int
 
 
 class AtTimes(msgspec.Struct, frozen=True, tag=True):
-    """The same with a time for each partition."""
+    """The first record of each partition at or after its own timestamp."""
 
     timestamps_ms: Mapping[TopicPartition, int]
 
@@ -49,7 +51,11 @@ Bound: TypeAlias = Earliest | Latest | AtOffsets | AtTime | AtTimes
 
 
 def parse_partitions(name: str, text: str) -> list[TopicPartition]:
-    """The value of ``assign``: ``{"topic": [0, 1], ...}``. Raises `BadOption`."""
+    """Parse the value of ``assign``: ``{"topic": [0, 1], ...}``.
+
+    Raises:
+        SparkOptionError: if the text is not such JSON, or names a partition twice.
+    """
     form = f'{name} takes JSON such as {{"topic": [0, 1]}}'
     found = []
     for topic, indexes in _object(text, form).items():
@@ -67,7 +73,11 @@ def parse_partitions(name: str, text: str) -> list[TopicPartition]:
 
 
 def parse_offsets(name: str, text: str) -> Bound:
-    """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -2}}``. Raises `BadOption`."""
+    """Parse ``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -2}}``.
+
+    Raises:
+        SparkOptionError: if the text has none of these forms.
+    """
     word = text.strip().lower()
     if word == "earliest":
         return Earliest()
@@ -81,7 +91,11 @@ def parse_offsets(name: str, text: str) -> Bound:
 
 
 def parse_time(name: str, text: str) -> AtTime:
-    """Milliseconds since the epoch. Raises `BadOption`."""
+    """Parse a timestamp in milliseconds since the epoch.
+
+    Raises:
+        SparkOptionError: if the text is not such a number.
+    """
     try:
         timestamp_ms = int(text.strip())
     except ValueError:
@@ -94,7 +108,11 @@ def parse_time(name: str, text: str) -> AtTime:
 
 
 def parse_times(name: str, text: str) -> AtTimes:
-    """``{"topic": {"0": 1609459200000}}``. Raises `BadOption`."""
+    """Parse a timestamp for each partition: ``{"topic": {"0": 1609459200000}}``.
+
+    Raises:
+        SparkOptionError: if the text is not such JSON.
+    """
     form = f'{name} takes JSON such as {{"topic": {{"0": 1609459200000}}}}'
     return AtTimes(_per_partition(text, form, 0))
 

@@ -1,6 +1,6 @@
-"""One client for each cluster in each of Spark's Python processes.
+"""Cache of clients: one for each cluster and settings in each Python process of Spark.
 
-Spark reuses its workers, so connections outlive the task that made them.
+Spark reuses its Python workers, so a connection can serve several tasks.
 """
 
 from __future__ import annotations
@@ -17,20 +17,26 @@ from partage.spark.kafka_options import KafkaOptions
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """A cluster, and the loop that its connections live on."""
+    """A cluster client and the event loop thread that runs its connections."""
 
     loop: LoopThread
     cluster: Cluster
 
 
-# Keyed by process: threads and connections do not survive a fork, and workers are forked.
+# The key contains the process id: threads and connections do not survive a fork, and Spark forks
+# its workers.
 _CONNECTED: Final[dict[tuple[int, str, ClientOptions], Connected]] = {}
 
 
 def connect(kafka: KafkaOptions, *, is_known_to_answer: bool) -> Connected:
-    """The client for this cluster and these settings; nothing is sent before it is used.
+    """Return the cached client for this cluster and these settings, or create one.
 
-    A cluster that is known to answer, because a query was planned with it, is waited for.
+    It sends nothing before its first use.
+
+    Args:
+        kafka: addresses and client settings.
+        is_known_to_answer: True if the query was already planned with this cluster. The client
+            then retries its first connection instead of failing at once.
     """
     client = msgspec.structs.replace(kafka.client, is_patient=is_known_to_answer)
     key = (os.getpid(), kafka.servers, client)

@@ -1,4 +1,4 @@
-"""The options of a query's membership: Kafka's names, read for streaming queries only."""
+"""Group membership options of a streaming query, under Kafka's names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES: Final = (
     "client.rack",
 )
 
-#: Ours, by their protocols' names, and by the names of Kafka's Java classes.
+#: Our assignors by protocol name; below, the simple names of Kafka's Java classes.
 _BY_NAME: Final[dict[str, type[Assignor]]] = {
     kind.name: kind
     for kind in vars(offered_assignors).values()
@@ -46,10 +46,11 @@ _DEFAULT: Final = ("cooperative-sticky",)
 
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which group a query is in, as whom, and how patiently; ``group_id`` None: in none.
+    """Membership settings of a query. A ``group_id`` of None means that the query has no group.
 
-    ``rebalance_timeout_ms`` is Kafka's ``max.poll.interval.ms``: how long the others of a group
-    wait for this member. Assignors are kept by name, since options travel between processes.
+    ``rebalance_timeout_ms`` is Kafka's ``max.poll.interval.ms``: the time that the other members
+    wait for this member in a rebalance. ``strategy`` holds assignor names instead of assignors
+    because Spark pickles the options.
     """
 
     group_id: str | None = None
@@ -62,15 +63,22 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def assignors(self) -> list[Assignor]:
-        """New assignors, the preferred one first. Raises `BadOption`."""
+        """New assignors, most preferred first.
+
+        Raises:
+            SparkOptionError: if an assignor cannot be created.
+        """
         return [assignor_named(name) for name in self.strategy]
 
 
 def parse_group_options(given: Mapping[str, str]) -> GroupOptions:
-    """Among Kafka's settings, by their names without the prefix, those of the membership.
+    """Parse the membership settings.
+
+    Args:
+        given: Kafka settings by name, without the prefix ``kafka.``. Other settings are ignored.
 
     Raises:
-        BadOption: one has no such value, or two contradict each other.
+        SparkOptionError: if a value is invalid, or two values contradict each other.
     """
     defaults = GroupOptions()
     options = GroupOptions(
@@ -91,10 +99,10 @@ def parse_group_options(given: Mapping[str, str]) -> GroupOptions:
 
 
 def assignor_named(name: str) -> Assignor:
-    """An assignor by its protocol's name, by Kafka's class for it, or as ``module:Class``.
+    """Create an assignor by protocol name, by the name of Kafka's class, or as ``module:Class``.
 
     Raises:
-        BadOption: there is none of that name, or it cannot be created without arguments.
+        SparkOptionError: if no such assignor exists, or it cannot be created without arguments.
     """
     option = f"{_PREFIX}partition.assignment.strategy"
     if ":" in name:

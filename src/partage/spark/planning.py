@@ -1,4 +1,4 @@
-"""From options to the offsets that are read, and from those to Spark's partitions."""
+"""Resolution of read options to offset ranges, and the division of ranges into Spark partitions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class OffsetRange(NamedTuple):
-    """The offsets of a partition from ``from_offset`` to before ``to_offset``."""
+    """The offsets of a partition from ``from_offset`` up to, not including, ``to_offset``."""
 
     partition: TopicPartition
     from_offset: int
@@ -48,17 +48,18 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; compaction and transactions leave fewer records."""
+        """Number of offsets. Compaction and transactions can leave fewer records than offsets."""
         return self.to_offset - self.from_offset
 
 
 async def plan_batch(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
-    """What a batch read reads, resolved against the cluster as it is now.
+    """Resolve the options of a batch read to offset ranges, with the current state of the cluster.
 
     Raises:
-        BadOption: offsets for other partitions than are read, or an end before its beginning.
-        RecordsUnavailableError: offsets that are not there, unless failOnDataLoss is false.
-        ClientError: a topic does not exist, or the cluster does not answer.
+        SparkOptionError: if offsets name other partitions than those read, or a range ends before
+            it starts.
+        RecordsUnavailableError: if offsets do not exist and failOnDataLoss is true.
+        ClientError: if a topic does not exist, or the cluster does not answer.
     """
     partitions = await wanted_partitions(cluster, options.wanted)
     for end, bound in (("starting", options.starting), ("ending", options.ending)):
@@ -76,11 +77,12 @@ async def plan_batch(cluster: Cluster, options: ReadOptions) -> list[OffsetRange
 async def starting_offsets(
     cluster: Cluster, partitions: list[TopicPartition], starting: Bound, options: ReadOptions
 ) -> dict[TopicPartition, int]:
-    """Where to begin with these partitions; those that ``starting`` does not name are left out.
+    """Return the first offset to read of each partition. Omit partitions not named by ``starting``.
 
     Raises:
-        BadOption: no record is as late as a starting time, and that is to be an error.
-        ClientError: the cluster does not answer.
+        SparkOptionError: if no record is at or after a starting timestamp, and
+            startingOffsetsByTimestampStrategy is "error".
+        ClientError: if the cluster does not answer.
     """
     if not partitions:
         return {}
@@ -88,17 +90,17 @@ async def starting_offsets(
 
 
 async def end_offsets(cluster: Cluster, options: ReadOptions) -> dict[TopicPartition, int]:
-    """Where the partitions that are read end now.
+    """Return the current end offset of each partition that is read.
 
     Raises:
-        ClientError: a topic does not exist, or the cluster does not answer.
+        ClientError: if a topic does not exist, or the cluster does not answer.
     """
     partitions = await wanted_partitions(cluster, options.wanted)
     return dict(await _Resolver(cluster, partitions, options).ends())
 
 
 def retry_policy(cluster: Cluster, options: ReadOptions) -> RetryPolicy:
-    """How often offsets are looked up again, as the options have it."""
+    """Return the retry policy for offset lookups, from the ``fetchOffset.*`` options."""
     return RetryPolicy(
         timeout_ms=cluster.options.retries.timeout_ms,
         attempts_max=options.offset_attempts_max,
@@ -110,11 +112,11 @@ def retry_policy(cluster: Cluster, options: ReadOptions) -> RetryPolicy:
 
 
 async def wanted_partitions(cluster: Cluster, wanted: Wanted) -> list[TopicPartition]:
-    """The partitions of the topics asked for, in order, as they are now.
+    """Return the partitions that the options select, sorted, from fresh metadata.
 
     Raises:
-        UnknownTopicError, UnknownPartitionError: what is named is not there.
-        ClientError: the cluster does not answer.
+        UnknownTopicError, UnknownPartitionError: if a named topic or partition does not exist.
+        ClientError: if the cluster does not answer.
     """
     if isinstance(wanted, Assign):
         named = {partition.topic for partition in wanted.partitions}
@@ -138,7 +140,7 @@ async def wanted_partitions(cluster: Cluster, wanted: Wanted) -> list[TopicParti
 
 
 class _Resolver:
-    """Turns bounds into offsets, all against one look at where the partitions begin and end."""
+    """Resolves bounds to offsets against one snapshot of the partitions' start and end offsets."""
 
     def __init__(
         self,
@@ -199,7 +201,9 @@ class _Resolver:
         }
 
     def _unmatched(self, partition: TopicPartition, bound: AtTimes, is_start: bool) -> int:
-        """No record is that late: nothing to start at, or nothing to leave out at the end."""
+        """Return the latest offset if no record is that late; raise if that is an error for a
+        start.
+        """
         if is_start and self._options.unmatched_start == "error":
             raise BadOption(
                 f"no record of {partition} is at or after {bound.timestamps_ms[partition]}; "
@@ -208,9 +212,9 @@ class _Resolver:
         return self._latest[partition]
 
     def _checked(self, partition: TopicPartition, first: int, last: int) -> OffsetRange:
-        """The range, if it is there; with failOnDataLoss=false the part of it that is."""
+        """Check that the range exists; with failOnDataLoss=false, reduce it to the available part."""
         earliest, latest = self._earliest[partition], self._latest[partition]
-        # Nothing is read from an empty range, wherever it lies.
+        # An empty range reads nothing, so its position does not matter.
         for offset in (first, last) if first != last else ():
             if not earliest <= offset <= latest:
                 gone = RecordsUnavailableError(partition, offset, earliest, latest)
@@ -233,15 +237,21 @@ def split(
     partitions_min: int | None = None,
     records_per_partition_max: int | None = None,
 ) -> list[OffsetRange]:
-    """Ranges cut into parts: none larger than the maximum, and at least so many if possible.
+    """Split ranges so that none exceeds the maximum and there are at least ``partitions_min``.
 
-    The largest parts are cut first, each range into parts of the same size, give or take one.
+    The largest parts are split first. The parts of one range differ in size by at most one offset.
+    The result has fewer than ``partitions_min`` parts if there are not enough offsets.
+
+    Args:
+        ranges: ranges to split.
+        partitions_min: the option ``minPartitions``; None for no minimum.
+        records_per_partition_max: the option ``maxRecordsPerPartition``; None for no maximum.
     """
     ranges = list(ranges)
     limit = records_per_partition_max
     parts = [1 if limit is None else -(-one.size // limit) for one in ranges]
     missing = (partitions_min or 0) - sum(parts)
-    # By the size that a part would have, largest first; ties in order.
+    # Ordered by part size, largest first, then by position.
     heap = [
         (-one.size / count, index)
         for index, (one, count) in enumerate(zip(ranges, parts, strict=True))
@@ -250,7 +260,7 @@ def split(
     while missing > 0 and heap:
         _, index = heapq.heappop(heap)
         if parts[index] >= ranges[index].size:
-            continue  # one offset each already
+            continue  # one offset in each part
         parts[index] += 1
         missing -= 1
         heapq.heappush(heap, (-ranges[index].size / parts[index], index))

@@ -1,4 +1,4 @@
-"""The part of a read that one task does, on an executor: a range, fetched and decoded to Arrow."""
+"""The task side of a read, on an executor: fetch an offset range and decode it to Arrow."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Arrow batches of this size go through Spark's pipes about as fast as any.
+#: Larger Arrow batches do not pass faster through Spark's pipes.
 _ROWS_MAX: Final = 20_000
 
 
 class RangePartition(InputPartition):
-    """The part of a read that one task does."""
+    """A Spark partition: one offset range, read by one task."""
 
     def __init__(self, of: OffsetRange) -> None:
         super().__init__(tuple(of))
@@ -37,14 +37,14 @@ class RangePartition(InputPartition):
 
 
 def read_range(of: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """The records of a range, in order, in batches of bounded size.
+    """Yield the records of a range in order, as batches of bounded size.
 
-    The next answer of the broker is on its way while the last one is handed to Spark.
+    The next fetch is in flight while Spark consumes the current batch.
 
     Raises:
         ClientError: as `fetch_range`.
     """
-    # Here and not above: the driver has no need of pyarrow to plan.
+    # Imported here because the driver does not need pyarrow for planning.
     from partage.client.arrow import ArrowBatchBuilder, kafka_schema
 
     if DECODER == "plain":

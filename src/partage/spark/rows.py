@@ -1,4 +1,4 @@
-"""The rows that Spark gets: the columns of Spark's Kafka connector, or some of them."""
+"""Schema of the rows: the columns of Spark's Kafka connector, or a selection of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
-#: Every column there is, in the connector's order, all of them nullable as there.
+#: All columns in the connector's order; all are nullable, as in the connector.
 COLUMN_TYPES: Final[dict[str, DataType]] = {
     "key": BinaryType(),
     "value": BinaryType(),
@@ -34,5 +34,5 @@ HEADERS: Final = "headers"
 
 
 def row_schema(columns: Sequence[str]) -> StructType:
-    """The named columns, in that order."""
+    """Return the schema of the named columns, in the given order."""
     return StructType([StructField(name, COLUMN_TYPES[name]) for name in columns])

@@ -1,4 +1,4 @@
-"""Kafka's settings of TLS and SASL, in Java's words, and where they differ in librdkafka's."""
+"""TLS and SASL settings under Java's names, and under librdkafka's names where they differ."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def _text(name: str, text: str) -> str:
 
 
 def _is_checked(name: str, text: str) -> bool:
-    """Java switches the check of the host name off by an empty name of its algorithm."""
+    """Parse the host name check; in Java, an empty algorithm name switches it off."""
     return bool(text.strip()) and one_of(name, text, ("https", "none")) == "https"
 
 
-#: Each with the option of the client's that it sets, and how its text is read.
+#: Option name -> (client option to set, parser of the value).
 _PLAIN: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "security.protocol": ("security_protocol", lambda name, text: text.strip().upper()),
     "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", _is_checked),
@@ -52,7 +52,7 @@ _PLAIN: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "sasl.oauthbearer.scope": ("sasl_oauthbearer_scope", _text),
     "sasl.oauthbearer.header.urlencode": ("sasl_oauthbearer_header_urlencode", truth),
 }
-#: Files in PEM, where Java's own formats cannot be read.
+#: Key and trust stores: only PEM files, because Python cannot read Java's formats.
 _STORES: Final = {"ssl.truststore": "ssl_cafile", "ssl.keystore": "ssl_certfile"}
 _STORE_NAMES: Final = tuple(f"{store}.{what}" for store in _STORES for what in ("location", "type"))
 _LOGINS: Final = {
@@ -65,17 +65,20 @@ _LOGINS: Final = {
     },
 }
 
-#: All that have an effect.
+#: All options that have an effect.
 NAMES: Final = (*_PLAIN, *_STORE_NAMES, _JAAS)
 
 
 def parse_security(given: Mapping[str, str]) -> SecurityOptions:
-    """Among all settings, by their names without the prefix, those of TLS and SASL.
+    """Parse the TLS and SASL settings.
 
-    Files are looked at here, on the driver; executors need them under the same names.
+    The files are checked on the driver. Executors need them at the same paths.
+
+    Args:
+        given: Kafka settings by name, without the prefix ``kafka.``. Other settings are ignored.
 
     Raises:
-        BadOption: they do not go together, or name files that cannot be used.
+        SparkOptionError: if the settings contradict each other, or name an unusable file.
     """
     taken: dict[str, Any] = {
         option: read(_PREFIX + name, given[name])

@@ -1,7 +1,7 @@
-"""``format("partage")``: Kafka's topics as a data source, through PySpark's Python interface.
+"""The data source ``format("partage")`` on PySpark's Python data source API.
 
-The driver's side resolves offsets and makes ranges; the executors' side fetches and decodes them
-straight into Arrow. Objects of one side reach the other pickled, so they hold options only.
+The driver resolves offsets and plans ranges. Executors fetch the ranges and decode them to Arrow.
+Spark pickles readers and writers, so they hold options only.
 """
 
 from __future__ import annotations
@@ -35,18 +35,26 @@ FORMAT: Final = "partage"
 
 
 class PartageDataSource(DataSource):
-    """The data source; options as Spark's Kafka connector has them, see docs/spark.md."""
+    """The data source; its options are those of Spark's Kafka connector, see docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> StructType:
-        """The connector's columns, or those that ``columns`` names. Raises `BadOption`."""
+        """Return the connector's columns, or those named by the option ``columns``.
+
+        Raises:
+            SparkOptionError: if an option is invalid.
+        """
         return row_schema(parse_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Raises `BadOption`."""
+        """Return the reader of a batch read.
+
+        Raises:
+            SparkOptionError: if an option is invalid, or a schema is given.
+        """
         options = parse_options(self.options)
         check_batch(options)
         if schema.names != list(options.columns):
@@ -56,7 +64,11 @@ class PartageDataSource(DataSource):
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A query's source. Raises `BadOption`."""
+        """Return the reader of a streaming query.
+
+        Raises:
+            SparkOptionError: if an option is invalid, or a schema is given.
+        """
         options = parse_options(self.options)
         check_stream(options)
         if schema.names != list(options.columns):
@@ -64,27 +76,36 @@ class PartageDataSource(DataSource):
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Raises `BadOption`."""
+        """Return the writer of ``df.write``.
+
+        Raises:
+            SparkOptionError: if an option or a column is missing or invalid.
+        """
         return make_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Raises `BadOption`."""
+        """Return the writer of ``df.writeStream``.
+
+        Raises:
+            SparkOptionError: if an option or a column is missing or invalid.
+        """
         return make_stream_writer(self.options, schema)
 
 
 class BatchReader(DataSourceReader):
-    """Reads ranges of partitions, outside any group."""
+    """Reads offset ranges of partitions, without a consumer group."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Resolve the offsets; Spark asks once for each ``load()``. Raises as `plan_batch`."""
+        """Resolve the offsets. Spark calls it once for each ``load()``. Raises as `plan_batch`."""
         connected = connect(self._options.kafka, is_known_to_answer=False)
         ranges = connected.loop.call(plan_batch(connected.cluster, self._options))
         return [RangePartition(one) for one in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one range as Arrow batches; runs on an executor."""
-        if isinstance(partition, RangePartition):  # Spark makes up another for an empty plan
+        """Yield the rows of one range as Arrow batches; runs on an executor."""
+        # for an empty plan, Spark passes a partition of another class
+        if isinstance(partition, RangePartition):
             yield from read_range(partition.range, self._options)

@@ -1,4 +1,4 @@
-"""Values of options out of their text."""
+"""Parsers of option values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ _DURATION: Final = re.compile(rf"(\d+)\s*({'|'.join(_UNITS_MS)})?")
 
 
 def positive(name: str, text: str) -> int:
-    """A whole number above zero that fits 31 bits. Raises `BadOption`."""
+    """Parse a whole number from 1 to 2³¹ - 1.
+
+    Raises:
+        SparkOptionError: if the text is not such a number.
+    """
     try:
         value = int(text.strip())
     except ValueError:
@@ -32,12 +36,20 @@ def positive(name: str, text: str) -> int:
 
 
 def truth(name: str, text: str) -> bool:
-    """``true`` or ``false``. Raises `BadOption`."""
+    """Parse ``true`` or ``false``.
+
+    Raises:
+        SparkOptionError: if the text is neither.
+    """
     return one_of(name, text, ("true", "false")) == "true"
 
 
 def one_of(name: str, text: str, choices: Sequence[str]) -> str:
-    """One of the words. Raises `BadOption`."""
+    """Return the choice that the text names, in lower case.
+
+    Raises:
+        SparkOptionError: if the text is not one of ``choices``.
+    """
     word = text.strip().lower()
     if word not in choices:
         raise BadOption(f"{name} takes {' or '.join(choices)}, not {text!r}")
@@ -45,7 +57,11 @@ def one_of(name: str, text: str, choices: Sequence[str]) -> str:
 
 
 def duration_ms(name: str, text: str) -> int:
-    """A time as Spark writes it, ``15m``, ``10s``; a bare number is ms. Raises `BadOption`."""
+    """Parse a duration such as ``15m`` or ``10s``; a number without a unit is in ms.
+
+    Raises:
+        SparkOptionError: if the text is not a duration.
+    """
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise BadOption(f"{name} takes a time such as 15m, 10s or 500ms, not {text!r}")
@@ -53,7 +69,7 @@ def duration_ms(name: str, text: str) -> int:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean X?`` where there is a name like this one, otherwise nothing."""
+    """Return ``; did you mean X?`` if a known name is similar, or else an empty string."""
     by_lower = {one.lower(): one for one in known}
     found = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f"; did you mean {by_lower[found[0]]}?" if found else ""

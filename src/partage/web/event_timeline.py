@@ -24,7 +24,7 @@ _STATES: Final = {
 
 
 class EventTimeline:
-    """Timeline of one group: `add` its events. Events of several brokers may arrive out of order."""
+    """Timeline of one group; `add` accepts events of several brokers out of order."""
 
     def __init__(self) -> None:
         self._values: deque[bytes] = deque()

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from .faces import FACES
+from .consumer_adapters import FACES
 
 
 @pytest.fixture(params=FACES)

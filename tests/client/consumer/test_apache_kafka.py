@@ -5,7 +5,7 @@ from confluent_kafka import Producer
 
 from interop.peers.kafka import ApacheKafka
 from partage.client import TopicPartition, UnknownTopicError
-from partage.client.consumer import OffsetOutOfRange
+from partage.client.consumer import OffsetOutOfRangeError
 
 from ..confluent_admin import create_topic, delete_records, delete_topic, produce
 
@@ -93,7 +93,7 @@ def test_what_is_gone(servers, consumer_of, request):
     strict = consumer_of(servers, auto_offset_reset="none")
     strict.assign([(topic, 0)])
     strict.seek((topic, 0), 2)
-    with pytest.raises(OffsetOutOfRange, match="offset 2 of"):
+    with pytest.raises(OffsetOutOfRangeError, match="offset 2 of"):
         strict.poll(PATIENT)
 
 

@@ -14,12 +14,12 @@ from partage.client import (
 )
 from partage.client.consumer import (
     COLUMNS,
-    ConsumerClosed,
-    NoOffset,
-    NotAssigned,
-    NothingAssigned,
-    OffsetOutOfRange,
-    ReadTimedOut,
+    ConsumerClosedError,
+    NoOffsetForPartitionError,
+    NotAssignedError,
+    NothingAssignedError,
+    OffsetOutOfRangeError,
+    ReadTimeoutError,
 )
 
 from ..confluent_admin import create_topic, delete_records, delete_topic, produce
@@ -129,9 +129,9 @@ class TestPolling:
                 consumer.assign([T0])
                 while True:
                     version = consumer._engine.version
-                    if taken := consumer._engine.take(None):
+                    if taken := consumer._engine.collect(None):
                         return taken
-                    consumer._engine.change(version).result(10)  # holds the loop
+                    consumer._engine.next_change(version).result(10)  # holds the loop
 
         fill(servers, 3)
         assert asyncio.run(main())
@@ -176,7 +176,7 @@ class TestLooping:
         consumer.assign([T0])
         assert looped(consumer, 3) == [0, 1, 2]
         consumer.unassign()
-        with pytest.raises(NothingAssigned, match="assign"):
+        with pytest.raises(NothingAssignedError, match="assign"):
             looped(consumer, 1)
 
     def test_fairly(self, servers, consumer_of):
@@ -235,7 +235,7 @@ class TestPositions:
             lambda: consumer.pause(T0),
             lambda: consumer.seek_to_end(T0),
         ):
-            with pytest.raises(NotAssigned, match="t-0 is not assigned to this consumer"):
+            with pytest.raises(NotAssignedError, match="t-0 is not assigned to this consumer"):
                 refused()
 
     @pytest.mark.parametrize(
@@ -263,11 +263,11 @@ class TestPositions:
         consumer = consumer_of(servers, auto_offset_reset="none")
         consumer.assign([T0])
         for ask in (lambda: consumer.poll(PATIENT), lambda: consumer.position(T0)):
-            with pytest.raises(NoOffset, match="no offset is committed for t-0"):
+            with pytest.raises(NoOffsetForPartitionError, match="no offset is committed for t-0"):
                 ask()
         consumer.seek(T0, 1000)
         for _ in range(2):
-            with pytest.raises(OffsetOutOfRange, match="offset 1000 of t-0 is out of range"):
+            with pytest.raises(OffsetOutOfRangeError, match="offset 1000 of t-0 is out of range"):
                 consumer.poll(PATIENT)
         consumer.seek(T0, 19)
         assert polled(consumer, 1) == [19]
@@ -319,7 +319,7 @@ class TestArrow:
         fill(servers, 10, partition=1)
         consumer.position(T0)
         consumer.pause(T1)
-        with pytest.raises(ReadTimedOut, match="the end of t-1 was not reached within 300 ms"):
+        with pytest.raises(ReadTimeoutError, match="the end of t-1 was not reached within 300 ms"):
             consumer.to_arrow(timeout_ms=300)
         assert consumer.position(T0) == consumer.position(T1) == 0
 
@@ -378,7 +378,7 @@ class TestTrouble:
             consumer.poll(PATIENT)
 
     def test_nothing_assigned(self, servers, consumer_of):
-        with pytest.raises(NothingAssigned, match="assign"):
+        with pytest.raises(NothingAssignedError, match="assign"):
             consumer_of(servers).poll(PATIENT)
 
     def test_closed(self, servers, consumer_of):
@@ -392,5 +392,5 @@ class TestTrouble:
             lambda: consumer.assign([T0]),
             lambda: consumer.end_offsets([T0]),
         ):
-            with pytest.raises(ConsumerClosed, match="create a new one"):
+            with pytest.raises(ConsumerClosedError, match="create a new one"):
                 refused()

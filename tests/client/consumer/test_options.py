@@ -6,9 +6,9 @@ import pytest
 
 import partage
 from partage.client import InvalidAddressError
-from partage.client.consumer import BadOption, UnknownOption
+from partage.client.consumer import InvalidOptionError, UnknownOptionError
 from partage.client.consumer.options import option_names, parse_options, parse_reset
-from partage.client.consumer.state import TO_EARLIEST, TO_LATEST
+from partage.client.consumer.partition_state import TO_EARLIEST, TO_LATEST
 from partage.sync import Consumer
 
 
@@ -46,7 +46,7 @@ def test_those_of_every_client_go_there():
     ],
 )
 def test_an_unknown_one_is_refused_with_the_nearest(name, nearest):
-    with pytest.raises(UnknownOption) as caught:
+    with pytest.raises(UnknownOptionError) as caught:
         Consumer("localhost:9092", **{name: 1})
     hint = f"; did you mean {nearest!r}?" if nearest else ""
     assert str(caught.value) == f"a consumer has no option {name!r}{hint}"
@@ -67,7 +67,7 @@ def test_an_unknown_one_is_refused_with_the_nearest(name, nearest):
     ],
 )
 def test_a_value_that_cannot_be_is_refused(option, said):
-    with pytest.raises(BadOption, match=said):
+    with pytest.raises(InvalidOptionError, match=said):
         Consumer("localhost:9092", **option)
 
 
@@ -89,13 +89,13 @@ def test_servers_that_are_no_addresses():
 def test_durations(written, back_ms):
     reset = parse_reset(f"by_duration:{written}")
     assert reset.back_ms == back_ms
-    assert reset.at(10**12) == 10**12 - back_ms
-    assert reset.at(0) == 0
+    assert reset.timestamp_at(10**12) == 10**12 - back_ms
+    assert reset.timestamp_at(0) == 0
 
 
 @pytest.mark.parametrize("written", ["", "P", "PT", "P1DT", "-PT1H", "PT1H2", "P1M", "PT1,S"])
 def test_what_is_no_duration(written):
-    with pytest.raises(BadOption):
+    with pytest.raises(InvalidOptionError):
         parse_reset(f"by_duration:{written}")
 
 

@@ -5,7 +5,7 @@ import weakref
 import pytest
 
 from partage.client import TopicPartition
-from partage.client.consumer.records import COLUMNS, Stored
+from partage.client.consumer.records import COLUMNS, FetchedBatches
 from partage.wire.records.encoder import SimpleRecord, encode_batch
 
 
@@ -14,7 +14,7 @@ def stored():
     """Offsets 0 to 9 of t-0."""
     records = [SimpleRecord(None, b"%d" % n, (), 1000) for n in range(10)]
     blob = bytes(encode_batch(records))
-    return Stored(TopicPartition("t", 0), blob, 10, None, [(9, 0)])
+    return FetchedBatches(TopicPartition("t", 0), blob, 10, None, [(9, 0)])
 
 
 def address(batch):

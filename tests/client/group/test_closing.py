@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from .test_members import read
+from .test_group_members import read
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -60,7 +60,7 @@ class World:
 
     def send(self, user, due):
         assert not due & set().union(*self.on_the_way.values()), "one of a partition at a time"
-        self.order.sent(user.commit, due)
+        self.order.mark_sent(user.commit, due)
         self.on_the_way[user] = due
 
     def served(self, user, partitions):
@@ -72,13 +72,13 @@ class World:
         due = self.on_the_way.pop(user)
         self.served_and_told(user, due & stored)
         user.given_up |= due & final & user.commit.left
-        self.order.failed(user.commit, due & final)
+        self.order.mark_failed(user.commit, due & final)
         user.look()
 
     def served_and_told(self, user, stored):
         for partition in stored:
             self.stored[partition] = user.commit.serial
-        self.order.returned(user.commit, stored)
+        self.order.mark_answered(user.commit, stored)
 
     def cancelled(self, user):
         self.on_the_way.pop(user, None)
@@ -158,17 +158,17 @@ def test_the_newest_is_sent_and_stands_for_all_before_it():
     others[-1].act()
     world.answered(others[-1], stored={A})
     assert all(user.told == {A} and user.has_to_look for user in others)
-    assert world.order.due(world.issue({A}).commit) == {A}
+    assert world.order.sendable(world.issue({A}).commit) == {A}
 
 
 def test_each_partition_for_itself():
     world = World()
     first, second = world.issue({A, B}), world.issue({B, C})
-    assert world.order.due(first.commit) == {A}
-    assert world.order.due(second.commit) == {B, C}
+    assert world.order.sendable(first.commit) == {A}
+    assert world.order.sendable(second.commit) == {B, C}
     second.act()
     world.answered(second, stored={C}, final={B})
-    assert world.order.due(first.commit) == {A, B}, "the later one has failed for good"
+    assert world.order.sendable(first.commit) == {A, B}, "the later one has failed for good"
 
 
 @pytest.mark.parametrize("count", [2000])
@@ -177,8 +177,8 @@ def test_many_are_no_trouble(count):
     world, looks = World(), Counter()
     commits = [world.order.issue({A}, lambda n=n: looks.update([n])) for n in range(count)]
     for commit in commits[::-1]:
-        assert world.order.due(commit) == ({A} if commit is commits[-1] else set())
+        assert world.order.sendable(commit) == ({A} if commit is commits[-1] else set())
     for commit in reversed(commits[1:]):
-        world.order.ended(commit)
-    assert world.order.due(commits[0]) == {A}
+        world.order.close(commit)
+    assert world.order.sendable(commits[0]) == {A}
     assert sum(looks.values()) <= 3 * count

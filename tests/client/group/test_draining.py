@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from partage.client.consumer import NoGroup
+from partage.client.consumer import MissingGroupIdError
 
 from ..confluent_admin import produce
-from .test_members import PARTITIONS, Told, read, shared, until
+from .test_group_members import PARTITIONS, Told, read, shared, until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -110,7 +110,7 @@ def test_who_has_drained_may_come_back(topic, member_of):
 
 
 def test_without_a_group_there_is_nothing_to_drain(servers, member_of):
-    with pytest.raises(NoGroup, match="drain"):
+    with pytest.raises(MissingGroupIdError, match="drain"):
         member_of(group_id=None).drain()
 
 

@@ -9,7 +9,7 @@ import pytest
 import partage
 
 from .conftest import PARTITIONS
-from .test_members import Told
+from .test_group_members import Told
 
 pytestmark = pytest.mark.timeout(120)
 

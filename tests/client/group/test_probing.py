@@ -12,7 +12,7 @@ import pytest
 from partage.assignors import CooperativeSticky
 
 from .conftest import PARTITIONS
-from .test_members import Told, read, shared, until
+from .test_group_members import Told, read, shared, until
 
 
 def probing(used, *speaks):
@@ -84,7 +84,7 @@ def test_the_newest_leads(joined, used, partage_broker):
 
 
 def test_without_a_version_in_common_one_is_told(joined, used):
-    from partage.client.consumer import AssignmentFailed
+    from partage.client.consumer import AssignmentFailedError
 
     old = joined(0)
     until(lambda: shared(old), old)
@@ -95,7 +95,7 @@ def test_without_a_version_in_common_one_is_told(joined, used):
         for member in (old, new):
             try:
                 member.poll(20)
-            except AssignmentFailed as error:
+            except AssignmentFailedError as error:
                 told.append(str(error))
         return told
 

@@ -11,7 +11,7 @@ import pytest
 from partage.assignors import CooperativeSticky, Range
 
 from .conftest import PARTITIONS
-from .test_members import read, shared, until
+from .test_group_members import read, shared, until
 
 
 def spoken(kind, used):
@@ -114,13 +114,13 @@ def test_from_eager_to_cooperative_by_two_bounces(member_of, topic):
 
 
 def test_one_that_skips_the_first_bounce_is_told(member_of, topic):
-    from partage.client.consumer import MemberFailed
+    from partage.client.consumer import MemberFailedError
 
     first = member_of(partition_assignment_strategy=[Range()])
     first.subscribe([topic])
     until(lambda: shared(first), first)
     second = member_of()
     second.subscribe([topic])
-    with pytest.raises(MemberFailed, match="INCONSISTENT_GROUP_PROTOCOL"):
+    with pytest.raises(MemberFailedError, match="INCONSISTENT_GROUP_PROTOCOL"):
         until(lambda: False, second)
     until(lambda: shared(first), first)

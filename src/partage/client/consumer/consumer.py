@@ -10,11 +10,18 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from partage.client.consumer.errors import ReadTimedOut
-from partage.client.consumer.face import Deadline, Face, Partition, batches, behind, named
-from partage.client.consumer.listener import Stopwatch
-from partage.client.consumer.place import Place, Written
-from partage.client.consumer.records import COLUMNS, Record, Records, table
+from partage.client.consumer.base_consumer import (
+    BaseConsumer,
+    Deadline,
+    PartitionLike,
+    partitions_behind,
+    to_records,
+    to_topic_partitions,
+)
+from partage.client.consumer.errors import ReadTimeoutError
+from partage.client.consumer.group_subscription import GroupSubscription, OffsetsLike
+from partage.client.consumer.listener import CallbackTimer
+from partage.client.consumer.records import COLUMNS, Record, Records, arrow_table
 from partage.client.group.offsets import OffsetAndMetadata
 from partage.client.metadata import TopicPartition
 from partage.client.offsets import OffsetAndTimestamp
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Consumer(Face):
+class Consumer(BaseConsumer):
     """A consumer of topic partitions, on asyncio; `partage.sync.Consumer` is the blocking variant.
 
     It is an asynchronous context manager and an asynchronous iterator of records::
@@ -61,41 +68,41 @@ class Consumer(Face):
         Raises:
             ClientError: An error that concerns an assigned partition, the group or the cluster.
         """
-        self._end_loan()
+        self._end_cursor()
         deadline = Deadline(timeout_ms)
         while True:
             version = self._engine.version
-            await self._tend()
+            await self._run_due_callbacks()
             if self.is_drained:
-                return batches(())
-            taken = self._engine.take(self._limit(max_records))
-            if taken or deadline.is_over:
-                self._engine.owner.returned()
-                return batches(taken)
-            await _either(self._engine.change(version), deadline)
+                return to_records(())
+            taken = self._engine.collect(self._limit(max_records))
+            if taken or deadline.is_expired:
+                self._engine.assignment_source.on_poll_return()
+                return to_records(taken)
+            await _wait_for_change(self._engine.next_change(version), deadline)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Record:
-        if self._loan is not None and self._engine.version == self._seen:
-            record = self._loan.next()  # Nothing has changed since the last record.
+        if self._cursor is not None and self._engine.version == self._seen_version:
+            record = self._cursor.next()  # Nothing has changed since the last record.
             if record is not None:
                 return record
-            self._loan = None
+            self._cursor = None
         while True:
-            version = self._seen = self._engine.version
-            await self._tend()
-            if self._loan is not None:
-                record = self._loan.next()
+            version = self._seen_version = self._engine.version
+            await self._run_due_callbacks()
+            if self._cursor is not None:
+                record = self._cursor.next()
                 if record is not None:
-                    self._engine.owner.touched()
+                    self._engine.assignment_source.on_next_record()
                     return record
-                self._loan = None
+                self._cursor = None
             if self.is_drained:
                 raise StopAsyncIteration
-            if self._lend() is None:
-                await _either(self._engine.change(version), Deadline(None))
+            if self._next_cursor() is None:
+                await _wait_for_change(self._engine.next_change(version), Deadline(None))
 
     async def to_arrow(
         self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
@@ -108,31 +115,30 @@ class Consumer(Face):
 
         Raises:
             ReadTimeoutError: The end offsets were not reached in time. After any error, the
-                positions
-                are what they were before the call.
+                positions are what they were before the call.
         """
-        self._end_loan()
+        self._end_cursor()
         deadline = Deadline(timeout_ms)
         owned = self._engine.assignment()
         before = {partition: await self.position(partition) for partition in owned}
         ends = await self.end_offsets(owned)
         found = []
         try:
-            while left := behind(self._engine.positions(), ends):
-                if deadline.is_over:
-                    raise ReadTimedOut(timeout_ms or 0, left)
+            while left := partitions_behind(self._engine.positions(), ends):
+                if deadline.is_expired:
+                    raise ReadTimeoutError(timeout_ms or 0, left)
                 version = self._engine.version
-                await self._tend()
-                taken = batches(self._engine.take(None))
+                await self._run_due_callbacks()
+                taken = to_records(self._engine.collect(None))
                 found += [batch.to_arrow(columns) for batch in taken.batches]
                 if not taken:
-                    await _either(self._engine.change(version), deadline)
+                    await _wait_for_change(self._engine.next_change(version), deadline)
         except BaseException:
-            self._go_back(before)
+            self._restore_positions(before)
             raise
-        return table(found, columns)
+        return arrow_table(found, columns)
 
-    async def position(self, partition: Partition) -> int:
+    async def position(self, partition: PartitionLike) -> int:
         """Return the offset after the last delivered record; wait for it if it must be looked up.
 
         Raises:
@@ -145,23 +151,27 @@ class Consumer(Face):
             position = self._engine.position(wanted)
             if position is not None:
                 return position
-            await _either(self._engine.change(version), Deadline(None))
+            await _wait_for_change(self._engine.next_change(version), Deadline(None))
 
-    async def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
+    async def beginning_offsets(
+        self, partitions: Iterable[PartitionLike]
+    ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition, assigned or not."""
         return await asyncio.wrap_future(
-            self._engine.ask(self._engine.beginnings(named(partitions)))
+            self._engine.submit(self._engine.beginning_offsets(to_topic_partitions(partitions)))
         )
 
-    async def end_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
+    async def end_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition, assigned or not.
 
         With ``isolation_level="read_committed"`` it is the last stable offset.
         """
-        return await asyncio.wrap_future(self._engine.ask(self._engine.latest(named(partitions))))
+        return await asyncio.wrap_future(
+            self._engine.submit(self._engine.end_offsets(to_topic_partitions(partitions)))
+        )
 
     async def offsets_for_times(
-        self, times_ms: Mapping[Partition, int]
+        self, times_ms: Mapping[PartitionLike, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record offset at or after a timestamp, for each partition.
 
@@ -172,11 +182,13 @@ class Consumer(Face):
             The offset found and its timestamp; None if all records are older.
         """
         wanted = {TopicPartition(*partition): at for partition, at in times_ms.items()}
-        return await asyncio.wrap_future(self._engine.ask(self._engine.offsets(wanted)))
+        return await asyncio.wrap_future(
+            self._engine.submit(self._engine.offsets_for_times(wanted))
+        )
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic; raise `UnknownTopicError` if it does not exist."""
-        return await asyncio.wrap_future(self._engine.ask(self._engine.partitions_of(topic)))
+        return await asyncio.wrap_future(self._engine.submit(self._engine.partitions_of(topic)))
 
     async def lag(self) -> dict[TopicPartition, int]:
         """Return the number of offsets between position and end of each assigned partition."""
@@ -188,10 +200,10 @@ class Consumer(Face):
 
     async def unsubscribe(self, timeout_ms: float = 30_000) -> None:
         """Leave the group, after a last auto commit and the due listener callbacks."""
-        self._end_loan()
+        self._end_cursor()
         await self._leave(Deadline(timeout_ms), closes=False)
 
-    async def commit(self, offsets: Written | None = None) -> None:
+    async def commit(self, offsets: OffsetsLike | None = None) -> None:
         """Commit offsets in the group.
 
         It returns when the coordinator has stored these offsets, or those of a later commit of this
@@ -206,14 +218,14 @@ class Consumer(Face):
                 partitions.
             MissingGroupIdError, NotSubscribedError: The consumer has no group or no partitions.
         """
-        await asyncio.wrap_future(self._grouped("commit()").commit(offsets))
+        await asyncio.wrap_future(self._require_group("commit()").commit(offsets))
 
     async def committed(
-        self, partitions: Iterable[Partition]
+        self, partitions: Iterable[PartitionLike]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset of each partition; None if there is none."""
-        wanted = named(partitions)
-        found = await asyncio.wrap_future(self._grouped("committed()").committed(wanted))
+        wanted = to_topic_partitions(partitions)
+        found = await asyncio.wrap_future(self._require_group("committed()").committed(wanted))
         return {partition: found.get(partition) for partition in wanted}
 
     async def close(self, timeout_ms: float = 30_000) -> None:
@@ -222,7 +234,7 @@ class Consumer(Face):
         A member of a group makes a last auto commit, if enabled, and leaves. A static member does
         not send LeaveGroup, so that it gets the same partitions when it returns (KIP-345).
         """
-        self._end_loan()
+        self._end_cursor()
         deadline = Deadline(timeout_ms)
         try:
             await self._leave(deadline, closes=True)
@@ -230,30 +242,30 @@ class Consumer(Face):
             await asyncio.to_thread(self._engine.close, timeout_ms)
 
     async def _leave(self, deadline: Deadline, *, closes: bool) -> None:
-        place = self._place
+        place = self._group
         if place is None or not place.is_subscribed:
             return
-        await asyncio.to_thread(place.commit_last, deadline.left_s)
+        await asyncio.to_thread(place.commit_before_leave, deadline.remaining_s)
         owner, first = place.leave(closes=closes), None
-        while owner is not None and not owner.is_out and not deadline.is_over:
+        while owner is not None and not owner.has_left and not deadline.is_expired:
             version = self._engine.version
             try:
-                await self._tend()
+                await self._run_due_callbacks()
             except Exception as error:  # An error of the listener is raised after the leave.
                 first = first or error
-            if not owner.is_out:
-                await _either(self._engine.change(version), deadline)
+            if not owner.has_left:
+                await _wait_for_change(self._engine.next_change(version), deadline)
         if first is not None:
             raise first
 
-    async def _tend(self) -> None:
+    async def _run_due_callbacks(self) -> None:
         """Run the due listener callbacks and auto commits before records are delivered."""
-        place = self._place
+        place = self._group
         if place is None:
             return
         place.commit_if_due()
         first: Exception | None = None
-        while (call := place.due) is not None:
+        while (call := place.due_callback) is not None:
             # If interrupted here, the next poll repeats all steps.
             await self._commit_before(place, call)
             try:
@@ -262,17 +274,19 @@ class Consumer(Face):
             except Exception as error:
                 first = first or error
             finally:
-                place.owner.called(call)
+                place.assignment.callback_done(call)
         if first is not None:
             raise first
 
-    async def _commit_before(self, place: Place, call: CallListener) -> None:
-        committing = self._engine.ask(place.owner.commit_quietly(place.before(call)))
+    async def _commit_before(self, place: GroupSubscription, call: CallListener) -> None:
+        committing = self._engine.submit(
+            place.assignment.auto_commit(place.offsets_to_commit_before(call))
+        )
         await asyncio.wrap_future(committing)
 
-    async def _call(self, place: Place, call: CallListener) -> None:
+    async def _call(self, place: GroupSubscription, call: CallListener) -> None:
         if place.listener is not None:
-            with Stopwatch(call.callback):
+            with CallbackTimer(call.callback):
                 waited_for = place.listener.call(call.callback, place.partitions_of(call))
                 if inspect.isawaitable(waited_for):
                     await waited_for
@@ -289,8 +303,8 @@ class Consumer(Face):
         await self.close()
 
 
-async def _either(waiter: Future[None], deadline: Deadline) -> None:
+async def _wait_for_change(waiter: Future[None], deadline: Deadline) -> None:
     """Wait for a change of the engine, or until the deadline."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(deadline.left_s):
+        async with asyncio.timeout(deadline.remaining_s):
             await asyncio.wrap_future(waiter)

@@ -16,12 +16,16 @@ from typing import Any, TypeVar
 
 from partage.client.addresses import Address, parse_bootstrap_servers
 from partage.client.cluster import Cluster
-from partage.client.consumer.errors import ConsumerClosed
+from partage.client.consumer.assignment_source import (
+    AssignmentSource,
+    AssignmentTarget,
+    ManualAssignment,
+)
+from partage.client.consumer.errors import ConsumerClosedError
+from partage.client.consumer.fetch_state_machine import FetchStateMachine, RecordRange
 from partage.client.consumer.fetcher import Fetcher
 from partage.client.consumer.options import ConsumerOptions
-from partage.client.consumer.owners import Holdings, Manual, Owner
-from partage.client.consumer.positions import Positions, Taken
-from partage.client.consumer.state import ResetTo
+from partage.client.consumer.partition_state import ResetTarget
 from partage.client.loop_thread import LoopThread
 from partage.client.metadata import TopicPartition
 from partage.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
@@ -30,7 +34,7 @@ from partage.client.options import ClientOptions
 T = TypeVar("T")
 
 
-class Engine(Holdings):
+class Engine(AssignmentTarget):
     """One consumer. Its thread runs from the beginning until `close`.
 
     ``owner`` may be another one later, once all is disowned. ``cluster`` belongs to the loop.
@@ -44,15 +48,15 @@ class Engine(Holdings):
         bootstrap_servers: str | list[Address],
         options: ConsumerOptions,
         client: ClientOptions,
-        owner: Owner | None = None,
+        owner: AssignmentSource | None = None,
     ) -> None:
         servers = bootstrap_servers
         self._servers = parse_bootstrap_servers(servers) if isinstance(servers, str) else servers
         self.options = options
-        self.owner = owner or Manual()
+        self.assignment_source = owner or ManualAssignment()
         self._lock = threading.Lock()
-        self.owner.attach(self)
-        self._positions = Positions(
+        self.assignment_source.attach(self)
+        self._positions = FetchStateMachine(
             policy=options.reset,
             partition_bytes=options.max_partition_fetch_bytes,
             fetch_bytes=options.fetch_max_bytes,
@@ -64,40 +68,40 @@ class Engine(Holdings):
             self._positions,
             self._lock,
             options,
-            committed=lambda partitions: self.owner.committed(partitions),
-            changed=self._tell,
+            committed=lambda partitions: self.assignment_source.committed(partitions),
+            changed=self._notify_waiters,
             failed=self._fail,
         )
         self._failure: Exception | None = None
         self._version = 0
-        self._waiting: list[Future[None]] = []
+        self._waiters: list[Future[None]] = []
         self._is_closed = False
-        self._is_woken = False
+        self._is_wake_scheduled = False
         self._thread = LoopThread("partage-consumer")
         self._loop = self._thread.call(_running_loop())
         self._thread.call(self._fetcher.start())
 
     # The `AssignmentTarget` interface; `BaseConsumer.assign` uses it too.
 
-    def own(self, partitions: Iterable[TopicPartition]) -> None:
+    def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Start to read these partitions; those assigned already continue unchanged."""
         with self._lock:
             self._check_open()
-            self._positions.own(partitions)
-        self._look_again()
+            self._positions.add_partitions(partitions)
+        self._wake_fetcher()
 
-    def disown(self, partitions: Iterable[TopicPartition]) -> None:
+    def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions; none of their records is delivered afterwards."""
         with self._lock:
-            self._positions.disown(partitions)
-        self._look_again()
+            self._positions.remove_partitions(partitions)
+        self._wake_fetcher()
 
     def assignment(self) -> list[TopicPartition]:
         """Return the assigned partitions, sorted."""
         with self._lock:
             return self._positions.owned
 
-    def is_idle(self) -> bool:
+    def is_empty(self) -> bool:
         """True if no partitions are assigned."""
         return not self._positions
 
@@ -109,8 +113,8 @@ class Engine(Holdings):
 
     def wake(self) -> None:
         """Wake waiting polls and the fetcher."""
-        self._tell()
-        self._look_again()
+        self._notify_waiters()
+        self._wake_fetcher()
 
     # User requests. All raise NotAssignedError and ConsumerClosedError.
 
@@ -119,22 +123,22 @@ class Engine(Holdings):
         with self._lock:
             self._check_open()
             self._positions.seek(partition, offset)
-        self._look_again()
+        self._wake_fetcher()
 
-    def reset(self, partitions: Iterable[TopicPartition] | None, to: ResetTo) -> None:
+    def reset(self, partitions: Iterable[TopicPartition] | None, to: ResetTarget) -> None:
         """Continue at an end or a timestamp, in all partitions if ``partitions`` is None."""
         with self._lock:
             self._check_open()
             self._positions.reset(self._positions.owned if partitions is None else partitions, to)
-        self._look_again()
+        self._wake_fetcher()
 
     def pause(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
         """Pause or resume partitions."""
         with self._lock:
             self._check_open()
             self._positions.pause(partitions, paused=paused)
-        self._tell()
-        self._look_again()
+        self._notify_waiters()
+        self._wake_fetcher()
 
     def paused(self) -> list[TopicPartition]:
         """Return the paused partitions, sorted."""
@@ -152,15 +156,17 @@ class Engine(Holdings):
             position = self._positions.position(partition)
             failure = None
             if position is None:
-                failure = self._positions.failure(partition) or self._taken_failure()
+                failure = self._positions.pop_error(partition) or self._pop_failure()
         if failure is not None:
-            self._look_again()
+            self._wake_fetcher()
             raise failure
         return position
 
     # Records.
 
-    def take(self, records_max: int | None, *, parts_max: int | None = None) -> list[Taken]:
+    def collect(
+        self, records_max: int | None, *, parts_max: int | None = None
+    ) -> list[RecordRange]:
         """Return fetched records that may be delivered, and advance the positions past them.
 
         Raises:
@@ -168,80 +174,83 @@ class Engine(Holdings):
         """
         with self._lock:
             self._check_open()
-        self.owner.polled()
+        self.assignment_source.on_poll()
         failure: Exception | None = None
         with self._lock:
             self._check_open()
-            taken = self._positions.take(records_max, self.owner.may_deliver, parts_max=parts_max)
+            taken = self._positions.collect(
+                records_max, self.assignment_source.may_deliver, parts_max=parts_max
+            )
             if not taken:
-                failure = self._positions.failure() or self._taken_failure()
+                failure = self._positions.pop_error() or self._pop_failure()
         if taken or failure is not None:
-            self._look_again()
+            self._wake_fetcher()
         if failure is not None:
             raise failure
         return taken
 
-    def lend(self, records_max: int | None) -> Taken | None:
+    def collect_one(self, records_max: int | None) -> RecordRange | None:
         """Return one range of records for a `RecordCursor`; `put_back` must follow."""
-        for taken in self.take(records_max, parts_max=1):
-            taken.lease.handed = taken.from_offset
+        for taken in self.collect(records_max, parts_max=1):
+            taken.permit.delivered_offset = taken.from_offset
             return taken
         return None
 
-    def give_back(self, taken: Taken, from_offset: int) -> None:
+    def put_back(self, taken: RecordRange, from_offset: int) -> None:
         """Put the rest of a range back, from an offset on."""
         with self._lock:
-            taken.lease.handed = None
-            self._positions.give_back(taken, from_offset)
-        self._look_again()
+            taken.permit.delivered_offset = None
+            self._positions.put_back(taken, from_offset)
+        self._wake_fetcher()
 
     @property
     def version(self) -> int:
         """A number that changes whenever there may be something new; read it before checking."""
         return self._version
 
-    def change(self, since: int) -> Future[None]:
+    def next_change(self, since: int) -> Future[None]:
         """Return a future that is done once `version` differs from ``since``."""
         waiter: Future[None] = Future()
         with self._lock:
             if self._version != since or self._is_closed:
                 waiter.set_result(None)
             else:
-                self._waiting = [*(one for one in self._waiting if not one.done()), waiter]
+                self._waiters = [*(one for one in self._waiters if not one.done()), waiter]
         return waiter
 
     # Requests to brokers: coroutines for the engine's event loop; see `submit`.
 
-    def ask(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine's event loop; raise ConsumerClosedError after `close`."""
         if self._is_closed:
             work.close()
-            raise ConsumerClosed
+            raise ConsumerClosedError
         return self._thread.submit(work)
 
-    async def offsets(
+    async def offsets_for_times(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first offset at or after each timestamp (ms, or EARLIEST or LATEST)."""
         committed = self.options.isolation_level == "read_committed"
         return await list_offsets(self.cluster, wanted, read_committed=committed)
 
-    async def ends(self, partitions: Iterable[TopicPartition], end: int) -> dict[Any, int]:
+    async def offsets_at(self, partitions: Iterable[TopicPartition], end: int) -> dict[Any, int]:
         """Return one end of each partition, ``EARLIEST`` or ``LATEST``."""
-        found = await self.offsets(dict.fromkeys(partitions, end))
+        found = await self.offsets_for_times(dict.fromkeys(partitions, end))
         return {partition: offset.offset for partition, offset in found.items() if offset}
 
-    async def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        return await self.ends(partitions, EARLIEST)
+        return await self.offsets_at(partitions, EARLIEST)
 
-    async def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the offset after the last record of each partition, or the last stable offset."""
-        return await self.ends(partitions, LATEST)
+        return await self.offsets_at(partitions, LATEST)
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
-        """Return the partitions of a topic, sorted; raise UnknownTopicError if it does not exist.
-        """
+        """Return the partitions of a topic, sorted; raise UnknownTopicError if there is none."""
         return (await self.cluster.topics([topic], fresh=True))[topic].topic_partitions
 
     def close(self, timeout_ms: float) -> None:
@@ -252,53 +261,52 @@ class Engine(Holdings):
             self._is_closed = True
             owned = self._positions.owned
         try:
-            self._thread.call(self._say_goodbye(timeout_ms))
+            self._thread.call(self._shut_down(timeout_ms))
         finally:
             with self._lock:
-                self._positions.disown(owned)
+                self._positions.remove_partitions(owned)
             self._thread.stop()
-            self._tell()
+            self._notify_waiters()
 
-
-    async def _say_goodbye(self, timeout_ms: float) -> None:
+    async def _shut_down(self, timeout_ms: float) -> None:
         await self._fetcher.stop()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self.owner.close(timeout_ms)
+                await self.assignment_source.close(timeout_ms)
         finally:
             self.cluster.close()
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ConsumerClosed
+            raise ConsumerClosedError
 
-    def _taken_failure(self) -> Exception | None:
+    def _pop_failure(self) -> Exception | None:
         failure, self._failure = self._failure, None
         return failure
 
     def _fail(self, error: Exception) -> None:
         with self._lock:
             self._failure = error
-        self._tell()
+        self._notify_waiters()
 
-    def _tell(self) -> None:
+    def _notify_waiters(self) -> None:
         """Complete the futures of all callers that wait for a change."""
         with self._lock:
             self._version += 1
-            waiting, self._waiting = self._waiting, []
+            waiting, self._waiters = self._waiters, []
         for waiter in waiting:
             with suppress(InvalidStateError):  # The waiter was cancelled.
                 waiter.set_result(None)
 
-    def _look_again(self) -> None:
-        if not self._is_woken and not self._is_closed:
-            self._is_woken = True
+    def _wake_fetcher(self) -> None:
+        if not self._is_wake_scheduled and not self._is_closed:
+            self._is_wake_scheduled = True
             with suppress(RuntimeError):  # The loop was closed concurrently.
-                self._loop.call_soon_threadsafe(self._woken)
+                self._loop.call_soon_threadsafe(self._on_wake)
 
-    def _woken(self) -> None:
-        self._is_woken = False
-        self._fetcher.look_again()
+    def _on_wake(self) -> None:
+        self._is_wake_scheduled = False
+        self._fetcher.wake()
 
 
 async def _running_loop() -> asyncio.AbstractEventLoop:

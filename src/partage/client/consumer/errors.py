@@ -12,7 +12,7 @@ class ConsumerError(ClientError):
     """The base class of exceptions that only consumers raise."""
 
 
-class UnknownOption(ConsumerError, TypeError):
+class UnknownOptionError(ConsumerError, TypeError):
     """Raised for an unknown option; ``nearest`` is a known option with a similar name, or None."""
 
     def __init__(self, name: str, nearest: str | None) -> None:
@@ -22,7 +22,7 @@ class UnknownOption(ConsumerError, TypeError):
         self.nearest = nearest
 
 
-class BadOption(ConsumerError, ValueError):
+class InvalidOptionError(ConsumerError, ValueError):
     """Raised for an option with an invalid value."""
 
     def __init__(self, name: str, value: object, wanted: str) -> None:
@@ -30,7 +30,7 @@ class BadOption(ConsumerError, ValueError):
         self.name = name
 
 
-class NotAssigned(ConsumerError):
+class NotAssignedError(ConsumerError):
     """Raised for a partition that is not assigned to this consumer."""
 
     def __init__(self, partitions: Iterable[TopicPartition], assigned: int) -> None:
@@ -42,7 +42,7 @@ class NotAssigned(ConsumerError):
         )
 
 
-class NothingAssigned(ConsumerError):
+class NothingAssignedError(ConsumerError):
     """Raised if records are requested and no partition is assigned."""
 
     def __init__(self) -> None:
@@ -51,14 +51,14 @@ class NothingAssigned(ConsumerError):
         )
 
 
-class ConsumerClosed(ConsumerError):
+class ConsumerClosedError(ConsumerError):
     """Raised by all methods after the consumer was closed."""
 
     def __init__(self) -> None:
         super().__init__("the consumer is closed: create a new one")
 
 
-class NoOffset(ConsumerError):
+class NoOffsetForPartitionError(ConsumerError):
     """Raised if a partition has no committed offset and ``auto_offset_reset`` is "none"."""
 
     def __init__(self, partition: TopicPartition) -> None:
@@ -69,7 +69,7 @@ class NoOffset(ConsumerError):
         self.partition = partition
 
 
-class OffsetOutOfRange(ConsumerError):
+class OffsetOutOfRangeError(ConsumerError):
     """Raised if a position is out of range and ``auto_offset_reset`` is "none"."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
@@ -82,7 +82,7 @@ class OffsetOutOfRange(ConsumerError):
         self.offset = offset
 
 
-class TopicRecreated(ConsumerError):
+class TopicRecreatedError(ConsumerError):
     """Raised if a topic was deleted and created again and ``auto_offset_reset`` is "none"."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
@@ -95,7 +95,7 @@ class TopicRecreated(ConsumerError):
         self.offset = offset
 
 
-class ReadTimedOut(ConsumerError, TimeoutError):
+class ReadTimeoutError(ConsumerError, TimeoutError):
     """Raised if the end offsets were not reached in time; the positions are unchanged."""
 
     def __init__(self, timeout_ms: float, left: Iterable[TopicPartition]) -> None:
@@ -106,7 +106,7 @@ class ReadTimedOut(ConsumerError, TimeoutError):
         )
 
 
-class AlreadySubscribed(ConsumerError):
+class AlreadySubscribedError(ConsumerError):
     """Raised by ``assign`` and ``unassign`` while the consumer is subscribed."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class AlreadySubscribed(ConsumerError):
         )
 
 
-class AlreadyAssigned(ConsumerError):
+class AlreadyAssignedError(ConsumerError):
     """Raised by ``subscribe`` if the consumer has partitions from ``assign``."""
 
     def __init__(self) -> None:

@@ -14,9 +14,16 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from partage.client.cluster import Cluster
-from partage.client.consumer import answers
+from partage.client.consumer import fetch_response
+from partage.client.consumer.fetch_state_machine import (
+    FetchStateMachine,
+    OffsetLookup,
+    PermanentFailure,
+    Placement,
+    PlannedFetch,
+    RetryLater,
+)
 from partage.client.consumer.options import ConsumerOptions
-from partage.client.consumer.positions import Failed, Fetch, Lookup, Placement, Positions, TryAgain
 from partage.client.errors import (
     BrokerResponseError,
     ClientError,
@@ -52,7 +59,7 @@ class Fetcher:
     def __init__(
         self,
         cluster: Cluster,
-        positions: Positions,
+        positions: FetchStateMachine,
         lock: threading.Lock,
         options: ConsumerOptions,
         *,
@@ -65,7 +72,7 @@ class Fetcher:
         self._lock = lock
         self._ask_committed = committed
         self._read_committed = options.isolation_level == "read_committed"
-        self._rules = answers.FetchRules(
+        self._rules = fetch_response.FetchRules(
             max_wait_ms=options.fetch_max_wait_ms,
             min_bytes=options.fetch_min_bytes,
             partition_bytes=options.max_partition_fetch_bytes,
@@ -82,12 +89,12 @@ class Fetcher:
         self._unknown_since: dict[str, float] = {}
         self._failures: dict[object, int] = {}  # consecutive failures, by leader or topic
         self._tasks: set[asyncio.Task[None]] = set()
-        self._again = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._wake_event = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
 
-    def look_again(self) -> None:
+    def wake(self) -> None:
         """Check for new work; call it on the event loop."""
-        self._again.set()
+        self._wake_event.set()
 
     async def start(self) -> None:
         """Start to fetch."""
@@ -95,8 +102,8 @@ class Fetcher:
 
     async def stop(self) -> None:
         """Cancel all work."""
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -104,22 +111,21 @@ class Fetcher:
 
     async def _run(self) -> None:
         while True:
-            self._again.clear()
-            self._look_again_at(self._begin())
-            await self._again.wait()
+            self._wake_event.clear()
+            self._schedule_wake(self._begin())
+            await self._wake_event.wait()
 
-    def _look_again_at(self, due: float | None) -> None:
+    def _schedule_wake(self, due: float | None) -> None:
         """Check for work at a time. An earlier timer stays, because an extra check does no harm."""
-        if due is None or (self._alarm is not None and self._alarm.when() <= due):
+        if due is None or (self._timer is not None and self._timer.when() <= due):
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = asyncio.get_running_loop().call_at(due, self._ring)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(due, self._on_timer)
 
-    def _ring(self) -> None:
-        self._alarm = None
-        self._again.set()
-
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._wake_event.set()
 
     def _begin(self) -> float | None:
         """Start all due work; return the time of the next check, or None."""
@@ -133,7 +139,7 @@ class Fetcher:
             # positions.
             lookups = self._positions.lookups(placements, now_ms)
             retry_ms = self._positions.retry_at_ms(now_ms)
-        self._locate(wanted, now)
+        self._refresh_due_topics(wanted, now)
         if lookups:
             self._spawn(self._look_up(lookups))
         for fetch in fetches:
@@ -156,7 +162,7 @@ class Fetcher:
 
     # Topics.
 
-    def _locate(self, wanted: Iterable[str], now: float) -> None:
+    def _refresh_due_topics(self, wanted: Iterable[str], now: float) -> None:
         missing = [n for n in wanted if n not in self._asking and self._ask_at.get(n, 0.0) <= now]
         if missing:
             self._asking.update(missing)
@@ -170,51 +176,51 @@ class Fetcher:
                     found = await self._cluster.topics(left, fresh=True)
                 except UnknownTopicError as error:
                     self._topics.pop(error.topic, None)
-                    self._miss(error.topic, error)
+                    self._on_unknown_partitions(error.topic, error)
                     left.remove(error.topic)
                 else:
                     for topic in found.values():
-                        self._place(topic)
+                        self._store_topic(topic)
                     left.clear()
         except ClientError as error:
             for name in left:
-                self._ask_at[name] = self._now() + self._pause_s(name)
+                self._ask_at[name] = self._now() + self._backoff_s(name)
             self._failed(error)
         finally:
             self._asking.difference_update(names)
 
-    def _place(self, topic: TopicMetadata) -> None:
+    def _store_topic(self, topic: TopicMetadata) -> None:
         self._topics[topic.name] = topic
         self._stale = {partition for partition in self._stale if partition.topic != topic.name}
         with self._lock:
             owned = [p for p in self._positions.owned if p.topic == topic.name]
         missing = [p for p in owned if p.partition not in topic.partitions]
         if missing:
-            self._miss(
+            self._on_unknown_partitions(
                 topic.name, UnknownPartitionError(missing[0], len(topic.partitions)), missing
             )
         elif any(topic.partitions[p.partition].leader_id < 0 for p in owned):
-            self._ask_at[topic.name] = self._now() + self._pause_s(topic.name)
+            self._ask_at[topic.name] = self._now() + self._backoff_s(topic.name)
         else:
             self._failures.pop(topic.name, None)
             self._unknown_since.pop(topic.name, None)
             self._ask_at[topic.name] = self._now() + self._cluster.options.metadata_max_age_ms / 1e3
 
-    def _miss(
+    def _on_unknown_partitions(
         self, name: str, error: ClientError, partitions: list[TopicPartition] | None = None
     ) -> None:
         """Handle a missing topic or missing partitions: a new topic may not be known to all brokers
         yet.
         """
         now = self._now()
-        self._ask_at[name] = now + self._pause_s(name)
+        self._ask_at[name] = now + self._backoff_s(name)
         if now - self._unknown_since.setdefault(name, now) >= self._unknown_wait_s:
             with self._lock:
                 owned = [p for p in self._positions.owned if p.topic == name]
-                self._positions.fail(partitions or owned, error)
+                self._positions.set_error(partitions or owned, error)
             self._changed()
 
-    def _ask_anew(self, partitions: Iterable[TopicPartition]) -> None:
+    def _refresh_topics(self, partitions: Iterable[TopicPartition]) -> None:
         """Refresh the metadata of partitions after an answer showed that it is out of date.
 
         These partitions are not fetched until then.
@@ -222,18 +228,18 @@ class Fetcher:
         stale = set(partitions)
         self._stale |= stale
         for name in {partition.topic for partition in stale}:
-            due = self._now() + self._pause_s(name)
+            due = self._now() + self._backoff_s(name)
             self._ask_at[name] = min(self._ask_at.get(name, 0.0), due)
 
     # Offset lookups.
 
-    async def _look_up(self, lookups: list[Lookup]) -> None:
+    async def _look_up(self, lookups: list[OffsetLookup]) -> None:
         """Look up offsets separately for each leader, so that a dead leader delays only its own."""
         committed = [one for one in lookups if one.reset is None]
-        by_leader: dict[tuple[str, int], list[Lookup]] = {}
+        by_leader: dict[tuple[str, int], list[OffsetLookup]] = {}
         for one in lookups:
             if one.reset is not None:
-                where = one.lease.partition.topic, self._leader_of(one.lease.partition)
+                where = one.permit.partition.topic, self._leader_of(one.permit.partition)
                 by_leader.setdefault(where, []).append(one)
         if committed:
             self._spawn(self._look_up_one_kind(committed, self._committed))
@@ -247,32 +253,34 @@ class Fetcher:
 
     async def _look_up_one_kind(
         self,
-        lookups: list[Lookup],
-        find: Callable[[list[Lookup]], Coroutine[Any, Any, dict[TopicPartition, int]]],
+        lookups: list[OffsetLookup],
+        find: Callable[[list[OffsetLookup]], Coroutine[Any, Any, dict[TopicPartition, int]]],
     ) -> None:
         try:
             found = await find(lookups)
         except ClientError as error:
-            name = lookups[0].lease.partition.topic
-            answer: TryAgain | Failed = Failed(error)
+            name = lookups[0].permit.partition.topic
+            answer: RetryLater | PermanentFailure = PermanentFailure(error)
             if isinstance(error, _WAITS):
-                self._ask_anew(one.lease.partition for one in lookups)
-                answer = TryAgain(self._retry_at_ms(name))
+                self._refresh_topics(one.permit.partition for one in lookups)
+                answer = RetryLater(self._retry_at_ms(name))
             with self._lock:
                 for one in lookups:
-                    self._positions.not_found(one, answer)
+                    self._positions.lookup_failed(one, answer)
         else:
             with self._lock:
                 for one in lookups:
-                    self._positions.found(one, found.get(one.lease.partition))
+                    self._positions.lookup_succeeded(one, found.get(one.permit.partition))
         self._changed()
 
-    async def _committed(self, lookups: list[Lookup]) -> dict[TopicPartition, int]:
-        return dict(await self._ask_committed([one.lease.partition for one in lookups]))
+    async def _committed(self, lookups: list[OffsetLookup]) -> dict[TopicPartition, int]:
+        return dict(await self._ask_committed([one.permit.partition for one in lookups]))
 
-    async def _by_time(self, lookups: list[Lookup]) -> dict[TopicPartition, int]:
+    async def _by_time(self, lookups: list[OffsetLookup]) -> dict[TopicPartition, int]:
         now_ms = int(time.time() * 1000)
-        wanted = {one.lease.partition: one.reset.at(now_ms) for one in lookups if one.reset}
+        wanted = {
+            one.permit.partition: one.reset.timestamp_at(now_ms) for one in lookups if one.reset
+        }
         committed = self._read_committed
         found = await list_offsets(self._cluster, wanted, read_committed=committed)
         late = {partition: LATEST for partition, offset in found.items() if offset is None}
@@ -282,66 +290,68 @@ class Fetcher:
 
     # Fetches.
 
-    async def _fetch(self, fetch: Fetch) -> None:
+    async def _fetch(self, fetch: PlannedFetch) -> None:
         try:
             answer = await self._ask(fetch)
         except ClientError as error:
-            self._put_off(fetch, error)
+            self._on_fetch_failed(fetch, error)
         else:
             self._failures.pop(fetch.leader_id, None)
-            self._take_in(fetch, answer)
+            self._on_fetch_answer(fetch, answer)
             if answer.throttle_time_ms:  # the broker asks for a pause (KIP-219)
                 await asyncio.sleep(answer.throttle_time_ms / 1000)
         finally:
             with self._lock:
-                self._positions.done(fetch)
+                self._positions.fetch_done(fetch)
 
-    async def _ask(self, fetch: Fetch) -> FetchResponse:
-        first = fetch.wanted[0].lease.partition
+    async def _ask(self, fetch: PlannedFetch) -> FetchResponse:
+        first = fetch.partitions[0].permit.partition
         connection, leadership = await self._cluster.leader(first)
         if leadership.leader_id != fetch.leader_id:
             raise NoLeaderError(first)  # the leader has just changed
         answer = await connection.send(
             FETCH,
-            answers.request(fetch, self._rules),
-            version_max=None if answers.has_ids(fetch) else _LAST_BY_NAME,
+            fetch_response.build_request(fetch, self._rules),
+            version_max=None if fetch_response.has_topic_ids(fetch) else _LAST_BY_NAME,
             timeout_ms=self._cluster.options.request_timeout_ms + self._rules.max_wait_ms,
         )
         if answer.error_code:
             raise BrokerResponseError(answer.error_code, "Fetch")
         return answer
 
-    def _put_off(self, fetch: Fetch, error: ClientError) -> None:
+    def _on_fetch_failed(self, fetch: PlannedFetch, error: ClientError) -> None:
         log.debug("fetch failed: broker=%d error=%s", fetch.leader_id, error)
         passes = error.is_retriable or isinstance(error, _WAITS)
-        answer = TryAgain(self._retry_at_ms(fetch.leader_id)) if passes else Failed(error)
-        self._ask_anew(wanted.lease.partition for wanted in fetch.wanted)
+        answer = (
+            RetryLater(self._retry_at_ms(fetch.leader_id)) if passes else PermanentFailure(error)
+        )
+        self._refresh_topics(wanted.permit.partition for wanted in fetch.partitions)
         with self._lock:
-            for wanted in fetch.wanted:
-                self._positions.answered(wanted, answer)
+            for wanted in fetch.partitions:
+                self._positions.partition_answered(wanted, answer)
         self._changed()
 
-    def _take_in(self, fetch: Fetch, answer: FetchResponse) -> None:
-        found = answers.results(fetch, answer)
+    def _on_fetch_answer(self, fetch: PlannedFetch, answer: FetchResponse) -> None:
+        found = fetch_response.results_by_partition(fetch, answer)
         stale = set()
         retry_at_ms = self._retry_at_ms(None)
         outcomes = []
-        for wanted in fetch.wanted:
-            partition = wanted.lease.partition
-            said, code = answers.read(
+        for wanted in fetch.partitions:
+            partition = wanted.permit.partition
+            said, code = fetch_response.parse_result(
                 partition, wanted.offset, found.get(partition), self._rules, retry_at_ms
             )
             outcomes.append((wanted, said))
-            if isinstance(said, TryAgain):
+            if isinstance(said, RetryLater):
                 log.debug(
                     "fetch of a partition failed: partition=%s error_code=%d", partition, code
                 )
                 stale.add(partition)
         if stale:
-            self._ask_anew(stale)
+            self._refresh_topics(stale)
         with self._lock:
             for wanted, said in outcomes:
-                self._positions.answered(wanted, said)
+                self._positions.partition_answered(wanted, said)
         self._changed()
 
     # Retries.
@@ -349,7 +359,7 @@ class Fetcher:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _pause_s(self, of: object) -> float:
+    def _backoff_s(self, of: object) -> float:
         """Return the exponential backoff of a broker or topic, and count one more failure."""
         policy = self._cluster.options.retries
         failures = self._failures.get(of, 0)
@@ -359,7 +369,7 @@ class Fetcher:
         return min(doubled, policy.backoff_max_ms) / 1000
 
     def _retry_at_ms(self, of: object) -> int:
-        return int((self._now() + self._pause_s(of)) * 1000)
+        return int((self._now() + self._backoff_s(of)) * 1000)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -371,4 +381,4 @@ class Fetcher:
         if not task.cancelled() and (error := task.exception()) is not None:
             assert isinstance(error, Exception)
             self._failed(error)
-        self._again.set()
+        self._wake_event.set()

@@ -74,7 +74,7 @@ class RebalanceListener:
         return any(inspect.iscoroutinefunction(call) for call in calls)
 
 
-class Stopwatch:
+class CallbackTimer:
     """A timer that logs a warning if a callback takes long, because the group may wait for it."""
 
     def __init__(self, call: ListenerCallback) -> None:

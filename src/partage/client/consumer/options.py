@@ -24,8 +24,8 @@ from partage.assignors import (
     protocols_by_name,
     rebalance_protocol,
 )
-from partage.client.consumer.errors import BadOption, UnknownOption
-from partage.client.consumer.state import TO_EARLIEST, TO_LATEST, ResetTo
+from partage.client.consumer.errors import InvalidOptionError, UnknownOptionError
+from partage.client.consumer.partition_state import TO_EARLIEST, TO_LATEST, ResetTarget
 from partage.client.options import ClientOptions, RetryPolicy
 from partage.client.security.options import SECURITY_OPTION_NAMES, parse_security_options
 
@@ -70,7 +70,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return parse_assignors(self.partition_assignment_strategy)
 
     @property
-    def reset(self) -> ResetTo | None:
+    def reset(self) -> ResetTarget | None:
         """The start position without a committed offset; None raises an error."""
         return parse_reset(self.auto_offset_reset)
 
@@ -125,7 +125,7 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
         elif name in SECURITY_OPTION_NAMES:
             security[name] = value
         else:
-            raise UnknownOption(name, _nearest(name))
+            raise UnknownOptionError(name, _nearest(name))
     if security:
         clients["security"] = parse_security_options(security)
     if retries:
@@ -135,7 +135,7 @@ def parse_options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOpti
     parse_assignors(options.partition_assignment_strategy)
     if options.heartbeat_interval_ms >= options.session_timeout_ms:
         least = f"less than session_timeout_ms ({options.session_timeout_ms}), usually a third"
-        raise BadOption("heartbeat_interval_ms", options.heartbeat_interval_ms, least)
+        raise InvalidOptionError("heartbeat_interval_ms", options.heartbeat_interval_ms, least)
     return options, ClientOptions(**clients)
 
 
@@ -164,16 +164,16 @@ def _checked(kind: type[msgspec.Struct], name: str, field: str, value: Any) -> A
         said = str(error).removeprefix("Expected ")
         if wanted is IsolationLevel:
             said = "'read_uncommitted' or 'read_committed'"
-        raise BadOption(name, value, said) from None
+        raise InvalidOptionError(name, value, said) from None
     least = _LEAST.get(name, 1)
     if wanted is int and cast(int, value) < least:
-        raise BadOption(name, value, f"a number of {least} or more")
+        raise InvalidOptionError(name, value, f"a number of {least} or more")
     return value
 
 
 @cache
 def _types(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
-    """What the fields are; found out once, as it takes as long as connecting to a broker."""
+    """Return the field types. Cached, because this takes as long as a connection to a broker."""
     return {field.name: field.type for field in msgspec.structs.fields(kind)}
 
 
@@ -199,12 +199,12 @@ def parse_assignors(given: Any) -> list[Assignor]:
             assignors.append(_ASSIGNORS[one]())
         else:
             takes = f"an assignor, or one of Kafka's names: {', '.join(_ASSIGNORS)}"
-            raise BadOption("partition_assignment_strategy", one, takes)
+            raise InvalidOptionError("partition_assignment_strategy", one, takes)
     try:
         protocols_by_name(assignors)
         rebalance_protocol(assignors)
     except IncompatibleAssignorsError as error:
-        raise BadOption(
+        raise InvalidOptionError(
             "partition_assignment_strategy", given, f"a valid combination: {error}"
         ) from None
     return assignors
@@ -219,7 +219,7 @@ _DURATION: Final = re.compile(
 )
 
 
-def parse_reset(written: str) -> ResetTo | None:
+def parse_reset(written: str) -> ResetTarget | None:
     """Parse ``auto_offset_reset``; return None for "none".
 
     Raises:
@@ -228,9 +228,9 @@ def parse_reset(written: str) -> ResetTo | None:
     if written in _RESETS:
         return _RESETS[written]
     if written.startswith(_BY_DURATION):
-        return ResetTo(back_ms=_duration_ms(written))
+        return ResetTarget(back_ms=_duration_ms(written))
     takes = "'earliest', 'latest', 'none' or 'by_duration:' with an ISO 8601 duration such as PT1H"
-    raise BadOption("auto_offset_reset", written, takes)
+    raise InvalidOptionError("auto_offset_reset", written, takes)
 
 
 def _duration_ms(written: str) -> int:
@@ -241,4 +241,4 @@ def _duration_ms(written: str) -> int:
             whole = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60
             return whole * 1000 + round(float((seconds or "0").replace(",", ".")) * 1000)
     takes = "'by_duration:' with an ISO 8601 duration such as PT1H, P7D or P1DT12H30M"
-    raise BadOption("auto_offset_reset", written, takes)
+    raise InvalidOptionError("auto_offset_reset", written, takes)

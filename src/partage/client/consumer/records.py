@@ -56,7 +56,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     headers: HeaderTuples
 
 
-class Stored:
+class FetchedBatches:
     """The valid record batches of one partition in one Fetch response, and their decoded forms.
 
     Attributes:
@@ -95,8 +95,7 @@ class Stored:
         self._arrow: dict[tuple[str, ...], tuple[int, pa.RecordBatch, memoryview]] = {}
 
     def records(self, from_offset: int, to_offset: int) -> list[Record]:
-        """Return the records of an offset range; raise `CorruptRecordsError` if they are invalid.
-        """
+        """Return the records of an offset range; raise `CorruptRecordsError` for invalid ones."""
         held = self._records
         if held is None or from_offset < self._starts:
             held = self._decode_records(from_offset)
@@ -187,7 +186,7 @@ class Batch:
 
     __slots__ = ("_stored", "from_offset", "next_offset", "topic_partition")
 
-    def __init__(self, stored: Stored, from_offset: int, next_offset: int) -> None:
+    def __init__(self, stored: FetchedBatches, from_offset: int, next_offset: int) -> None:
         self._stored = stored
         self.topic_partition = stored.partition
         self.from_offset = from_offset
@@ -195,12 +194,12 @@ class Batch:
 
     @property
     def topic(self) -> str:
-        """The topic's name."""
+        """The topic name."""
         return self.topic_partition.topic
 
     @property
     def partition(self) -> int:
-        """The partition's number."""
+        """The partition number."""
         return self.topic_partition.partition
 
     def records(self) -> list[Record]:
@@ -263,13 +262,13 @@ class Records:
 
     def to_arrow(self, columns: Sequence[str] = COLUMNS) -> pa.Table:
         """Return all records as one table, with a chunk for each batch and without a copy."""
-        return table([batch.to_arrow(columns) for batch in self.batches], columns)
+        return arrow_table([batch.to_arrow(columns) for batch in self.batches], columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
-def table(batches: Sequence[pa.RecordBatch], columns: Sequence[str] = COLUMNS) -> pa.Table:
+def arrow_table(batches: Sequence[pa.RecordBatch], columns: Sequence[str] = COLUMNS) -> pa.Table:
     """Return record batches as one table, which may be empty."""
     import pyarrow as pa
 

@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterable
 from partage.client.metadata import TopicPartition
 
 
-class Issued:
+class PendingCommit:
     """One commit. ``left`` is what of its partitions is not decided."""
 
     def __init__(
         self, serial: int, partitions: Iterable[TopicPartition], look: Callable[[], None]
     ) -> None:
         self.serial = serial
-        self.left = set(partitions)
-        self.sent: set[TopicPartition] = set()  # what of it is on its way
+        self.undecided = set(partitions)
+        self.in_flight: set[TopicPartition] = set()  # what of it is on its way
         #: Called when it may be this one's turn, or nothing is left.
-        self.look = look
+        self.wake = look
 
 
 class CommitOrder:
@@ -34,42 +34,44 @@ class CommitOrder:
     def __init__(self) -> None:
         self._serials = itertools.count()
         #: By partition those that have it left, by their serials: the oldest first.
-        self._waiting: dict[TopicPartition, dict[int, Issued]] = {}
+        self._waiting: dict[TopicPartition, dict[int, PendingCommit]] = {}
         self._sent: set[TopicPartition] = set()
 
-    def issue(self, partitions: Iterable[TopicPartition], look: Callable[[], None]) -> Issued:
+    def issue(
+        self, partitions: Iterable[TopicPartition], look: Callable[[], None]
+    ) -> PendingCommit:
         """One more, after all others; `ended` must be called for it in the end."""
-        issued = Issued(next(self._serials), partitions, look)
-        for partition in issued.left:
+        issued = PendingCommit(next(self._serials), partitions, look)
+        for partition in issued.undecided:
             self._waiting.setdefault(partition, {})[issued.serial] = issued
         return issued
 
-    def due(self, commit: Issued) -> set[TopicPartition]:
+    def sendable(self, commit: PendingCommit) -> set[TopicPartition]:
         """What of it is to be sent now; the rest waits for later commits, or for answers."""
-        return {p for p in commit.left if p not in self._sent and self._newest(p) is commit}
+        return {p for p in commit.undecided if p not in self._sent and self._newest(p) is commit}
 
-    def sent(self, commit: Issued, partitions: Iterable[TopicPartition]) -> None:
+    def mark_sent(self, commit: PendingCommit, partitions: Iterable[TopicPartition]) -> None:
         """These, which were due, are on their way; `returned` must follow."""
-        commit.sent = set(partitions)
-        self._sent |= commit.sent
+        commit.in_flight = set(partitions)
+        self._sent |= commit.in_flight
 
-    def returned(self, commit: Issued, stored: Iterable[TopicPartition]) -> None:
+    def mark_answered(self, commit: PendingCommit, stored: Iterable[TopicPartition]) -> None:
         """What was sent is on its way no more; of that these are stored."""
         for partition in stored:
             self._decide(partition, commit.serial)
-        self._back(commit)
+        self._clear_in_flight(commit)
 
-    def failed(self, commit: Issued, partitions: Iterable[TopicPartition]) -> None:
+    def mark_failed(self, commit: PendingCommit, partitions: Iterable[TopicPartition]) -> None:
         """These will not be sent again; commits before it may be."""
         for partition in partitions:
             self._drop(commit, partition)
 
-    def ended(self, commit: Issued) -> None:
+    def close(self, commit: PendingCommit) -> None:
         """Nothing of it will be sent again."""
-        self._back(commit)
-        self.failed(commit, tuple(commit.left))
+        self._clear_in_flight(commit)
+        self.mark_failed(commit, tuple(commit.undecided))
 
-    def _newest(self, partition: TopicPartition) -> Issued | None:
+    def _newest(self, partition: TopicPartition) -> PendingCommit | None:
         waiting = self._waiting.get(partition)
         return waiting[next(reversed(waiting))] if waiting else None
 
@@ -79,25 +81,25 @@ class CommitOrder:
         for serial in list(itertools.takewhile(lambda serial: serial <= last, waiting)):
             self._drop(waiting[serial], partition)
 
-    def _drop(self, commit: Issued, partition: TopicPartition) -> None:
-        if partition not in commit.left:
+    def _drop(self, commit: PendingCommit, partition: TopicPartition) -> None:
+        if partition not in commit.undecided:
             return
-        commit.left.discard(partition)
+        commit.undecided.discard(partition)
         waiting = self._waiting[partition]
         del waiting[commit.serial]
         if not waiting:
             del self._waiting[partition]
-        if not commit.left:
-            commit.look()
-        self._look(partition)
+        if not commit.undecided:
+            commit.wake()
+        self._wake_newest(partition)
 
-    def _back(self, commit: Issued) -> None:
-        back, commit.sent = commit.sent, set()
+    def _clear_in_flight(self, commit: PendingCommit) -> None:
+        back, commit.in_flight = commit.in_flight, set()
         self._sent -= back
         for partition in back:
-            self._look(partition)
+            self._wake_newest(partition)
 
-    def _look(self, partition: TopicPartition) -> None:
+    def _wake_newest(self, partition: TopicPartition) -> None:
         newest = self._newest(partition)
         if newest is not None and partition not in self._sent:
-            newest.look()
+            newest.wake()

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from partage.bridge.member_requests import MemberRequest, to_error_code, to_event, to_request
 from partage.client.errors import BrokerResponseError, ClientError
-from partage.client.group.coordinator import Coordinator
+from partage.client.group.coordinator_client import CoordinatorClient
 from partage.member.events import (
     CoordinatorFound,
     CoordinatorLost,
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 _JITTER: Final = 0.2
 
 
-class Core(Protocol):
+class MemberCore(Protocol):
     """A core of `partage.member`."""
 
     def handle(self, event: Event) -> Outcome:
@@ -69,9 +69,9 @@ class Driver:
 
     def __init__(
         self,
-        core: Core,
+        core: MemberCore,
         settings: MemberSettings,
-        coordinator: Coordinator,
+        coordinator: CoordinatorClient,
         perform: Callable[[Action], None],
         settled: Callable[[], None],
         troubled: Callable[[ClientError | None], None] = lambda error: None,
@@ -94,7 +94,7 @@ class Driver:
             return
         outcome = self._core.handle(event)
         for action in outcome.actions:
-            self._do(action)
+            self._perform_action(action)
         for key, deadline_ms in outcome.timers:
             self._arm(key, deadline_ms)
         self._settled()
@@ -108,7 +108,7 @@ class Driver:
             task.cancel()
         self._coordinator.disconnect()
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that will end in an event; it ends with the driver."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
@@ -140,16 +140,16 @@ class Driver:
 
     # Actions.
 
-    def _do(self, action: Action) -> None:
+    def _perform_action(self, action: Action) -> None:
         match action:
             case FindCoordinator(serial=serial):
-                self.begin(self._find(serial))
+                self.start_task(self._find(serial))
             case Disconnect():
                 self._coordinator.disconnect()
             case SendLeave(is_parked=True):
                 # Behind a JoinGroup that is parked nobody would hear it.
                 self._coordinator.disconnect()
-                self.begin(self._send_elsewhere(action))
+                self.start_task(self._send_on_new_connection(action))
             case SendJoin() | SendSync() | SendHeartbeat() | SendLeave():
                 self._send(action)
             case _:
@@ -157,7 +157,7 @@ class Driver:
 
     async def _find(self, serial: int) -> None:
         try:
-            await self._coordinator.connected()
+            await self._coordinator.connect()
         except BrokerResponseError as error:
             self._not_found(serial, to_error_code(error.code), error)
         except ClientError as error:
@@ -177,12 +177,14 @@ class Driver:
         """Send at once, so that requests leave in the order of the actions; wait apart."""
         link = self._link
         assert link is not None, "a member core sends requests only after CoordinatorFound"
-        self.begin(self._exchange(action, link))
+        self.start_task(self._exchange(action, link))
 
     async def _exchange(self, action: MemberRequest, link: int) -> None:
         api, message = to_request(action, self._settings.group_id)
         try:
-            response = await self._coordinator.send(api, message, timeout_ms=self._patience(action))
+            response = await self._coordinator.send(
+                api, message, timeout_ms=self._timeout_ms(action)
+            )
         except ClientError as error:
             log.info(
                 "request failed: group=%s api=%s error=%s", self._settings.group_id, api.name, error
@@ -193,16 +195,16 @@ class Driver:
         else:
             self.handle(to_event(action, response, now_ms()))
 
-    async def _send_elsewhere(self, action: SendLeave) -> None:
+    async def _send_on_new_connection(self, action: SendLeave) -> None:
         try:
-            await self._coordinator.connected()
+            await self._coordinator.connect()
         except ClientError as error:
             log.info("LeaveGroup was not sent: group=%s error=%s", self._settings.group_id, error)
         else:
             self._link = action.serial
             await self._exchange(action, action.serial)
 
-    def _patience(self, action: MemberRequest) -> int:
+    def _timeout_ms(self, action: MemberRequest) -> int:
         """How long an answer may take: requests that park have the core's own timer."""
         settings = self._settings
         if isinstance(action, SendJoin | SendSync):

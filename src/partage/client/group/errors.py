@@ -13,7 +13,7 @@ class GroupError(ClientError):
     """The root of what only members of groups raise."""
 
 
-class NotConnected(GroupError):
+class CoordinatorNotConnectedError(GroupError):
     """The connection to a group's coordinator is gone; it is looked for anew."""
 
     is_retriable = True
@@ -22,7 +22,7 @@ class NotConnected(GroupError):
         super().__init__(f"not connected to the coordinator of group {group_id!r}")
 
 
-class CommitFailed(GroupError):
+class CommitFailedError(GroupError):
     """Offsets were not committed; the message says why, and what becomes of their records."""
 
     def __init__(self, why: str, code: int | None = None) -> None:
@@ -30,15 +30,15 @@ class CommitFailed(GroupError):
         self.code = code
 
 
-class TooSlow(GroupError):
+class MaxPollExceededError(GroupError):
     """Nobody polled for longer than ``max_poll_interval_ms``; others have the partitions now."""
 
 
-class AssignmentFailed(GroupError):
+class AssignmentFailedError(GroupError):
     """The group's leader could not assign; nobody owns anything until it can."""
 
 
-class MemberFailed(GroupError):
+class MemberFailedError(GroupError):
     """The member is out of its group for good; ``code`` is what the coordinator said."""
 
     def __init__(self, group_id: str, code: int, reason: str) -> None:
@@ -48,11 +48,11 @@ class MemberFailed(GroupError):
         self.code = code
 
 
-class NotSubscribed(GroupError):
+class NotSubscribedError(GroupError):
     """Something that only a member of a group can do was asked of a consumer that is none."""
 
 
-class NoGroup(GroupError, ValueError):
+class MissingGroupIdError(GroupError, ValueError):
     """A consumer without ``group_id`` was asked to do what takes one."""
 
     def __init__(self, what: str) -> None:
@@ -78,7 +78,7 @@ _REBALANCING: Final = (
 )
 
 
-def why_not(settings: MemberSettings, away_ms: int) -> str:
+def not_in_generation_reason(settings: MemberSettings, away_ms: int) -> str:
     """Why a member that is in no generation cannot commit; ``away_ms`` is since its last poll."""
     longest_ms = settings.max_poll_interval_ms
     if longest_ms is not None and away_ms >= longest_ms:
@@ -90,7 +90,7 @@ def why_not(settings: MemberSettings, away_ms: int) -> str:
     return _REBALANCING
 
 
-def why_fenced(code: ErrorCode, settings: MemberSettings, away_ms: int) -> str:
+def fenced_commit_reason(code: ErrorCode, settings: MemberSettings, away_ms: int) -> str:
     """Why the coordinator refused a commit."""
     match code:
         case ErrorCode.FENCED_INSTANCE_ID:

@@ -9,8 +9,8 @@ import msgspec
 
 from partage.bridge.member_requests import to_error_code
 from partage.client.errors import BrokerResponseError, error_name
-from partage.client.group.coordinator import Coordinator
-from partage.client.group.errors import CommitFailed
+from partage.client.group.coordinator_client import CoordinatorClient
+from partage.client.group.errors import CommitFailedError
 from partage.client.metadata import TopicPartition
 from partage.member.member import CommitIdentity
 from partage.model.errors import ErrorCode
@@ -29,13 +29,15 @@ from partage.wire.apis.offset_fetch import (
 )
 
 #: Of who is in no group, or only reads what one has committed.
-NOBODY: Final = CommitIdentity(generation=-1, member_id="", instance_id=None)
+NO_MEMBER: Final = CommitIdentity(generation=-1, member_id="", instance_id=None)
 
 #: Answers after which the coordinator is looked for anew.
-LOST: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+COORDINATOR_MOVED_ERRORS: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+)
 
 #: Errors that say that the member is not, or no longer, what it thinks it is.
-FENCED: Final = frozenset(
+FENCED_ERRORS: Final = frozenset(
     {
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -57,27 +59,27 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 async def commit(
-    coordinator: Coordinator, group_id: str, identity: CommitIdentity, offsets: Offsets
+    coordinator: CoordinatorClient, group_id: str, identity: CommitIdentity, offsets: Offsets
 ) -> None:
     """One attempt at committing; all partitions, or an error.
 
     Raises:
         BrokerResponseError: the whole request, with the code of its first error.
-        CommitFailed: a partition cannot be committed, whoever asks; others may be.
+        CommitFailedError: a partition cannot be committed, whoever asks; others may be.
         ClientError: as `Coordinator.send`.
     """
-    await coordinator.connected()
+    await coordinator.connect()
     refused = await commit_once(coordinator, group_id, identity, offsets)
     for code in refused.values():
-        if code in FENCED or BrokerResponseError(code, "").is_retriable:
+        if code in FENCED_ERRORS or BrokerResponseError(code, "").is_retriable:
             raise BrokerResponseError(code, f"committing offsets of group {group_id!r}")
     if refused:
         story = ", ".join(f"{partition}: {error_name(c)}" for partition, c in refused.items())
-        raise CommitFailed(story, next(iter(refused.values())))
+        raise CommitFailedError(story, next(iter(refused.values())))
 
 
 async def commit_once(
-    coordinator: Coordinator, group_id: str, identity: CommitIdentity, offsets: Offsets
+    coordinator: CoordinatorClient, group_id: str, identity: CommitIdentity, offsets: Offsets
 ) -> dict[TopicPartition, int]:
     """Send a commit over the connection there is; what was refused, with its codes.
 
@@ -91,7 +93,7 @@ async def commit_once(
         for partition in topic.partitions
         if partition.error_code
     }
-    if not LOST.isdisjoint(refused.values()):
+    if not COORDINATOR_MOVED_ERRORS.isdisjoint(refused.values()):
         coordinator.disconnect()
     return refused
 
@@ -116,8 +118,8 @@ def _commit(group_id: str, identity: CommitIdentity, offsets: Offsets) -> Offset
     )
 
 
-async def committed(
-    coordinator: Coordinator, group_id: str, partitions: Sequence[TopicPartition]
+async def fetch_committed(
+    coordinator: CoordinatorClient, group_id: str, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """What the group has committed; partitions without an offset are left out. One attempt.
 
@@ -125,12 +127,12 @@ async def committed(
         BrokerResponseError: with the code of the first error.
         ClientError: as `Coordinator.send`.
     """
-    await coordinator.connected()
+    await coordinator.connect()
     answer = await coordinator.send(OFFSET_FETCH, _fetch(group_id, partitions))
     topics, code = answer.topics, answer.error_code
     for group in answer.groups:  # before v8 the answer itself is that of the one group
         topics, code = group.topics, group.error_code
-    found, first = offsets_in(topics)
+    found, first = parse_offsets(topics)
     _check(coordinator, group_id, code or first)
     return found
 
@@ -149,7 +151,7 @@ def _fetch(group_id: str, partitions: Sequence[TopicPartition]) -> OffsetFetchRe
     )
 
 
-def offsets_in(
+def parse_offsets(
     topics: Iterable[OffsetFetchTopicResult],
 ) -> tuple[dict[TopicPartition, OffsetAndMetadata], int]:
     """The offsets that an answer has, and the first error code in it, 0 if there is none."""
@@ -164,9 +166,9 @@ def offsets_in(
     return found, first
 
 
-def _check(coordinator: Coordinator, group_id: str, code: int) -> None:
+def _check(coordinator: CoordinatorClient, group_id: str, code: int) -> None:
     if not code:
         return
-    if to_error_code(code) in LOST:
+    if to_error_code(code) in COORDINATOR_MOVED_ERRORS:
         coordinator.disconnect()
     raise BrokerResponseError(code, f"reading the offsets of group {group_id!r}")

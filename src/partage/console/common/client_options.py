@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from partage.client.consumer import BadOption
+from partage.client.consumer import InvalidOptionError
 from partage.client.consumer.options import option_names
 from partage.client.errors import ClientError
 from partage.client.options import ClientOptions, RetryPolicy
@@ -73,7 +73,7 @@ class GroupReaderOptions(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             return Consumer(self.bootstrap_servers, **self.options)
-        except (BadOption, InvalidSecurityOptionError) as error:
+        except (InvalidOptionError, InvalidSecurityOptionError) as error:
             raise usage_error(str(error)) from error
         except (ClientError, SecurityError, ValueError, TypeError) as error:
             raise CommandError(str(error)) from error

@@ -11,8 +11,8 @@ from confluent_kafka.admin import ClusterMetadata
 from partage.client import cluster as client
 from partage.client.addresses import Address
 from partage.client.errors import ClientError, InvalidResponseError
+from partage.client.group.committed_offsets import committed_offsets as read
 from partage.client.group.offsets import OffsetAndMetadata, Offsets
-from partage.client.group.reading import committed_offsets as read
 from partage.client.options import ClientOptions
 from partage.console.common.client_options import client_options
 from partage.console.common.cluster_client import ClusterClient

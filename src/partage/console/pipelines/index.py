@@ -25,8 +25,8 @@ from partage.console.common.output import (
 from partage.console.common.signals import StopRequest
 from partage.pipelines.index import IndexReport
 from partage.pipelines.index import index as run_index
-from partage.recipes.indexer_blocking import Progress as Done
-from partage.recipes.indexes import SearchIndexError
+from partage.recipes.search_index import SearchIndexError
+from partage.recipes.sync_indexer import IndexerProgress as Done
 
 app = command_app()
 

@@ -13,9 +13,9 @@ from partage.console.common.dispatch import command_app
 from partage.console.common.errors import CommandError, usage_error
 from partage.console.common.options import JsonOption
 from partage.console.common.output import count, json_help, note, print_json, print_table
-from partage.recipes.indexes import SearchIndexError
-from partage.recipes.searching import LIMIT_MAX, BadQuery, Hit
-from partage.recipes.searching import search as run_search
+from partage.recipes.search import LIMIT_MAX, Hit, InvalidQueryError
+from partage.recipes.search import search as run_search
+from partage.recipes.search_index import SearchIndexError
 
 app = command_app()
 
@@ -71,7 +71,7 @@ def search(
     """
     try:
         hits = run_search(directory, query, limit=limit, topics=topic, is_fts5=fts5)
-    except BadQuery as error:
+    except InvalidQueryError as error:
         raise usage_error(str(error)) from error
     except SearchIndexError as error:
         raise CommandError(str(error)) from error

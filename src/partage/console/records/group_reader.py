@@ -16,12 +16,12 @@ from confluent_kafka import (
 )
 
 from partage.client.consumer import (
-    AssignmentFailed,
-    CommitFailed,
+    AssignmentFailedError,
+    CommitFailedError,
+    MaxPollExceededError,
     OffsetAndMetadata,
     RebalanceListener,
     Record,
-    TooSlow,
 )
 from partage.client.errors import (
     BrokersUnreachableError,
@@ -156,7 +156,7 @@ class GroupReader(ConsumeLoop, RebalanceListener):
     def _polled(self, records_max: int) -> list[Record]:
         try:
             return list(self._consumer.poll(POLL_TIMEOUT_S * 1000, max_records=records_max))
-        except (AssignmentFailed, TooSlow) as error:  # The consumer retries.
+        except (AssignmentFailedError, MaxPollExceededError) as error:  # The consumer retries.
             note(f"{type(error).__name__}: {error}")
         except _PASSING as error:
             self._troubles += 1
@@ -179,7 +179,7 @@ class GroupReader(ConsumeLoop, RebalanceListener):
         }
         try:
             self._consumer.commit(offsets)
-        except (CommitFailed, ClientError) as error:
+        except (CommitFailedError, ClientError) as error:
             if self.cluster.verbose:
                 note(f"commit failed: {error}")
         else:

@@ -1,6 +1,6 @@
 """A consumer process of a world: a shell on the virtual clock around the member's core.
 
-It is what `partage.client.group.driver` and `partage.client.consumer.group` are on asyncio: it
+It is what `partage.client.group.driver` and `partage.client.consumer.group_assignment` are on asyncio: it
 finds the coordinator, sends what the core wants sent, tells its listener, and publishes what may
 be delivered. Reading and committing are in `reading`.
 """

@@ -1,8 +1,8 @@
-"""Writing: DataFrames and streams into topics, at least once, through librdkafka's producer.
+"""Sink: writes DataFrames and streams to topics, at least once, with librdkafka's producer.
 
-`options` reads what was asked for, `columns` what of a row goes where, `producing` sends and waits
-for every acknowledgement, `writers` are the classes that Spark calls, `marks` let a reader drop
-what a batch that was run again has written twice.
+`options` parses the options and `columns` converts rows to records. `task_producer` sends records
+and waits for all acknowledgements. `writers` has the classes that Spark calls. `row_marks` lets a
+reader drop duplicates that a repeated batch has written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a row goes where in a record: the columns of Spark's Kafka connector."""
+"""Conversion of rows to records, from the columns of Spark's Kafka connector."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BYTES: Final = (BinaryType, StringType)
 
 
 class ToWrite(NamedTuple):
-    """A record before it has its place; ``partition`` None leaves that to the key."""
+    """A record to write; if ``partition`` is None, the key determines the partition."""
 
     topic: str
     key: bytes | str | None
@@ -35,7 +35,7 @@ class ToWrite(NamedTuple):
 
 
 class RowShape(NamedTuple):
-    """Where a frame's columns are, by position; None for one that it does not have."""
+    """Positions of the columns in a DataFrame; None for a column that it does not have."""
 
     value: int
     key: int | None
@@ -45,12 +45,14 @@ class RowShape(NamedTuple):
 
 
 def row_shape(schema: StructType, topic: str | None) -> RowShape:
-    """Find the columns, by names in lower case as Spark's connector has them; others are ignored.
+    """Find the columns by name and check their types. Unknown columns are ignored.
 
-    ``topic`` is the option of that name, which takes precedence over the column.
+    Args:
+        schema: the DataFrame's schema; the names are lower-case, as in Spark's connector.
+        topic: the option ``topic``, which overrides the column ``topic``.
 
     Raises:
-        BadOption: one is missing, or has another type.
+        SparkOptionError: if a required column is missing, or a column has the wrong type.
     """
     places = {name: place for place, name in enumerate(schema.names)}
     if "value" not in places:
@@ -86,7 +88,7 @@ def _check(name: str, found: DataType, wanted: tuple[type[DataType], ...]) -> No
 
 
 def _check_headers(found: DataType) -> None:
-    """An array of structs of a string and a binary, by whatever nullability."""
+    """Check for an array of structs of a string and a binary, of any nullability."""
     element = found.elementType if isinstance(found, ArrayType) else None
     fields = element.fields if isinstance(element, StructType) else []
     kinds = [(field.name, type(field.dataType)) for field in fields]
@@ -98,15 +100,15 @@ def _check_headers(found: DataType) -> None:
 
 
 class NullTopic(ValueError):
-    """A row whose topic is null."""
+    """The topic of a row is null."""
 
 
 def rows(batch: pa.RecordBatch, shape: RowShape, topic: str | None) -> Iterator[ToWrite]:
-    """The batch's rows as records to be written.
+    """Yield the rows of a batch as records.
 
     Raises:
-        NullTopic: a row names no topic, and neither does the option.
-        BadOption: a header without a key, or a negative partition.
+        NullTopicError: if a row has no topic and the option ``topic`` is not set.
+        SparkOptionError: if a header has no key, or a partition is negative.
     """
     count = batch.num_rows
 

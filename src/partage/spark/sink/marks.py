@@ -1,12 +1,13 @@
-"""Marks in the records' headers, by which a reader knows what was written twice.
+"""Row marks: headers by which a reader recognises rows that were written twice.
 
-Spark runs a streaming batch again if it was interrupted, with the same number. Its rows then come
-in the same tasks and the same order, as long as the query is a chain of selections and filters over
-a source that replays exactly (this one does, and files do); after a shuffle their order may differ,
-and then rows must carry a key of their own. Under this condition the query, the batch, the task
-and the row's place in the task name a row for good, and rows of one name are one row.
+Spark repeats an interrupted streaming batch with the same batch number. The repeated batch has the
+same rows in the same tasks and order if two conditions hold. The query only selects and filters,
+and its source replays exactly, as this source and files do. Then query id, batch, task and row
+number identify a row permanently, and two rows with the same mark are duplicates.
 
-The ids are Spark's: the query's is kept in its checkpoint and survives restarts.
+After a shuffle the order can differ. Such rows need a unique key in their data.
+
+The query id comes from Spark's checkpoint and survives restarts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from partage.spark.sink.columns import ToWrite
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: The header's key; its value is ``QUERY/BATCH/TASK/ROW``.
+#: Header key; the value is ``QUERY/BATCH/TASK/ROW``.
 MARK: Final = "partage.row"
 
 _QUERY: Final = "sql.streaming.queryId"
@@ -27,14 +28,14 @@ _BATCH: Final = "streaming.sql.batchId"
 
 
 def marked(records: Iterable[ToWrite], task: str) -> Iterator[ToWrite]:
-    """The records with marks of a task, which `task_name` gives."""
+    """Yield the records with a mark header added. ``task`` is a result of `task_name`."""
     for number, record in enumerate(records):
         mark = (MARK, f"{task}/{number}".encode())
         yield record._replace(headers=[*record.headers, mark])
 
 
 def task_name() -> str | None:
-    """``QUERY/BATCH/TASK`` of the task that runs here, None outside a streaming batch."""
+    """Return ``QUERY/BATCH/TASK`` of the current task, or None outside a streaming batch."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -45,7 +46,7 @@ def task_name() -> str | None:
 
 
 def mark_of(headers: str = "headers") -> Column:
-    """The mark in a column of headers, as text; null for rows that have none."""
+    """Return the mark in a column of headers as a string column; null for rows without a mark."""
     from pyspark.sql import functions as f
 
     ours = f.filter(f.col(headers), lambda header: header["key"] == MARK)
@@ -53,11 +54,13 @@ def mark_of(headers: str = "headers") -> Column:
 
 
 def drop_doubles(frame: DataFrame, *, within: str | None = None) -> DataFrame:
-    """The rows of a read with ``includeHeaders``, each marked one once; others stay as they are.
+    """Drop rows whose mark occurs more than once; keep rows without a mark.
 
-    ``frame`` needs the columns topic, partition, offset and headers. For a stream, ``within`` is
-    how far doubles may lie apart in the records' time, such as ``"1 hour"``: what Spark has to
-    remember is then forgotten after it. Without it, a stream remembers every row for good.
+    Args:
+        frame: rows of a read with ``includeHeaders``: it needs the columns topic, partition,
+            offset and headers.
+        within: for a stream, the maximum time between duplicates by record timestamp, such as
+            ``"1 hour"``. Spark then drops older state. None keeps the state of all rows forever.
     """
     from pyspark.sql import functions as f
 
@@ -66,6 +69,6 @@ def drop_doubles(frame: DataFrame, *, within: str | None = None) -> DataFrame:
     named = frame.withColumn(mark, f.coalesce(mark_of(), place))
     if within is None:
         return named.dropDuplicates(["topic", mark]).drop(mark)
-    # A re-run's records have times of their own, so the time is no part of what is compared.
+    # Repeated rows have different timestamps, so the timestamp is not part of the key.
     late = named.withWatermark("timestamp", within)
     return late.dropDuplicatesWithinWatermark(["topic", mark]).drop(mark)

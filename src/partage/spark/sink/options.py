@@ -1,4 +1,4 @@
-"""The options of a write, by the names of Spark's Kafka connector and of Kafka's producer."""
+"""Options of a write under the names of Spark's Kafka connector and of Kafka's producer."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from partage.spark.values import nearest, one_of, positive, truth
 
 log = logging.getLogger(__name__)
 
-#: Every option without the prefix ``kafka.``.
+#: All options without the prefix ``kafka.``.
 KNOWN: Final = ("topic", "includeHeaders", "markRows")
-#: Spark's own, which reach every sink.
+#: Spark's own options, which it passes to every sink.
 _SPARKS: Final = frozenset({"checkpointlocation", "path", "querytype"})
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a write asked for; ``producer`` are librdkafka's properties."""
+    """Parsed options of a write; ``producer`` holds librdkafka's properties."""
 
     servers: str
     topic: str | None
     mark_rows: bool
     producer: tuple[tuple[str, str], ...]
-    #: How long brokers may be out of reach, or a topic unknown, before a record is given up.
+    #: Maximum wait for unreachable brokers or an unknown topic: Kafka's ``max.block.ms``.
     max_block_ms: int = 60_000
 
 
@@ -50,7 +50,7 @@ def _codec(name: str, text: str) -> str:
 
 
 def _acks(name: str, text: str) -> str:
-    """Fewer acknowledgements would lose records in silence."""
+    """Accept only "all": fewer acknowledgements could lose records without an error."""
     if one_of(name, text, ("all", "-1", "0", "1")) in ("0", "1"):
         raise BadOption(f"{name}={text} may lose records; this sink always uses acks=all")
     return "all"
@@ -66,7 +66,7 @@ def _words(name: str, text: str) -> str:
     return text.strip()
 
 
-#: Java's names, with librdkafka's, and how their text is read.
+#: Java's name -> (librdkafka's name, parser of the value).
 _PRODUCER: Final[dict[str, tuple[str, Callable[[str, str], str]]]] = {
     "acks": ("acks", _acks),
     "batch.size": ("batch.size", _number),
@@ -119,11 +119,11 @@ _REFUSED: Final = {
     "transactional.id": "the sink writes at least once, without transactions",
     "value.serializer": "values are bytes or text; make them with the DataFrame's functions",
 }
-#: Java's defaults where librdkafka's are others, and what is not to be chosen.
+#: Java's defaults where librdkafka's differ, and properties that users cannot change.
 _FIXED: Final = {
     "enable.idempotence": "true",
-    "partitioner": "murmur2_random",  # as Java places keys
-    "log_level": "0",  # what goes wrong is raised
+    "partitioner": "murmur2_random",  # same partition for a key as in Java
+    "log_level": "0",  # errors are raised, not logged
     "message.max.bytes": str(1024 * 1024),
     "linger.ms": "5",
     "delivery.timeout.ms": "120000",
@@ -132,10 +132,11 @@ _FIXED: Final = {
 
 
 def parse_write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
-    """The options of ``df.write`` or ``df.writeStream``; names in any case.
+    """Parse the options of ``df.write`` or ``df.writeStream``; names are case-insensitive.
 
     Raises:
-        BadOption: it says which option, what is wrong with it, and what would be right.
+        SparkOptionError: if an option is invalid. The message names the option, the problem and
+            a valid value.
     """
     options = {name.lower(): value for name, value in given.items()}
     kafka = {
@@ -148,7 +149,8 @@ def parse_write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOp
         close = nearest(name, [*KNOWN, f"{PREFIX}{SERVERS}"])
         raise BadOption(f"there is no option {name!r} for writing{close}")
     if "includeheaders" in own:
-        truth("includeHeaders", own["includeheaders"])  # a column of headers is always written
+        # accepted for compatibility: a headers column is always written
+        truth("includeHeaders", own["includeheaders"])
     topic = own.get("topic")
     if topic is not None and not topic.strip():
         raise BadOption("topic is empty; it takes the name of the topic to write to")
@@ -191,7 +193,7 @@ def _producer(kafka: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_librdkafka(security: SecurityOptions) -> dict[str, str]:
-    """TLS and SASL in librdkafka's words."""
+    """Return the TLS and SASL settings as librdkafka's properties."""
     found = {"security.protocol": security.security_protocol.lower()}
     if security.uses_tls:
         named = {

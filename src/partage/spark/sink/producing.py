@@ -1,4 +1,4 @@
-"""Records on their way to topics: sent, and every acknowledgement waited for."""
+"""The producer of a write task: sends records and waits for every acknowledgement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from partage.spark.sink.columns import ToWrite
 from partage.spark.sink.options import WriteOptions
 
-#: How long a topic that a broker may be about to create is waited for, at most.
+#: Maximum wait for a topic that the broker may be creating.
 _CREATION_MS: Final = 10_000
 _LOOK_S: Final = 0.1
 _SERVED_EVERY: Final = 1_000
@@ -26,11 +26,11 @@ _NOT_YET: Final = frozenset(
 
 
 class NotWritten(RuntimeError):
-    """Records that the brokers did not take, or did not acknowledge; the message says why."""
+    """A broker rejected a record or did not acknowledge it; the message has the reason."""
 
 
 class Sending:
-    """A producer, used by one task after the other; after a failure it is not used again."""
+    """A librdkafka producer that serves one task after another. Do not use it after a failure."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -47,14 +47,14 @@ class Sending:
                     "error_cb": self._noted,
                 }
             )
-        except KafkaException as error:  # settings that do not go together
+        except KafkaException as error:  # contradicting properties
             raise NotWritten(f"the producer rejected the options: {error.args[0].str()}") from None
 
     def send_all(self, records: Iterable[ToWrite]) -> int:
-        """Send them; return, once each is acknowledged, how many they were.
+        """Send the records, wait for all acknowledgements, and return the number of records.
 
         Raises:
-            NotWritten: one of them was not. Those before and after it may have been.
+            WriteError: if a record was not acknowledged. Other records may have been written.
         """
         sent = 0
         for record in records:
@@ -64,14 +64,14 @@ class Sending:
             if sent % _SERVED_EVERY == 0:
                 self._producer.poll(0)
                 self._raise_failures(sent)
-        # Each record has its own limit, delivery.timeout.ms: nothing is waited for without end.
+        # delivery.timeout.ms limits each record, so this loop ends.
         while self._producer.flush(_LOOK_S * 10) and not self._failures:
             pass
         self._raise_failures(sent)
         return sent
 
     def end(self) -> None:
-        """Forget what is still on its way."""
+        """Drop all records that are not yet acknowledged."""
         self._producer.purge()
         self._producer.flush(1)
 
@@ -89,19 +89,19 @@ class Sending:
                     **settings,
                 )
                 return
-            except BufferError:  # the queue is full: wait for the brokers
+            except BufferError:  # the queue is full: wait for acknowledgements
                 self._producer.poll(_LOOK_S)
                 self._raise_failures(None)
             except KafkaException as error:
                 raise NotWritten(self._why(error.args[0], record)) from None
 
     def _check_place(self, record: ToWrite) -> None:
-        """Make sure that the topic and the partition are there, once for each topic."""
+        """Check that the topic and the partition exist, once for each topic."""
         partitions = self._partitions.get(record.topic)
         if partitions is None:
             partitions = self._partitions[record.topic] = self._look_up(record.topic)
         if record.partition is not None and record.partition >= partitions:
-            # It may have been widened since.
+            # The topic may have got more partitions in the meantime.
             partitions = self._partitions[record.topic] = self._look_up(record.topic)
             if record.partition >= partitions:
                 raise NotWritten(
@@ -110,7 +110,7 @@ class Sending:
                 )
 
     def _look_up(self, topic: str) -> int:
-        """How many partitions a topic has; asking creates it where brokers do that on their own."""
+        """Return the partition count of a topic; the request creates it if the broker auto-creates."""
         began = time.monotonic()
         patience_s = self._options.max_block_ms / 1000
         creation_s = min(patience_s, _CREATION_MS / 1000)
@@ -167,16 +167,16 @@ def _words(error: KafkaError, options: WriteOptions) -> str:
     return error.str()
 
 
-# One for each process and set of options: Spark's workers outlive their tasks. Keyed by process
-# because threads do not survive a fork, and workers are forked.
+# One producer for each process and options, because Spark's workers outlive their tasks. The key
+# contains the process id: threads do not survive a fork, and Spark forks its workers.
 _SENDING: Final[dict[tuple[int, WriteOptions], Sending]] = {}
 
 
 def write_all(records: Iterable[ToWrite], options: WriteOptions) -> int:
-    """Send all records through this process's producer; how many they were.
+    """Send all records with this process's producer and return their number.
 
     Raises:
-        NotWritten: not all of them were acknowledged.
+        WriteError: if a record was not acknowledged.
     """
     key = os.getpid(), options
     sending = _SENDING.get(key)

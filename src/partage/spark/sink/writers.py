@@ -1,4 +1,4 @@
-"""What Spark calls to write, on the driver and in tasks."""
+"""Writer classes that Spark calls on the driver and in tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ class Written(WriterCommitMessage):
 def make_writer(
     given: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> DataSourceArrowWriter:
-    """The writer of ``df.write``. Raises `BadOption`."""
+    """Return the writer for ``df.write``.
+
+    Raises:
+        SparkOptionError: if an option or a column is missing or invalid, or ``overwrite`` is set.
+    """
     if overwrite:
         raise BadOption("a topic cannot be overwritten; write with .mode('append')")
     options = parse_write_options(given, is_stream=False)
@@ -44,32 +48,32 @@ def make_writer(
 
 
 def make_stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
-    """The writer of ``df.writeStream``, in any output mode: what comes is appended.
+    """Return the writer for ``df.writeStream``. It appends rows in every output mode.
 
     Raises:
-        BadOption: an option or a column is missing, or cannot be used.
+        SparkOptionError: if an option or a column is missing or invalid.
     """
     options = parse_write_options(given, is_stream=True)
     return StreamWriter(options, row_shape(schema, options.topic))
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a frame, at least once: a task that is tried again writes its rows again."""
+    """Writes a DataFrame at least once: a retried task writes its rows again."""
 
     def __init__(self, options: WriteOptions, shape: RowShape) -> None:
         self._options = options
         self._shape = shape
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Send a task's rows; runs on an executor. Raises as `_write`."""
+        """Send the rows of one task; runs on an executor. Raises the errors of `_write`."""
         return _write(iterator, self._options, self._shape)
 
     def commit(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """All is acknowledged by now."""
+        """Log the number of records; all are acknowledged at this point."""
         log.info("wrote records=%d", _records(messages))
 
     def abort(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """What other tasks have written stays: topics are not transactional here."""
+        """Log the records that remain: this sink has no transactions and cannot remove them."""
         log.warning(
             "write failed; records of other tasks remain records=%d",
             _records(messages),
@@ -77,22 +81,22 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream, at least once, each row with its mark."""
+    """Writes the batches of a stream at least once, with a mark in each row."""
 
     def __init__(self, options: WriteOptions, shape: RowShape) -> None:
         self._options = options
         self._shape = shape
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Send a task's rows; runs on an executor. Raises as `_write`."""
+        """Send the rows of one task; runs on an executor. Raises the errors of `_write`."""
         return _write(iterator, self._options, self._shape)
 
     def commit(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All is acknowledged by now."""
+        """Log the number of records; all are acknowledged at this point."""
         log.info("wrote batch=%d records=%d", batchId, _records(messages))
 
     def abort(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was written stays; the batch is run again, under the same marks."""
+        """Log the records that remain; Spark repeats the batch, and its rows get the same marks."""
         log.warning(
             "batch failed; its records remain batch=%d records=%d",
             batchId,
@@ -104,11 +108,11 @@ def _write(batches: Iterable[pa.RecordBatch], options: WriteOptions, shape: RowS
     """Send rows and wait for their acknowledgements.
 
     Raises:
-        NotWritten: not all of them were acknowledged.
-        NullTopic: a row has no topic.
-        BadOption: a header without a key, a negative partition.
+        WriteError: if a record was not acknowledged.
+        NullTopicError: if a row has no topic.
+        SparkOptionError: if a header has no key, or a partition is negative.
     """
-    # Here and not above: planning needs no producer.
+    # Imported here because planning needs no producer.
     from partage.spark.sink.producing import write_all
 
     records = chain.from_iterable(rows(batch, shape, options.topic) for batch in batches)

@@ -15,9 +15,14 @@ from typing import Final
 
 from partage.bridge.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocol
 from partage.client.cluster import Cluster
-from partage.client.consumer.group import GroupOwner
+from partage.client.consumer.group_assignment import GroupAssignment
 from partage.client.errors import ClientError
-from partage.client.group.errors import AssignmentFailed, CommitFailed, GroupError, MemberFailed
+from partage.client.group.errors import (
+    AssignmentFailedError,
+    CommitFailedError,
+    GroupError,
+    MemberFailedError,
+)
 from partage.client.group.offsets import OffsetAndMetadata
 from partage.client.metadata import TopicPartition
 from partage.member.outcome import ListenerCallback
@@ -123,7 +128,7 @@ class Everything(Holding):
 
 
 class Share(Holding):
-    """A member's share of the topics. The holdings of a `GroupOwner`, which runs the member.
+    """A member's share of the topics. The holdings of a `GroupAssignment`, which runs the member.
 
     With ``assign`` there is a group to commit to, and no membership: everything is held.
     """
@@ -138,7 +143,7 @@ class Share(Holding):
         self._loop = asyncio.get_running_loop()
         self._is_left = False
         self._said = ""
-        self._owner = GroupOwner(
+        self._owner = GroupAssignment(
             cluster,
             self,
             MemberSettings(
@@ -178,10 +183,10 @@ class Share(Holding):
         if isinstance(self._wanted, Assign):
             return
         try:
-            self._owner.polled()
-        except MemberFailed:
+            self._owner.on_poll()
+        except MemberFailedError:
             raise
-        except (AssignmentFailed, GroupError) as error:
+        except (AssignmentFailedError, GroupError) as error:
             log.warning("group %s: %s", self._group_id, error)
 
     async def committed(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -197,7 +202,7 @@ class Share(Holding):
             async with asyncio.timeout(_COMMIT_PATIENCE_S):
                 at = {p: OffsetAndMetadata(offset) for p, offset in offsets.items()}
                 await self._owner.commit(at, only_as=identity)
-        except CommitFailed as error:  # a rebalance, mostly; the next call makes up for it
+        except CommitFailedError as error:  # a rebalance, mostly; the next call makes up for it
             log.info("group %s: %s", self._group_id, error)
         except (ClientError, TimeoutError) as error:
             self._say(f"group {self._group_id}: could not commit offsets, will retry: {error!r}")
@@ -214,15 +219,15 @@ class Share(Holding):
 
     @property
     def to_give_up(self) -> tuple[TopicPartition, ...]:
-        due = self._owner.due
+        due = self._owner.due_callback
         if due is None or due.callback is not ListenerCallback.REVOKED:
             return ()
         return tuple(TopicPartition(*partition) for partition in due.partitions)
 
     def give_up(self) -> None:
-        due = self._owner.due
+        due = self._owner.due_callback
         if due is not None and due.callback is ListenerCallback.REVOKED:
-            self._owner.called(due)
+            self._owner.callback_done(due)
 
     @property
     def identity(self) -> tuple[str, int]:
@@ -237,7 +242,7 @@ class Share(Holding):
     def is_settled(self) -> bool:
         return (
             self._owner.identity is not None
-            and self._owner.due is None
+            and self._owner.due_callback is None
             and all(map(self._owner.may_deliver, self._tenures))
         )
 
@@ -246,7 +251,7 @@ class Share(Holding):
         if leaves and not isinstance(self._wanted, Assign):
             await self._owner.leave("the query has ended")
             deadline_s = self._loop.time() + _LEAVE_PATIENCE_S
-            while not self._owner.is_out and self._loop.time() < deadline_s:
+            while not self._owner.has_left and self._loop.time() < deadline_s:
                 self.give_up()
                 await self.change(0.1)
         await self._owner.close(0)
@@ -278,7 +283,7 @@ class Share(Holding):
 
     def wake(self) -> None:
         """Something is different: what is assigned, or gone anyway, needs no batch to end."""
-        due = self._owner.due
+        due = self._owner.due_callback
         if due is not None and due.callback is not ListenerCallback.REVOKED:
-            self._owner.called(due)
+            self._owner.callback_done(due)
         self._changed.set()

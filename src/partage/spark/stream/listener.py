@@ -20,8 +20,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from partage.client.cluster import Cluster
 from partage.client.errors import ClientError
-from partage.client.group.coordinator import Coordinator
-from partage.client.group.offsets import OffsetAndMetadata, commit, committed
+from partage.client.group.coordinator_client import CoordinatorClient
+from partage.client.group.offsets import OffsetAndMetadata, commit, fetch_committed
 from partage.client.loop_thread import LoopThread
 from partage.member.member import CommitIdentity
 from partage.spark.bounds import BadOption
@@ -118,7 +118,7 @@ class _Group:
     def __init__(self, client: Any, servers: str, group_id: str) -> None:
         self._group_id = group_id
         self._cluster = Cluster(servers, msgspec.structs.replace(client, is_patient=True))
-        self._coordinator = Coordinator(self._cluster, group_id)
+        self._coordinator = CoordinatorClient(self._cluster, group_id)
 
     async def commit(self, end: StreamOffset) -> None:
         """What is ahead of what the group has; one attempt, and another after a lost connection."""
@@ -132,7 +132,7 @@ class _Group:
                 return
 
     async def _attempt(self, end: StreamOffset) -> None:
-        has = await committed(self._coordinator, self._group_id, sorted(end.ranges))
+        has = await fetch_committed(self._coordinator, self._group_id, sorted(end.ranges))
         ahead = {
             partition: OffsetAndMetadata(last)
             for partition, (_, last) in end.ranges.items()

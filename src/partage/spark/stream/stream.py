@@ -86,7 +86,7 @@ class Stream:
         Raises:
             BadCheckpoint: the offsets that Spark has kept are of another cluster, group or topic.
             RecordsUnavailableError, TopicGone: records are gone, unless failOnDataLoss is false.
-            MemberFailed: the group does not take this query, or not any more.
+            MemberFailedError: the group does not take this query, or not any more.
             ClientError: the brokers do not answer.
         """
         is_first = self._holding is None

@@ -17,7 +17,7 @@ from peer import (
 
 from partage.assignors import Assignor, CooperativeSticky
 from partage.client import TopicPartition
-from partage.client.consumer import CommitFailed, RebalanceListener
+from partage.client.consumer import CommitFailedError, RebalanceListener
 from partage.sync import Consumer
 
 
@@ -71,7 +71,7 @@ class Member(RebalanceListener):
             return
         try:
             self.consumer.commit(offsets)
-        except CommitFailed as error:
+        except CommitFailedError as error:
             if is_last:
                 emit("error", message=f"commit: {error}")
             self.uncommitted.put_back(offsets)

@@ -1,0 +1,83 @@
+"""Messages between `fetch_state_machine` and its shell, the `fetcher`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from partage.client.consumer.partition_state import (
+    DeliveryPermit,
+    FetchedChunk,
+    LogOffsets,
+    ResetTarget,
+)
+from partage.client.metadata import TopicPartition
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """The leader of a partition, its leader epoch, and the id of the topic."""
+
+    leader_id: int
+    leader_epoch: int
+    topic_id: bytes
+
+
+class PartitionFetch(msgspec.Struct, frozen=True):
+    """A partition in a fetch, with its fetch offset."""
+
+    permit: DeliveryPermit
+    offset: int
+    placement: Placement
+
+
+class PlannedFetch(msgspec.Struct, frozen=True):
+    """A fetch request to send to a leader; `FetchStateMachine.fetch_done` must follow."""
+
+    leader_id: int
+    partitions: tuple[PartitionFetch, ...]
+    bytes_max: int
+
+
+class FetchedData(msgspec.Struct, frozen=True):
+    """The successful response for one partition; ``chunk`` is None if it has no data."""
+
+    chunk: FetchedChunk | None = None
+    log_offsets: LogOffsets = LogOffsets()
+
+
+class OutOfRange(msgspec.Struct, frozen=True):
+    """The broker reported OFFSET_OUT_OF_RANGE."""
+
+
+class RetryLater(msgspec.Struct, frozen=True):
+    """A transient failure; retry at a time."""
+
+    at_ms: int
+
+
+class PermanentFailure(msgspec.Struct, frozen=True):
+    """An error to raise to the user after all earlier records were delivered."""
+
+    error: Exception
+
+
+FetchResult = FetchedData | OutOfRange | RetryLater | PermanentFailure
+#: Returns True if records of a partition may be delivered now. It is called for each delivery.
+MayDeliver = Callable[[TopicPartition], bool]
+
+
+class OffsetLookup(msgspec.Struct, frozen=True):
+    """A partition whose start offset is unknown; ``reset`` None means the committed offset."""
+
+    permit: DeliveryPermit
+    reset: ResetTarget | None
+
+
+class RecordRange(msgspec.Struct, frozen=True):
+    """Records to deliver: those of a chunk with ``from_offset <= offset < to_offset``."""
+
+    permit: DeliveryPermit
+    chunk: FetchedChunk
+    from_offset: int
+    to_offset: int

@@ -1,0 +1,424 @@
+"""The fetch state machine of a consumer: positions, planned fetches, and effects of answers.
+
+It is synchronous and does no I/O. The shell asks for work, does it, and reports results. There are
+three kinds of work: offsets to look up (`lookups`), fetches to send (`fetches`), and records to
+deliver (`collect`). All work is done under a partition's `DeliveryPermit`. A result under a revoked
+permit is dropped, so a seek, a pause or the loss of a partition never waits for pending requests.
+
+Rules for fetches. A leader has at most one pending fetch; the next one is sent while the records of
+the last are delivered.
+
+- A partition is fetched while less than ``partition_bytes`` of it are buffered.
+- A leader gets no fetch while one of its partitions has enough. Otherwise a long poll for the other
+  partitions, which may be empty, would block the busy one once it is drained (KAFKA-17182).
+- Buffered plus requested data stays below ``buffer_bytes``. Brokers may exceed it, because they
+  send at least one batch of any size (KIP-74). Paused partitions give up their buffers first.
+- Partitions that were served longest ago come first, in requests and in deliveries.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterable, Mapping
+from typing import Final
+
+from partage.client.consumer.errors import (
+    NoOffsetForPartitionError,
+    NotAssignedError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+)
+from partage.client.consumer.fetch_plan import (
+    FetchedData,
+    FetchResult,
+    MayDeliver,
+    OffsetLookup,
+    OutOfRange,
+    PartitionFetch,
+    PermanentFailure,
+    Placement,
+    PlannedFetch,
+    RecordRange,
+    RetryLater,
+)
+from partage.client.consumer.partition_state import (
+    DeliveryPermit,
+    FetchState,
+    ResetTarget,
+    TopicPartitionState,
+)
+from partage.client.metadata import TopicPartition
+
+__all__ = [
+    "FetchResult",
+    "FetchStateMachine",
+    "FetchedData",
+    "OffsetLookup",
+    "OutOfRange",
+    "PartitionFetch",
+    "PermanentFailure",
+    "Placement",
+    "PlannedFetch",
+    "RecordRange",
+    "RetryLater",
+]
+
+log = logging.getLogger(__name__)
+
+
+#: Log messages when ``auto_offset_reset`` is applied, by error.
+_RESET_REASONS: Final[Mapping[type, str]] = {
+    OffsetOutOfRangeError: "position is out of range; applying auto_offset_reset",
+    TopicRecreatedError: "topic was deleted and created again; applying auto_offset_reset",
+}
+
+
+class FetchStateMachine:
+    """The fetch state of a consumer's partitions.
+
+    Methods with partitions raise `NotAssignedError` for those that are not assigned.
+
+    Args:
+        policy: The start position without an offset; None to raise an error instead.
+        partition_bytes: ``max_partition_fetch_bytes``.
+        fetch_bytes: ``fetch_max_bytes``.
+        buffer_bytes: ``buffer_bytes_max``.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: ResetTarget | None,
+        partition_bytes: int,
+        fetch_bytes: int,
+        buffer_bytes: int,
+    ) -> None:
+        self._policy = policy
+        self._partition_bytes = partition_bytes
+        self._fetch_bytes = fetch_bytes
+        self._buffer_bytes = buffer_bytes
+        self._states: dict[TopicPartition, TopicPartitionState] = {}  # least recently served first
+        self._in_flight_bytes: dict[int, int] = {}  # requested bytes, by leader
+
+    # Assigned partitions.
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    @property
+    def owned(self) -> list[TopicPartition]:
+        """The assigned partitions, sorted."""
+        return sorted(self._states)
+
+    @property
+    def paused(self) -> list[TopicPartition]:
+        """The paused partitions, sorted."""
+        return sorted(p for p, state in self._states.items() if state.is_paused)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes fetched and not delivered yet."""
+        return sum(state.buffered_bytes for state in self._states.values())
+
+    def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Add partitions; those that are assigned already stay unchanged."""
+        for partition in partitions:
+            if partition not in self._states:
+                self._states[partition] = TopicPartitionState(partition)
+
+    def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remove partitions and revoke their permits; ignore those that are not assigned."""
+        for partition in partitions:
+            state = self._states.pop(partition, None)
+            if state is not None:
+                state.permit.is_revoked = True
+
+    def state(self, partition: TopicPartition) -> TopicPartitionState:
+        """Return the state of a partition."""
+        state = self._states.get(partition)
+        if state is None:
+            raise NotAssignedError([partition], len(self._states))
+        return state
+
+    def states(self, partitions: Iterable[TopicPartition]) -> list[TopicPartitionState]:
+        """Return the states of partitions; `NotAssignedError` names all that are not assigned."""
+        asked = list(partitions)
+        missing = [partition for partition in asked if partition not in self._states]
+        if missing:
+            raise NotAssignedError(missing, len(self._states))
+        return [self._states[partition] for partition in asked]
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return the offset after the last delivered record; None while it is looked up."""
+        state = self.state(partition)
+        if state.fetch_state is not FetchState.FETCHING:
+            return None
+        return (
+            state.position
+            if state.permit.delivered_offset is None
+            else state.permit.delivered_offset
+        )
+
+    # User requests.
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continue at an offset, which need not exist yet."""
+        self.state(partition).restart(FetchState.FETCHING, position=offset)
+
+    def reset(self, partitions: Iterable[TopicPartition], to: ResetTarget) -> None:
+        """Continue at an offset that must be looked up."""
+        for state in self.states(partitions):
+            state.restart(FetchState.AWAIT_RESET, reset=to)
+
+    def pause(self, partitions: Iterable[TopicPartition], *, paused: bool = True) -> None:
+        """Pause or resume delivery; fetched records are kept."""
+        for state in self.states(partitions):
+            state.is_paused = state.permit.is_paused = paused
+
+    # Offset lookups.
+
+    def lookups(self, placed: Container[TopicPartition], now_ms: int) -> list[OffsetLookup]:
+        """Return the lookups to start; `lookup_succeeded` or `lookup_failed` must follow for each.
+
+        ``placed`` are the partitions with a known leader: lookups by time or of an end need one.
+        """
+        wanted = []
+        for state in self._states.values():
+            if (
+                state.position_error is not None
+                and not state.chunks
+                and state.permit.delivered_offset is None
+            ):
+                log.warning("%s-%d: %s", *state.partition, _RESET_REASONS[type(state.position_error)])
+                state.restart(FetchState.AWAIT_RESET, reset=self._policy)
+            is_due = (
+                not state.is_in_flight and state.error is None and state.retry_at_ms <= now_ms
+            )
+            is_placed = state.fetch_state is FetchState.INITIALIZING or state.partition in placed
+            if state.fetch_state is not FetchState.FETCHING and is_due and is_placed:
+                state.is_in_flight = True
+                wanted.append(OffsetLookup(state.permit, state.reset))
+        return wanted
+
+    def lookup_succeeded(self, lookup: OffsetLookup, offset: int | None) -> None:
+        """Handle the offset of a lookup; None means that there is no committed offset."""
+        state = self._current(lookup.permit)
+        if state is None:
+            return
+        state.is_in_flight = False
+        if offset is not None:
+            state.set_position(offset)
+        elif self._policy is not None:
+            state.restart(FetchState.AWAIT_RESET, reset=self._policy)
+        else:
+            state.error = NoOffsetForPartitionError(state.partition)
+
+    def lookup_failed(self, lookup: OffsetLookup, answer: RetryLater | PermanentFailure) -> None:
+        """Handle a failed lookup."""
+        state = self._current(lookup.permit)
+        if state is not None:
+            state.is_in_flight = False
+            if isinstance(answer, PermanentFailure):
+                state.error = answer.error
+            else:
+                state.retry_at_ms = answer.at_ms
+
+    # Fetches.
+
+    def topics(self) -> set[str]:
+        """Return the topics whose leaders are needed."""
+        return {
+            p.topic for p, s in self._states.items() if s.fetch_state is not FetchState.INITIALIZING
+        }
+
+    def fetches(
+        self, placements: Mapping[TopicPartition, Placement], now_ms: int
+    ) -> list[PlannedFetch]:
+        """Return the fetches to send now, at most one for each leader without a pending one."""
+        by_leader: dict[int, list[PartitionFetch]] = {}
+        satisfied: set[int] = set()
+        for state in self._states.values():
+            placement = placements.get(state.partition)
+            if placement is None or not self._may_fetch(state, placement):
+                continue
+            if state.buffered_bytes >= self._partition_bytes:
+                satisfied.add(placement.leader_id)
+            elif state.retry_at_ms <= now_ms and placement.leader_id not in self._in_flight_bytes:
+                wanted = PartitionFetch(state.permit, state.fetch_offset, placement)
+                by_leader.setdefault(placement.leader_id, []).append(wanted)
+        fetches = []
+        for leader_id, group in by_leader.items():
+            room = 0 if leader_id in satisfied else self._available_bytes(len(group))
+            if room > 0:
+                fetches.append(PlannedFetch(leader_id, tuple(group), room))
+                self._in_flight_bytes[leader_id] = room
+                for one in group:
+                    self._states[one.permit.partition].is_in_flight = True
+        return fetches
+
+    def partition_answered(self, wanted: PartitionFetch, answer: FetchResult) -> None:
+        """Handle the result of one partition of a fetch."""
+        state = self._current(wanted.permit)
+        if state is None:
+            return
+        state.is_in_flight = False
+        # The buffer was given up after this fetch was sent.
+        if state.fetch_offset != wanted.offset:
+            return
+        match answer:
+            case FetchedData(part, ends):
+                state.log_offsets = ends
+                state.retry_at_ms = 0
+                if part is not None:
+                    state.chunks.append(part)
+                    state.buffered_bytes += part.size
+                    state.fetch_offset = part.to_offset
+                    if state.permit.delivered_offset is None:
+                        _skip_empty_chunks(state)
+            case RetryLater(at_ms):
+                state.retry_at_ms = at_ms
+            case PermanentFailure(error):
+                state.error = error
+            case OutOfRange():
+                self._set_position_error(
+                    state, OffsetOutOfRangeError(state.partition, state.fetch_offset)
+                )
+
+    def fetch_done(self, fetch: PlannedFetch) -> None:
+        """Handle the end of a fetch, with any result."""
+        self._in_flight_bytes.pop(fetch.leader_id, None)
+        for wanted in fetch.partitions:
+            state = self._current(wanted.permit)
+            if state is not None:
+                state.is_in_flight = False
+
+    def retry_at_ms(self, now_ms: int) -> int | None:
+        """Return the next retry time after ``now_ms``, or None."""
+        waiting = (state.retry_at_ms for state in self._states.values())
+        return min((at_ms for at_ms in waiting if at_ms > now_ms), default=None)
+
+    # Deliveries.
+
+    def collect(
+        self,
+        records_max: int | None,
+        may_deliver: MayDeliver,
+        *,
+        parts_max: int | None = None,
+    ) -> list[RecordRange]:
+        """Return at most ``records_max`` records as ranges, and advance the positions past them."""
+        taken: list[RecordRange] = []
+        left = records_max
+        for state in list(self._states.values()):
+            if not state.is_deliverable or not may_deliver(state.partition):
+                continue
+            while _skip_empty_chunks(state):
+                if (left is not None and left <= 0) or len(taken) == parts_max:
+                    break
+                one = _take_from_first_chunk(state, left)
+                taken.append(one)
+                if left is not None:
+                    # A range has at most as many records as offsets; compaction can only remove
+                    # records.
+                    left -= one.to_offset - one.from_offset
+            if taken and taken[-1].permit is state.permit:
+                self._states[state.partition] = self._states.pop(state.partition)
+        return taken
+
+    def put_back(self, taken: RecordRange, from_offset: int) -> None:
+        """Put back the last range of a partition, or the rest of it, from an offset on.
+
+        It has no effect if the position has changed since.
+        """
+        state = self._current(taken.permit)
+        if state is None or state.position != taken.to_offset or from_offset >= taken.to_offset:
+            return
+        state.position = taken.chunk.from_offset = from_offset
+        if not state.chunks or state.chunks[0] is not taken.chunk:
+            # The data after this range may have been dropped.
+            taken.chunk.to_offset = taken.to_offset
+            state.chunks.appendleft(taken.chunk)
+            state.buffered_bytes += taken.chunk.size
+
+    def set_error(self, partitions: Iterable[TopicPartition], error: Exception) -> None:
+        """Set an error to raise to the user."""
+        for partition in partitions:
+            state = self._states.get(partition)
+            if state is not None and state.error is None:
+                state.error = error
+
+    def pop_error(self, partition: TopicPartition | None = None) -> Exception | None:
+        """Return and clear the next error to raise, of one partition if given; work is then
+        retried.
+        """
+        for state in self._states.values() if partition is None else [self.state(partition)]:
+            if state.error is not None and not state.chunks and not state.is_paused:
+                error, state.error = state.error, None
+                return error
+        return None
+
+    def is_ready(self, may_deliver: MayDeliver) -> bool:
+        """True if there are deliverable records or an error to raise."""
+        return any(
+            may_deliver(state.partition) if state.chunks else state.error is not None
+            for state in self._states.values()
+            if not state.is_paused
+        )
+
+    def _current(self, lease: DeliveryPermit) -> TopicPartitionState | None:
+        state = self._states.get(lease.partition)
+        return state if state is not None and state.permit is lease else None
+
+    def _may_fetch(self, state: TopicPartitionState, placement: Placement) -> bool:
+        """True if the partition may be fetched; also detect a topic that was created again."""
+        if state.fetch_state is not FetchState.FETCHING or state.is_paused:
+            return False
+        if state.error is not None or state.position_error is not None:
+            return False
+        if state.topic_id is None:
+            state.topic_id = placement.topic_id
+        elif state.topic_id != placement.topic_id and any(placement.topic_id):
+            self._set_position_error(
+                state, TopicRecreatedError(state.partition, state.fetch_offset)
+            )
+            return False
+        return not state.is_in_flight
+
+    def _set_position_error(
+        self, state: TopicPartitionState, why: OffsetOutOfRangeError | TopicRecreatedError
+    ) -> None:
+        if self._policy is None:
+            state.error = why
+        else:
+            state.position_error = why
+
+    def _available_bytes(self, partitions: int) -> int:
+        """Return how many bytes a fetch of this many partitions may request."""
+        taken = self.buffered_bytes + sum(self._in_flight_bytes.values())
+        if taken >= self._buffer_bytes:
+            for state in self._states.values():
+                if state.is_paused and state.chunks:
+                    taken -= state.buffered_bytes
+                    state.drop_chunks()
+        wanted = min(self._fetch_bytes, partitions * self._partition_bytes)
+        return min(self._buffer_bytes - taken, wanted)
+
+
+def _skip_empty_chunks(state: TopicPartitionState) -> bool:
+    """Advance past leading chunks without records; return True if any chunk is left."""
+    while state.chunks and state.chunks[0].content is None:
+        state.position = state.chunks.popleft().to_offset
+    return bool(state.chunks)
+
+
+def _take_from_first_chunk(state: TopicPartitionState, records_max: int | None) -> RecordRange:
+    """Remove and return the first chunk of a partition, or its first ``records_max`` offsets."""
+    part = state.chunks[0]
+    begin, end = part.from_offset, part.to_offset
+    if records_max is not None and end - begin > records_max:
+        end = part.from_offset = begin + records_max
+    else:
+        state.chunks.popleft()
+        state.buffered_bytes -= part.size
+    state.position = end
+    return RecordRange(state.permit, part, begin, end)

@@ -1,0 +1,219 @@
+"""A consumer's subscription as the user's thread sees it: the parts that need no waiting.
+
+The group member is `group_assignment.GroupAssignment`, on the client's event loop. Before a
+consumer delivers records, it asks here for due callbacks, runs them in its own way, and reports
+them as done.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final
+
+from partage.bridge.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocol
+from partage.client.consumer.engine import Engine
+from partage.client.consumer.errors import AlreadyAssignedError, AlreadySubscribedError
+from partage.client.consumer.group_assignment import GroupAssignment
+from partage.client.consumer.listener import RebalanceListener
+from partage.client.group.errors import NotSubscribedError
+from partage.client.group.offsets import OffsetAndMetadata, Offsets
+from partage.client.metadata import TopicPartition
+from partage.member.outcome import CallListener, ListenerCallback
+from partage.member.settings import MemberSettings
+
+#: Offsets to commit in the forms that users may pass.
+OffsetsLike = Mapping[TopicPartition | tuple[str, int], int | OffsetAndMetadata]
+
+_UNSUBSCRIBED: Final = "unsubscribed"
+_CLOSED: Final = "the consumer was closed"
+_DRAINS: Final = "the consumer hands over its partitions before it leaves"
+
+
+class GroupSubscription:
+    """The group subscription of one consumer; its `GroupAssignment` is created on first use."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._assignment: GroupAssignment | None = None
+        self.listener: RebalanceListener | None = None
+        self._wanted: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self.is_subscribed = False
+        self._is_draining = False
+        options = engine.options
+        self._commit_interval_s = options.auto_commit_interval_ms / 1000
+        self.has_auto_commit = options.enable_auto_commit
+        self._commit_at_s = time.monotonic() + self._commit_interval_s
+        self._embedding = ConsumerProtocol(options.assignors, options.client_rack)
+
+    @property
+    def assignment(self) -> GroupAssignment:
+        """The group member, which also reads and commits offsets."""
+        if self._assignment is None:
+            self._assignment = self._engine.submit(self._make_assignment()).result()
+            self._engine.assignment_source = self._assignment
+        return self._assignment
+
+    async def _make_assignment(self) -> GroupAssignment:
+        options, client = self._engine.options, self._engine.cluster.options
+        assert options.group_id is not None, "a group subscription needs a group_id"
+        settings = MemberSettings(
+            group_id=options.group_id,
+            protocol_type=PROTOCOL_TYPE,
+            instance_id=options.group_instance_id,
+            session_timeout_ms=options.session_timeout_ms,
+            heartbeat_interval_ms=options.heartbeat_interval_ms,
+            rebalance_timeout_ms=options.max_poll_interval_ms,
+            max_poll_interval_ms=options.max_poll_interval_ms,
+            metadata_rebalance_delay_ms=options.metadata_rebalance_delay_ms,
+            request_timeout_ms=client.request_timeout_ms,
+            retry_backoff_ms=client.retries.backoff_ms,
+            retry_backoff_max_ms=client.retries.backoff_max_ms,
+        )
+        return GroupAssignment(self._engine.cluster, self._engine, settings, self._embedding)
+
+    # User requests.
+
+    def subscribe(
+        self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None
+    ) -> None:
+        """Subscribe; see `BaseConsumer.subscribe`."""
+        wanted, pattern = parse_subscription(topics)
+        if not self.is_subscribed and not self._engine.is_empty():
+            raise AlreadyAssignedError
+        owner = self.assignment
+        self.listener, self._wanted, self._pattern = listener, wanted, pattern
+        self.is_subscribed, self._is_draining = True, False
+        self._engine.submit(owner.subscribe(wanted, pattern)).result()
+
+    def subscription(self) -> set[str]:
+        """Return the subscribed topics."""
+        if not self.is_subscribed:
+            return set()
+        return set(self._wanted if self._pattern is None else self.assignment.topics)
+
+    def begin_manual_assignment(self) -> None:
+        """Switch to manual assignment; the group is used for its offsets only."""
+        if self.is_subscribed and not self.is_drained:
+            raise AlreadySubscribedError
+        self.is_subscribed = self._is_draining = False
+        _ = self.assignment
+
+    def drain(self) -> None:
+        """Begin to drain; see `BaseConsumer.drain`. It takes no lock."""
+        self._is_draining = True
+        if self.is_subscribed and self._assignment is not None:
+            self._assignment.drain(_DRAINS)
+
+    @property
+    def is_drained(self) -> bool:
+        """True if the member has left after `drain`."""
+        return self._is_draining and (self._assignment is None or self._assignment.has_left)
+
+    def leave(self, *, closes: bool) -> GroupAssignment | None:
+        """Begin to leave; return the assignment to wait for, or None if not subscribed.
+
+        The leave is complete when `GroupAssignment.has_left` is true.
+        """
+        if not self.is_subscribed or self._assignment is None:
+            return None
+        self.is_subscribed = False
+        self._engine.submit(self._assignment.leave(_CLOSED if closes else _UNSUBSCRIBED)).result()
+        return self._assignment
+
+    # Work that is due when the user polls.
+
+    @property
+    def due_callback(self) -> CallListener | None:
+        """The listener callback to run now, or None."""
+        return None if self._assignment is None else self._assignment.due_callback
+
+    def partitions_of(self, call: CallListener) -> list[TopicPartition]:
+        """Return the partitions of a callback."""
+        return [TopicPartition(*partition) for partition in call.partitions]
+
+    def offsets_to_commit_before(self, call: CallListener) -> Offsets:
+        """Return the offsets to auto commit before a callback runs."""
+        return (
+            self.positions()
+            if self.has_auto_commit and call.callback is ListenerCallback.REVOKED
+            else {}
+        )
+
+    def commit_if_due(self) -> None:
+        """Start an auto commit of the positions if its interval has passed.
+
+        Call it when the user polls: then all records delivered before count as processed.
+        """
+        if not self.has_auto_commit or self._assignment is None:
+            return
+        if time.monotonic() >= self._commit_at_s:
+            self._commit_at_s = time.monotonic() + self._commit_interval_s
+            self._engine.submit(self._assignment.auto_commit(self.positions()))
+
+    def commit_before_leave(self, timeout_s: float | None) -> None:
+        """Make the last auto commit before a leave, if enabled, and wait for it."""
+        if self.has_auto_commit and self._assignment is not None:
+            committing = self._engine.submit(
+                self._assignment.auto_commit_before_leave(self.positions())
+            )
+            with suppress(TimeoutError):
+                committing.result(timeout_s)
+
+    def positions(self) -> Offsets:
+        """Return the positions in assigned partitions, as offsets to commit."""
+        return {
+            partition: OffsetAndMetadata(position)
+            for partition, position in self._engine.positions().items()
+        }
+
+    # Offsets.
+
+    def commit(self, offsets: OffsetsLike | None) -> Future[None]:
+        """Start a commit of offsets; of the positions if ``offsets`` is None."""
+        owner = self.assignment
+        if offsets is None and self._engine.is_empty() and not self.is_subscribed:
+            raise NotSubscribedError(
+                "the consumer has nothing to commit: call subscribe() or assign() first"
+            )
+        return self._engine.submit(
+            owner.commit(self.positions() if offsets is None else to_offsets(offsets))
+        )
+
+    def committed(self, partitions: list[TopicPartition]) -> Future[Offsets]:
+        """Start to read the group's committed offsets."""
+        return self._engine.submit(self.assignment.committed_offsets(partitions))
+
+
+def parse_subscription(
+    topics: Iterable[str] | re.Pattern[str],
+) -> tuple[frozenset[str], re.Pattern[str] | None]:
+    """Return the topics, or the pattern, of a subscription.
+
+    Raises:
+        ValueError: ``topics`` is a single string, which is ambiguous, or empty.
+    """
+    if isinstance(topics, re.Pattern):
+        return frozenset(), topics
+    if isinstance(topics, str):
+        raise ValueError(
+            f"subscribe() takes a list, [{topics!r}], or a pattern, re.compile({topics!r})"
+        )
+    wanted = frozenset(topics)
+    if not wanted:
+        raise ValueError("subscribe() needs at least one topic; unsubscribe() leaves the group")
+    return wanted, None
+
+
+def to_offsets(written: OffsetsLike) -> Offsets:
+    """Return the offsets that a user wants to commit, in one form."""
+    return {
+        TopicPartition(*partition): offset
+        if isinstance(offset, OffsetAndMetadata)
+        else OffsetAndMetadata(offset)
+        for partition, offset in written.items()
+    }

@@ -1,0 +1,348 @@
+"""The blocking consumer; the same as `partage.client.consumer.consumer` without asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from partage.client.consumer.base_consumer import (
+    BaseConsumer,
+    Deadline,
+    PartitionLike,
+    partitions_behind,
+    to_records,
+    to_topic_partitions,
+)
+from partage.client.consumer.errors import ReadTimeoutError
+from partage.client.consumer.group_subscription import GroupSubscription, OffsetsLike
+from partage.client.consumer.listener import CallbackTimer, RebalanceListener
+from partage.client.consumer.records import COLUMNS, Record, Records, arrow_table
+from partage.client.group.offsets import OffsetAndMetadata
+from partage.client.metadata import TopicPartition
+from partage.client.offsets import OffsetAndTimestamp
+from partage.member.outcome import CallListener
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Consumer(BaseConsumer):
+    """A consumer of topic partitions, for code without asyncio.
+
+    It is a context manager and an iterator of records::
+
+        with Consumer("localhost:9092", auto_offset_reset="earliest") as consumer:
+            consumer.assign([("flights", 0)])
+            for record in consumer:
+                print(record.value)
+
+    Connections and fetches run in a background thread, which lasts until `close`. Methods without
+    I/O take effect at once. Every failure is a `ClientError`; the consumer stays usable after one.
+    One thread at a time may use a consumer, but any thread may call `close`.
+
+    Args:
+        bootstrap_servers: Addresses of brokers, ``host:port,host:port``.
+        options: Kafka's consumer settings in snake case, with Kafka's defaults; see
+            `ConsumerOptions`.
+
+    Raises:
+        InvalidAddressError, UnknownOptionError, InvalidOptionError, InvalidSecurityOptionError:
+            An argument is invalid.
+    """
+
+    def poll(self, timeout_ms: float = 1000, max_records: int | None = None) -> Records:
+        """Return fetched records; wait for some up to a timeout.
+
+        Args:
+            timeout_ms: Longest wait if no records are available.
+            max_records: Most records to return; ``max_poll_records`` if None.
+
+        Returns:
+            The records, empty if none arrived in time or the consumer is drained.
+
+        Raises:
+            ClientError: An error that concerns an assigned partition, the group or the cluster.
+        """
+        self._end_cursor()
+        deadline = Deadline(timeout_ms)
+        while True:
+            version = self._engine.version
+            self._run_due_callbacks()
+            if self.is_drained:
+                return to_records(())
+            taken = self._engine.collect(self._limit(max_records))
+            if taken or deadline.is_expired:
+                self._engine.assignment_source.on_poll_return()
+                return to_records(taken)
+            _wait_for_change(self._engine.next_change(version), deadline)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Record:
+        if self._cursor is not None and self._engine.version == self._seen_version:
+            record = self._cursor.next()  # Nothing has changed since the last record.
+            if record is not None:
+                return record
+            self._cursor = None
+        while True:
+            version = self._seen_version = self._engine.version
+            self._run_due_callbacks()
+            if self._cursor is not None:
+                record = self._cursor.next()
+                if record is not None:
+                    self._engine.assignment_source.on_next_record()
+                    return record
+                self._cursor = None
+            if self.is_drained:
+                raise StopIteration
+            if self._next_cursor() is None:
+                _wait_for_change(self._engine.next_change(version), Deadline(None))
+
+    def to_arrow(
+        self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
+    ) -> pa.Table:
+        """Read from the positions to the current end offsets, and return all records as one table.
+
+        Args:
+            columns: The names of the columns to return.
+            timeout_ms: Longest time for the whole read; None for no limit.
+
+        Raises:
+            ReadTimeoutError: The end offsets were not reached in time. After any error, the
+                positions are what they were before the call.
+        """
+        self._end_cursor()
+        deadline = Deadline(timeout_ms)
+        owned = self._engine.assignment()
+        before = {partition: self.position(partition) for partition in owned}
+        ends = self.end_offsets(owned)
+        found = []
+        try:
+            while left := partitions_behind(self._engine.positions(), ends):
+                if deadline.is_expired:
+                    raise ReadTimeoutError(timeout_ms or 0, left)
+                version = self._engine.version
+                self._run_due_callbacks()
+                taken = to_records(self._engine.collect(None))
+                found += [batch.to_arrow(columns) for batch in taken.batches]
+                if not taken:
+                    _wait_for_change(self._engine.next_change(version), deadline)
+        except BaseException:
+            self._restore_positions(before)
+            raise
+        return arrow_table(found, columns)
+
+    def arrow_reader(
+        self, *, columns: Sequence[str] = COLUMNS, timeout_ms: float | None = None
+    ) -> pa.RecordBatchReader:
+        """Return a reader of record batches from the positions to the current end offsets.
+
+        Records are fetched as the reader is consumed, and the positions advance with it.
+
+        Args:
+            columns: The names of the columns to return.
+            timeout_ms: Longest wait for the next batch; None for no limit. The reader raises
+                `ReadTimeoutError` after it.
+        """
+        import pyarrow as pa
+
+        from partage.client.arrow import kafka_schema
+
+        self._end_cursor()
+        schema = kafka_schema(columns)
+        return pa.RecordBatchReader.from_batches(schema, self._read_to_ends(columns, timeout_ms))
+
+    def _read_to_ends(
+        self, columns: Sequence[str], timeout_ms: float | None
+    ) -> Iterator[pa.RecordBatch]:
+        ends = self.end_offsets(self._engine.assignment())
+        deadline = Deadline(timeout_ms)
+        while left := partitions_behind(self._engine.positions(), ends):
+            version = self._engine.version
+            self._run_due_callbacks()
+            if taken := self._engine.collect(None, parts_max=1):
+                yield to_records(taken).batches[0].to_arrow(columns)
+                deadline = Deadline(timeout_ms)
+            elif deadline.is_expired:
+                raise ReadTimeoutError(timeout_ms or 0, left)
+            else:
+                _wait_for_change(self._engine.next_change(version), deadline)
+
+    def position(self, partition: PartitionLike) -> int:
+        """Return the offset after the last delivered record; wait for it if it must be looked up.
+
+        Raises:
+            NotAssignedError: The partition is not assigned to this consumer.
+            ClientError: The offset lookup failed.
+        """
+        wanted = TopicPartition(*partition)
+        while True:
+            version = self._engine.version
+            position = self._engine.position(wanted)
+            if position is not None:
+                return position
+            _wait_for_change(self._engine.next_change(version), Deadline(None))
+
+    def beginning_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition, assigned or not."""
+        return self._engine.submit(
+            self._engine.beginning_offsets(to_topic_partitions(partitions))
+        ).result()
+
+    def end_offsets(self, partitions: Iterable[PartitionLike]) -> dict[TopicPartition, int]:
+        """Return the offset after the last record of each partition, assigned or not.
+
+        With ``isolation_level="read_committed"`` it is the last stable offset.
+        """
+        return self._engine.submit(
+            self._engine.end_offsets(to_topic_partitions(partitions))
+        ).result()
+
+    def offsets_for_times(
+        self, times_ms: Mapping[PartitionLike, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record offset at or after a timestamp, for each partition.
+
+        Args:
+            times_ms: Timestamps in ms since the epoch, by partition.
+
+        Returns:
+            The offset found and its timestamp; None if all records are older.
+        """
+        wanted = {TopicPartition(*partition): at for partition, at in times_ms.items()}
+        return self._engine.submit(self._engine.offsets_for_times(wanted)).result()
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """Return the partitions of a topic; raise `UnknownTopicError` if it does not exist."""
+        return self._engine.submit(self._engine.partitions_of(topic)).result()
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Return the number of offsets between position and end of each assigned partition."""
+        owned = self._engine.assignment()
+        ends = self.end_offsets(owned)
+        return {p: max(0, ends[p] - self.position(p)) for p in owned if p in ends}
+
+    # Consumer group.
+
+    def unsubscribe(self, timeout_ms: float = 30_000) -> None:
+        """Leave the group, after a last auto commit and the due listener callbacks."""
+        self._end_cursor()
+        self._leave(Deadline(timeout_ms), closes=False)
+
+    def commit(self, offsets: OffsetsLike | None = None) -> None:
+        """Commit offsets in the group.
+
+        It returns when the coordinator has stored these offsets, or those of a later commit of this
+        consumer.
+
+        Args:
+            offsets: Offsets of the next records to read, by partition; the current positions if
+                None.
+
+        Raises:
+            CommitFailedError: At least one offset was not committed; the message names the
+                partitions.
+            MissingGroupIdError, NotSubscribedError: The consumer has no group or no partitions.
+        """
+        self._require_group("commit()").commit(offsets).result()
+
+    def commit_async(self, offsets: OffsetsLike | None = None) -> Future[None]:
+        """Commit offsets as `commit` does, without waiting; the future has the result."""
+        return self._require_group("commit_async()").commit(offsets)
+
+    def committed(
+        self, partitions: Iterable[PartitionLike]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the group's committed offset of each partition; None if there is none."""
+        wanted = to_topic_partitions(partitions)
+        found = self._require_group("committed()").committed(wanted).result()
+        return {partition: found.get(partition) for partition in wanted}
+
+    def close(self, timeout_ms: float = 30_000) -> None:
+        """Close the consumer and drop its undelivered records; a second call does nothing.
+
+        A member of a group makes a last auto commit, if enabled, and leaves. A static member does
+        not send LeaveGroup, so that it gets the same partitions when it returns (KIP-345).
+        """
+        self._end_cursor()
+        deadline = Deadline(timeout_ms)
+        try:
+            self._leave(deadline, closes=True)
+        finally:
+            self._engine.close(timeout_ms)
+
+    def _leave(self, deadline: Deadline, *, closes: bool) -> None:
+        place = self._group
+        if place is None or not place.is_subscribed:
+            return
+        place.commit_before_leave(deadline.remaining_s)
+        owner, first = place.leave(closes=closes), None
+        while owner is not None and not owner.has_left and not deadline.is_expired:
+            version = self._engine.version
+            try:
+                self._run_due_callbacks()
+            except Exception as error:  # An error of the listener is raised after the leave.
+                first = first or error
+            if not owner.has_left:
+                _wait_for_change(self._engine.next_change(version), deadline)
+        if first is not None:
+            raise first
+
+    def _run_due_callbacks(self) -> None:
+        """Run the due listener callbacks and auto commits before records are delivered."""
+        place = self._group
+        if place is None:
+            return
+        place.commit_if_due()
+        first: Exception | None = None
+        while (call := place.due_callback) is not None:
+            # If interrupted here, the next poll repeats all steps.
+            self._commit_before(place, call)
+            try:
+                self._call(place, call)
+            # The assignment stays valid after a listener error (KIP-429).
+            except Exception as error:
+                first = first or error
+            finally:
+                place.assignment.callback_done(call)
+        if first is not None:
+            raise first
+
+    def _commit_before(self, place: GroupSubscription, call: CallListener) -> None:
+        self._engine.submit(
+            place.assignment.auto_commit(place.offsets_to_commit_before(call))
+        ).result()
+
+    def _call(self, place: GroupSubscription, call: CallListener) -> None:
+        if place.listener is not None:
+            with CallbackTimer(call.callback):
+                place.listener.call(call.callback, place.partitions_of(call))
+
+    def _check_listener(self, listener: RebalanceListener | None) -> RebalanceListener | None:
+        if listener is not None and listener.is_asynchronous:
+            raise ValueError(
+                "the listener has coroutine functions, which only partage.Consumer can await"
+            )
+        return listener
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _wait_for_change(waiter: Future[None], deadline: Deadline) -> None:
+    """Wait for a change of the engine, or until the deadline."""
+    try:
+        waiter.result(deadline.remaining_s)
+    except TimeoutError:
+        waiter.cancel()

@@ -1,0 +1,135 @@
+"""What groups have committed, asked by who is in none of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from partage.bridge.member_requests import to_error_code
+from partage.client.addresses import Address
+from partage.client.cluster import Cluster
+from partage.client.connection import Connection
+from partage.client.errors import (
+    BrokerResponseError,
+    ClientError,
+    ConnectError,
+    UnsupportedApiError,
+)
+from partage.client.group.coordinator_lookup import find_coordinators
+from partage.client.group.offsets import Offsets, parse_offsets
+from partage.client.options import RetryPolicy
+from partage.client.retries import Retries
+from partage.model.errors import ErrorCode
+from partage.wire.apis.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchGroup,
+    OffsetFetchGroupResult,
+    OffsetFetchRequest,
+)
+
+#: The first versions that ask for all partitions (KIP-88), and for several groups (KIP-709).
+_ALL_PARTITIONS: Final = 2
+_SEVERAL: Final = 8
+
+#: How many groups are asked for at once: each may have thousands of partitions.
+_GROUPS_MAX: Final = 100
+
+
+async def committed_offsets(
+    cluster: Cluster, group_ids: Iterable[str], *, policy: RetryPolicy | None = None
+) -> dict[str, Offsets]:
+    """All that each group has committed, by group; nothing for a group that there is not.
+
+    Every coordinator is asked for all of its groups at once. What one does not answer, or no
+    longer coordinates, is asked for again, within the policy (the cluster's own if None). What a
+    transaction is about to commit is not in it yet.
+
+    Raises:
+        ClientError: what the last attempt failed with; of several, one that will not pass.
+    """
+    wanted = list(dict.fromkeys(group_ids))
+    found: dict[str, Offsets] = {}
+    retries = Retries(policy or cluster.options.retries)
+    while left := [group_id for group_id in wanted if group_id not in found]:
+        failures = await _attempt(cluster, left, found)
+        failures.sort(key=lambda failure: failure.is_retriable)
+        if failures:
+            await retries.wait_or_raise(failures[0])
+    return {group_id: found[group_id] for group_id in wanted}
+
+
+async def _attempt(
+    cluster: Cluster, group_ids: Sequence[str], found: dict[str, Offsets]
+) -> list[ClientError]:
+    """Ask each group's coordinator once; what failed, if not all is found."""
+    try:
+        places = await find_coordinators(await cluster.any_broker(), group_ids)
+    except ClientError as error:
+        return [error]
+    by_address: dict[Address, list[str]] = {}
+    failures: list[ClientError] = []
+    for group_id, place in places.items():
+        if isinstance(place, BrokerResponseError):
+            failures.append(place)
+        else:
+            by_address.setdefault(place, []).append(group_id)
+    asked = (_ask(cluster, address, some, found) for address, some in by_address.items())
+    for failed in await asyncio.gather(*asked):
+        failures += failed
+    return failures
+
+
+async def _ask(
+    cluster: Cluster, address: Address, group_ids: Sequence[str], found: dict[str, Offsets]
+) -> list[ClientError]:
+    """Ask one coordinator for its groups; what failed."""
+    failures: list[ClientError] = []
+    try:
+        connection = await cluster.connect_to(address)
+        for start in range(0, len(group_ids), _GROUPS_MAX):
+            for result in await _fetch(connection, group_ids[start : start + _GROUPS_MAX]):
+                offsets, code = parse_offsets(result.topics)
+                code = result.error_code or code
+                if code:
+                    what = f"reading the offsets of group {result.group_id!r}"
+                    failures.append(BrokerResponseError(to_error_code(code), what))
+                else:
+                    found[result.group_id] = offsets
+    except ConnectError as error:
+        more = f" and {len(group_ids) - 1} more" if len(group_ids) > 1 else ""
+        why = f"{error.reason}; it is the coordinator of group {group_ids[0]!r}{more}"
+        failures.append(ConnectError(address, why))
+    except ClientError as error:
+        failures.append(error)
+    return failures
+
+
+async def _fetch(connection: Connection, group_ids: Sequence[str]) -> list[OffsetFetchGroupResult]:
+    """OffsetFetch of all partitions of some groups."""
+    version = connection.version_of(OFFSET_FETCH)
+    if version < _ALL_PARTITIONS:
+        ours = f"v{_ALL_PARTITIONS} and newer"
+        raise UnsupportedApiError(connection.address, OFFSET_FETCH.name, ours, f"v{version}")
+    if version < _SEVERAL:
+        return await asyncio.gather(*(_fetch_one(connection, each) for each in group_ids))
+    groups = [OffsetFetchGroup(group_id=group_id, topics=None) for group_id in group_ids]
+    answer = await connection.send(OFFSET_FETCH, OffsetFetchRequest(groups=groups))
+    told = {group.group_id: group for group in answer.groups}
+    return [told.get(group_id, _left_out(group_id)) for group_id in group_ids]
+
+
+async def _fetch_one(connection: Connection, group_id: str) -> OffsetFetchGroupResult:
+    """Before v8 the answer itself is that of the one group."""
+    asked = OffsetFetchRequest(group_id=group_id, topics=None)
+    answer = await connection.send(OFFSET_FETCH, asked)
+    return OffsetFetchGroupResult(
+        group_id=group_id, topics=answer.topics, error_code=answer.error_code
+    )
+
+
+def _left_out(group_id: str) -> OffsetFetchGroupResult:
+    """What a group without an answer is taken for."""
+    return OffsetFetchGroupResult(
+        group_id=group_id, topics=[], error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )

@@ -1,0 +1,417 @@
+"""`partage.recipes.RedundantIndexer` for code without asyncio; the other runs it in a thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from partage.assignors import Redundant
+from partage.client.consumer import (
+    Batch,
+    MaxPollExceededError,
+    NotAssignedError,
+    OffsetAndMetadata,
+    RebalanceListener,
+    Record,
+    Records,
+)
+from partage.client.consumer.sync_consumer import Consumer
+from partage.client.errors import ClientError
+from partage.client.metadata import TopicPartition
+from partage.recipes.replicas import decode_metadata, encode_commit, merge_position
+from partage.recipes.search_index import (
+    Document,
+    IndexStore,
+    SearchIndex,
+    open_index_store,
+    record_text,
+    replace_surrogates,
+)
+from partage.recipes.topic_lookup import partitions_of_sync, topic_ids_sync, unknown_topic_wait_s
+
+log = logging.getLogger(__name__)
+
+_POLL_MS: Final = 200
+_RECORDS_MAX: Final = 10_000
+#: So many commits of the others may be waited for after a rebalance before they count as gone.
+_COMMITS_TO_WAIT_FOR: Final = 3
+
+_OURS: Final = {
+    "group_id": "it is a separate argument",
+    "enable_auto_commit": "positions are stored in the indexes",
+    "auto_offset_reset": "records missing in an index are read from the earliest offset",
+    "partition_assignment_strategy": "the assignor is built in",
+}
+
+
+class IndexerProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """What an indexer has done since it began, and what it has.
+
+    ``positions`` are the offsets of the next records, by partition; ``behind`` is how many offsets
+    are left to the end of a run that has one; ``rebuilt`` are partitions whose indexes were of no
+    use any more.
+    """
+
+    records: int = 0
+    documents: int = 0
+    bytes: int = 0
+    rebalances: int = 0
+    rebuilt: int = 0
+    behind: int | None = None
+    positions: Mapping[TopicPartition, int] = {}
+
+
+class RedundantIndexer:
+    """The same as `partage.recipes.RedundantIndexer`, which see, blocking::
+
+    with RedundantIndexer(servers, "search", ["flights"], "indexes/a") as indexer:
+        indexer.run()
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        topics: Iterable[str],
+        indexes: IndexStore | Path | str,
+        *,
+        replicas: int = 2,
+        text: Callable[[Record], str | None] = record_text,
+        commit_interval_ms: int = 5_000,
+        state_cleanup_delay_ms: int = 600_000,
+        **options: Any,
+    ) -> None:
+        for name, why in _OURS.items():
+            if name in options:
+                raise TypeError(f"RedundantIndexer does not accept {name}: {why}")
+        if commit_interval_ms < 1 or state_cleanup_delay_ms < 0:
+            raise ValueError(
+                "commit_interval_ms must be 1 or more, and state_cleanup_delay_ms 0 or more"
+            )
+        self._topics = _validate_topics(topics)
+        self._text = text
+        self._wait_s = unknown_topic_wait_s(options)
+        self._commit_interval_s = commit_interval_ms / 1000
+        self._cleanup_delay_ms = state_cleanup_delay_ms
+        self._generation = -1
+        self._rebalanced_at_s = self._commit_at_s = time.monotonic()
+        self._open_indexes: dict[TopicPartition, SearchIndex] = {}
+        self._unopened: set[TopicPartition] = set()  # ours, and not held yet
+        self._progress = IndexerProgress()
+        self._is_assigned = self._is_stopping = self._is_closing = False
+        self._indexes = open_index_store(indexes)
+        try:
+            assignor = _ReplicaAssignor(
+                replicas, self._indexes.stored_partitions, self._on_generation
+            )
+            settled = {"max_poll_records": _RECORDS_MAX, "auto_offset_reset": "earliest", **options}
+            settled |= {"group_id": group_id, "enable_auto_commit": False}
+            settled |= {"partition_assignment_strategy": [assignor]}
+            self._consumer = Consumer(bootstrap_servers, **settled)
+        except BaseException:
+            self._indexes.close()
+            raise
+
+    # What is so.
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer underneath."""
+        return self._consumer
+
+    @property
+    def progress(self) -> IndexerProgress:
+        """What was done so far; may be asked for from any thread."""
+        return self._progress
+
+    def stop(self) -> None:
+        """Have `run` return when what it has in hand is indexed; may be called from anywhere.
+
+        Called while nothing runs, it has the next `run` return at once.
+        """
+        self._is_stopping = True
+
+    # Running.
+
+    def start(self) -> None:
+        """Subscribe; joining begins with `run`. Raises `UnknownTopicError` for one that is not there."""
+        for topic in self._topics:
+            partitions_of_sync(self._consumer, topic, self._wait_s)
+        self._consumer.subscribe(self._topics, _Listener(self))
+
+    def run(
+        self, *, to_end: bool = False, on_progress: Callable[[IndexerProgress], None] | None = None
+    ) -> None:
+        """Index until `stop`; with ``to_end`` up to what there is now, of what becomes our share.
+
+        A run after one that was cut short or has raised goes on where the indexes are.
+
+        Raises:
+            SearchIndexError: an index could not be opened or written.
+            ClientError: as `partage.Consumer.poll`.
+        """
+        try:
+            self._run(self._ends() if to_end else None, on_progress)
+        finally:
+            self._is_stopping = False
+
+    def _run(
+        self,
+        ends: Mapping[TopicPartition, int] | None,
+        on_progress: Callable[[IndexerProgress], None] | None,
+    ) -> None:
+        self._update_progress(behind=None)
+        self._resume_after_run()
+        while not self._is_stopping:
+            records = self._poll()
+            for batch in records.batches:
+                self._add(batch)
+            if not records:
+                self._skip_offsets_without_records()
+            self._run_periodic_work()
+            if ends is not None:
+                self._update_progress(behind=self._behind(ends))
+            if on_progress is not None:
+                on_progress(self._progress)
+            if self._progress.behind == 0 and self._is_assigned and not records:
+                break
+        self._commit_positions()
+
+    def close(self) -> None:
+        """Leave, and let go of the indexes; they stay to be searched."""
+        self._is_closing = True
+        try:
+            self._consumer.close()
+        finally:
+            self._indexes.close()
+            self._open_indexes.clear()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Records.
+
+    def _poll(self) -> Records:
+        try:
+            return self._consumer.poll(_POLL_MS)
+        except MaxPollExceededError as error:
+            log.warning("indexer rejoins its group: error=%s", error)
+            return Records()
+
+    def _add(self, batch: Batch) -> None:
+        partition = batch.topic_partition
+        index = self._open_indexes[partition]
+        if index.position is not None and batch.from_offset < index.position:
+            index = self._rebuild(partition)
+        records = batch.records()
+        documents = list(self._documents(records))
+        index.add(documents, batch.next_offset)
+        done = self._progress
+        self._progress = msgspec.structs.replace(
+            done,
+            records=done.records + len(records),
+            documents=done.documents + len(documents),
+            bytes=done.bytes + sum(len(record.value or b"") for record in records),
+            positions={**done.positions, partition: batch.next_offset},
+        )
+
+    def _documents(self, records: Iterable[Record]) -> Iterator[Document]:
+        for record in records:
+            try:
+                text = self._text(record)
+            except Exception as error:
+                error.add_note(
+                    f"for record {record.topic}-{record.partition} at offset {record.offset}"
+                )
+                raise
+            if text is not None:
+                yield Document(
+                    record.offset, record.timestamp, record.key, replace_surrogates(text)
+                )
+
+    def _rebuild(self, partition: TopicPartition) -> SearchIndex:
+        """The log is another one than the index was made from: it has been read anew."""
+        log.warning(
+            "log was truncated or created again, rebuilding its index: partition=%s", partition
+        )
+        del self._open_indexes[partition]
+        self._unopened.add(partition)
+        self._indexes.remove(partition)
+        index = self._open(partition, topic_ids_sync(self._consumer, self._topics))
+        self._update_progress(rebuilt=self._progress.rebuilt + 1)
+        return index
+
+    def _skip_offsets_without_records(self) -> None:
+        """Go past what has no records: compacted away, or of transactions."""
+        positions = self._consumer.positions()
+        for partition, index in self._open_indexes.items():
+            position = positions.get(partition, 0)
+            if position > (index.position or 0):
+                index.add((), position)
+                self._update_progress(positions={**self._progress.positions, partition: position})
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        partitions = [p for topic in self._topics for p in self._consumer.partitions_of(topic)]
+        return self._consumer.end_offsets(partitions)
+
+    def _behind(self, ends: Mapping[TopicPartition, int]) -> int:
+        positions = self._positions()
+        return sum(max(0, ends.get(p, 0) - position) for p, position in positions.items())
+
+    # What is held.
+
+    def on_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """These are here now: each goes on where its index is."""
+        self._unopened.update(partitions)
+        self._update_progress(rebalances=self._progress.rebalances + 1)
+        self._open_all()
+        self._retire_others()
+        self._is_assigned = True
+
+    def _resume_after_run(self) -> None:
+        """What an earlier run could not open, or had in hand and did not index, comes again."""
+        if self._unopened:
+            self._open_all()
+            self._is_assigned = True
+        at = self._consumer.positions()
+        for partition, index in self._open_indexes.items():
+            if index.position is None or index.position != at.get(partition):
+                self._seek(partition)
+
+    def _open_all(self) -> None:
+        ids = topic_ids_sync(self._consumer, self._topics) if self._unopened else {}
+        for partition in sorted(self._unopened):
+            self._open(partition, ids)
+            self._seek(partition)
+        self._update_progress(positions=self._positions())
+
+    def _open(self, partition: TopicPartition, topic_ids: Mapping[str, str]) -> SearchIndex:
+        index = self._open_indexes[partition] = self._indexes.open(
+            partition, topic_ids[partition.topic]
+        )
+        self._unopened.discard(partition)
+        return index
+
+    def _seek(self, partition: TopicPartition) -> None:
+        position = self._open_indexes[partition].position
+        with suppress(NotAssignedError):  # lost meanwhile: the listener will hear of it
+            if position is None:
+                self._consumer.seek_to_beginning(partition)
+            else:
+                self._consumer.seek(partition, position)
+
+    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Others keep these now; what is here stays for a while, in case they come back."""
+        self._unopened.difference_update(partitions)
+        for partition in partitions:
+            if self._open_indexes.pop(partition, None) is not None and not self._is_closing:
+                self._indexes.retire(partition)
+        self._update_progress(positions=self._positions())
+
+    def _retire_others(self) -> None:
+        """What was here when the last process ended, and is others' now."""
+        for topic, numbers in self._indexes.stored_partitions().items():
+            for number in numbers if topic in self._topics else ():
+                if (partition := TopicPartition(topic, number)) not in self._open_indexes:
+                    self._indexes.retire(partition)
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {partition: index.position or 0 for partition, index in self._open_indexes.items()}
+
+    def _update_progress(self, **changes: Any) -> None:
+        self._progress = msgspec.structs.replace(self._progress, **changes)
+
+    # What is due now and then.
+
+    def _on_generation(self, generation: int) -> None:
+        """In the consumer's thread: a rebalance is over."""
+        self._generation = generation
+        self._rebalanced_at_s = time.monotonic()
+
+    def _run_periodic_work(self) -> None:
+        if time.monotonic() < self._commit_at_s:
+            return
+        self._commit_at_s = time.monotonic() + self._commit_interval_s
+        self._commit_positions()
+        for partition in self._indexes.remove_retired(self._cleanup_delay_ms):
+            log.info("removed the index of a partition that moved away: partition=%s", partition)
+
+    def _commit_positions(self) -> None:
+        """Commit the least position of each partition's replicas; nobody depends on it."""
+        if not self._open_indexes:
+            return
+        since_s = time.monotonic() - self._rebalanced_at_s
+        try:
+            before = self._consumer.committed(self._open_indexes)
+            offsets: dict[TopicPartition | tuple[str, int], OffsetAndMetadata] = {}
+            for partition, index in self._open_indexes.items():
+                last = before[partition]
+                said = merge_position(
+                    {} if last is None else decode_metadata(last.metadata),
+                    self._indexes.name,
+                    self._generation,
+                    index.position or 0,
+                    hears_others=since_s < _COMMITS_TO_WAIT_FOR * self._commit_interval_s,
+                )
+                offsets[partition] = OffsetAndMetadata(*encode_commit(said))
+            self._consumer.commit(offsets)
+        except ClientError as error:  # a rebalance, mostly
+            log.info("commit of index positions failed: error=%s", error)
+
+
+class _ReplicaAssignor(Redundant):
+    """Redundant, with what is on the disk, and word of each generation."""
+
+    def __init__(
+        self,
+        replicas: int,
+        copies: Callable[[], Mapping[str, Collection[int]]],
+        placed: Callable[[int], None],
+    ) -> None:
+        super().__init__(replicas, copies)
+        self._placed = placed
+
+    def on_assignment(self, assignment: Mapping[str, Sequence[int]], generation: int) -> None:
+        self._placed(generation)
+
+
+class _Listener(RebalanceListener):
+    """What the group tells an indexer."""
+
+    def __init__(self, indexer: RedundantIndexer) -> None:
+        self._indexer = indexer
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._indexer.on_revoked(partitions)
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._indexer.on_assigned(partitions)
+
+
+def _validate_topics(topics: Iterable[str]) -> list[str]:
+    if isinstance(topics, str):
+        raise ValueError(f"topics must be a list: [{topics!r}]")
+    found = list(dict.fromkeys(topics))
+    if not found:
+        raise ValueError("RedundantIndexer needs at least one topic")
+    return found

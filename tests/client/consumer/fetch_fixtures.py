@@ -1,0 +1,26 @@
+"""Positions of three partitions, for the tests of the consumer's core."""
+
+from partage.client import TopicPartition
+from partage.client.consumer.fetch_state_machine import FetchStateMachine, Placement
+from partage.client.consumer.partition_state import TO_EARLIEST
+
+A, B, C = (TopicPartition("t", n) for n in range(3))
+HERE = Placement(1, 0, b"t" * 16)
+THERE = Placement(2, 0, b"t" * 16)
+EVERYWHERE = {A: HERE, B: HERE, C: THERE}
+
+
+def yes(partition):
+    return True
+
+
+def made(*partitions, policy=TO_EARLIEST, buffer_bytes=1000, partition_bytes=100, at=0):
+    """Positions of these partitions, all at one offset."""
+    positions = FetchStateMachine(
+        policy=policy, partition_bytes=partition_bytes, fetch_bytes=500, buffer_bytes=buffer_bytes
+    )
+    positions.add_partitions(partitions)
+    for partition in partitions:
+        if at is not None:
+            positions.seek(partition, at)
+    return positions

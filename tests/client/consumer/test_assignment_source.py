@@ -1,0 +1,208 @@
+"""What a member's core says, as the user's thread sees it in between: nothing is sent here."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from partage.assignors import CooperativeSticky
+from partage.bridge.consumer_protocol import ConsumerProtocol
+from partage.client.cluster import Cluster
+from partage.client.consumer.group_assignment import GroupAssignment
+from partage.client.group.driver import now_ms
+from partage.client.metadata import TopicPartition
+from partage.member import events, outcome
+from partage.member.settings import MemberSettings
+
+MINE = ("t", 0)
+
+
+class Held:
+    """The holdings; notes what the user's thread would see at the moment of a loss."""
+
+    def __init__(self):
+        self.owned, self.seen = set(), []
+
+    def own(self, partitions):
+        self.owned |= set(partitions)
+
+    def disown(self, partitions):
+        self.seen += [(self.owner.is_out, self.owner.may_deliver(p)) for p in partitions]
+        self.owned -= set(partitions)
+
+    def assignment(self):
+        return sorted(self.owned)
+
+    def is_idle(self):
+        return not self.owned
+
+    def positions(self):
+        return {}
+
+    def wake(self):
+        pass
+
+
+class Scripted:
+    """In the place of a driver: what comes of an event is performed, and what is sent is kept."""
+
+    def __init__(self, owner):
+        self.owner, self.asked = owner, {}
+        self.core = owner._ownership
+
+    def handle(self, event):
+        for action in self.core.handle(event).actions:
+            self.asked[type(action)] = getattr(action, "serial", None)
+            if isinstance(
+                action,
+                outcome.CallListener
+                | outcome.LeftGroup
+                | outcome.ReportProblem
+                | outcome.ReportFatalError,
+            ):
+                self.owner._perform(action)
+        self.owner._settled()
+
+    def hear(self, event, to=None, **fields):
+        serial = {} if to is None else {"serial": self.asked.pop(to)}
+        self.handle(event(at_ms=now_ms(), **serial, **fields))
+
+    def joins(self, generation, *partitions):
+        """From its preparations to an assignment that is read."""
+        self.hear(
+            events.JoinPrepared,
+            outcome.EncodeSubscription,
+            protocols=(events.SupportedProtocol("cooperative-sticky", b""),),
+        )
+        self.hear(
+            events.JoinResponseReceived,
+            outcome.SendJoin,
+            member_id="a",
+            generation=generation,
+            protocol="cooperative-sticky",
+            leader="b",
+        )
+        self.hear(events.SyncResponseReceived, outcome.SendSync)
+        self.hear(events.AssignmentDecoded, outcome.DecodeAssignment, partitions=partitions)
+
+    async def tended(self):
+        """The user's thread does what the listener is due."""
+        while (call := self.owner.due) is not None:
+            self.owner.called(call)
+        await asyncio.sleep(0)
+
+
+async def member(topics=frozenset({"t"}), pattern=None):
+    """One that owns a partition."""
+    held = Held()
+    settings = MemberSettings(group_id="g", protocol_type="consumer")
+    cluster = Cluster("localhost:1")
+    owner = held.owner = GroupAssignment(
+        cluster, held, settings, ConsumerProtocol([CooperativeSticky()])
+    )
+    owner._watcher.start = lambda: None  # there is nobody to look at
+    script = owner._driver = Scripted(owner)
+    await owner.subscribe(topics, pattern)
+    if pattern is not None:
+        owner._topics_changed(frozenset({"t"}))
+    script.hear(events.CoordinatorFound, outcome.FindCoordinator)
+    script.joins(1, MINE)
+    await script.tended()
+    assert held.owned == {MINE}
+    assert owner.may_deliver(TopicPartition(*MINE))
+    return script, owner, held
+
+
+async def drained(owner):
+    owner.drain("going")
+    await asyncio.sleep(0)
+
+
+class Late:
+    """A call whose end is said while the next one comes."""
+
+    def __init__(self, call, meanwhile):
+        self._call, self._meanwhile = call, meanwhile
+
+    @property
+    def serial(self):
+        self._meanwhile()
+        self._meanwhile = lambda: None
+        return self._call.serial
+
+
+def test_a_call_that_overtakes_the_one_under_way_is_not_lost():
+    async def play():
+        script, owner, _ = await member()
+        script.hear(events.RejoinRequested, reason="for fun")
+        script.joins(2, MINE)
+        call = owner.due_callback
+        assert call.partitions == ()
+        script.hear(events.RejoinRequested, reason="for more fun")
+        owner.callback_done(Late(call, lambda: script.joins(3)))
+        assert owner.due_callback.callback is outcome.ListenerCallback.REVOKED
+        await script.tended()
+        assert owner.due_callback.callback is outcome.ListenerCallback.ASSIGNED
+
+    asyncio.run(play())
+
+
+def test_nothing_is_held_any_more_when_a_member_is_out():
+    """It ends at once where there is no coordinator to be told."""
+
+    async def play():
+        script, owner, held = await member()
+        await drained(owner)
+        script.joins(2, MINE)
+        script.hear(events.CoordinatorLost, serial=script.core.membership.link.coordinator)
+        await script.tended()
+        assert owner.has_left
+        assert held.seen == [(False, False)]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("pattern", [None, re.compile("t.*")])
+def test_who_subscribes_while_it_leaves_is_a_member_again(pattern):
+    async def play():
+        script, owner, _ = await member()
+        await drained(owner)
+        script.joins(2, MINE)
+        await script.tended()
+        await owner.subscribe(frozenset({"t"}) if pattern is None else frozenset(), pattern)
+        script.hear(events.LeaveResponseReceived, outcome.SendLeave)
+        assert not owner.has_left
+        if pattern is not None:
+            owner._topics_changed(frozenset({"t"}))
+        script.joins(3, MINE)
+        assert not owner.may_deliver(TopicPartition(*MINE)), "the listener has yet to hear of it"
+        await script.tended()
+        assert owner.may_deliver(TopicPartition(*MINE))
+        await owner.leave("enough")
+        await script.tended()
+        script.hear(events.LeaveResponseReceived, outcome.SendLeave)
+        assert owner.has_left
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_topics_that_a_pattern_matches_meanwhile_end_no_drain(is_first):
+    """Neither others, nor those that are found for the first time."""
+
+    async def play():
+        pattern = re.compile(".*")
+        script, owner, _ = await member(frozenset(), pattern)
+        if is_first:
+            await owner.subscribe(frozenset(), pattern)
+        await drained(owner)
+        owner._topics_changed(frozenset({"t", "u"}))
+        script.joins(2, MINE)
+        await script.tended()
+        owner._topics_changed(frozenset({"t", "u", "v"}))
+        script.hear(events.LeaveResponseReceived, outcome.SendLeave)
+        assert owner.has_left
+
+    asyncio.run(play())

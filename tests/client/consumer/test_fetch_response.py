@@ -1,0 +1,243 @@
+"""What brokers may answer, from one that does what the test says."""
+
+import asyncio
+
+import pytest
+
+import partage
+from partage.client import BrokerResponseError, CorruptRecordsError, TopicPartition
+from partage.client.consumer import ConsumerClosedError
+from partage.model.errors import ErrorCode
+from partage.wire.apis.fetch import FetchAbortedTransaction
+from partage.wire.records.encoder import SimpleRecord, encode_batch
+
+from ..scripted_broker import CLOSE, ScriptedBroker, fetched
+
+T0 = TopicPartition("t", 0)
+PATIENT = 10_000
+QUICK = {
+    "auto_offset_reset": "earliest",
+    "retry_backoff_ms": 1,
+    "retry_backoff_max_ms": 5,
+    "fetch_max_wait_ms": 10,
+}
+
+
+def batch(first, count, **more):
+    records = [SimpleRecord(None, b"%d" % (first + n), (), 1000) for n in range(count)]
+    return encode_batch(records, base_offset=first, **more)
+
+
+class Script:
+    """Answers to Fetch, one after the other; the last one is silence for a while."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.offsets = []
+
+    def __call__(self, asked):
+        if asked.api.name != "Fetch":
+            return None
+        self.offsets.append(asked.message.topics[0].partitions[0].fetch_offset)
+        if not self.answers:
+            return fetched(asked)
+        answer = self.answers.pop(0)
+        return answer(asked) if callable(answer) else answer
+
+
+def records(blob):
+    return lambda asked: fetched(asked, blob)
+
+
+def error(code):
+    return lambda asked: fetched(asked, error=code)
+
+
+def scripted(script, work, **options):
+    async def main():
+        async with (
+            ScriptedBroker(script) as broker,
+            partage.Consumer(str(broker.address), **{**QUICK, **options}) as consumer,
+        ):
+            consumer.assign([T0])
+            return await work(consumer, broker)
+
+    return asyncio.run(main())
+
+
+async def polled(consumer, count):
+    found = []
+    while len(found) < count:
+        found += [record.offset for record in await consumer.poll(PATIENT)]
+    return found
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        "trouble",
+        [
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.FENCED_LEADER_EPOCH,
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+        ],
+    )
+    def test_what_passes_is_tried_again_after_a_look_at_the_metadata(self, trouble):
+        async def work(consumer, broker):
+            assert await polled(consumer, 2) == [0, 1]
+            return broker.names()
+
+        names = scripted(Script(error(trouble), records(batch(0, 2))), work)
+        assert names.count("Metadata") >= 2
+
+    def test_a_connection_that_breaks(self):
+        async def work(consumer, broker):
+            assert await polled(consumer, 4) == [0, 1, 2, 3]
+            assert broker.connections >= 2
+
+        scripted(Script(records(batch(0, 2)), CLOSE, records(batch(2, 2))), work)
+
+    def test_what_does_not_pass_is_raised_and_tried_again(self):
+        async def work(consumer, broker):
+            with pytest.raises(
+                BrokerResponseError, match="fetching t-0: TOPIC_AUTHORIZATION_FAILED"
+            ):
+                await consumer.poll(PATIENT)
+            assert await polled(consumer, 2) == [0, 1]
+
+        refused = error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        scripted(Script(refused, records(batch(0, 2))), work)
+
+    def test_a_leader_that_moves(self):
+        async def main():
+            script = Script(records(batch(0, 2)), error(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            async with (
+                ScriptedBroker(script) as old,
+                ScriptedBroker(Script(records(batch(2, 2)))) as new,
+                partage.Consumer(str(old.address), **QUICK) as consumer,
+            ):
+                new.node_id = 2
+                old.peers = [new]
+                new.peers = [old]
+                consumer.assign([T0])
+                assert await polled(consumer, 2) == [0, 1]
+                old.leader_id = new.leader_id = 2
+                assert await polled(consumer, 2) == [2, 3]
+                assert old.script.offsets == [0, 2]
+                assert new.script.offsets[0] == 2
+
+        asyncio.run(main())
+
+    def test_nobody_leads_for_a_while(self):
+        async def work(consumer, broker):
+            broker.leader_id = -1
+            assert not await consumer.poll(50)
+            broker.leader_id = 1
+            assert await polled(consumer, 2) == [0, 1]
+
+        scripted(Script(records(batch(0, 2))), work)
+
+
+class TestRecords:
+    def test_damage_is_raised_after_what_is_sound(self):
+        damaged = bytearray(batch(2, 2))
+        damaged[-1] ^= 1
+
+        async def work(consumer, broker):
+            assert await polled(consumer, 2) == [0, 1]
+            for _ in range(2):
+                with pytest.raises(
+                    CorruptRecordsError, match="are corrupt at offset 2: a wrong checksum"
+                ):
+                    await consumer.poll(PATIENT)
+            assert await consumer.position(T0) == 2
+            consumer.seek(T0, 4)
+            assert await polled(consumer, 1) == [4]
+
+        answers = [records(batch(0, 2) + bytes(damaged)), *[records(bytes(damaged))] * 4]
+
+        def script(asked):
+            if asked.api.name != "Fetch":
+                return None
+            offset = asked.message.topics[0].partitions[0].fetch_offset
+            if offset >= 4:
+                return fetched(asked, batch(4, 1) if offset == 4 else b"")
+            return answers[min(offset, 1)](asked)
+
+        scripted(script, work)
+
+    def test_damage_is_read_where_checksums_are_not_checked(self):
+        damaged = bytearray(batch(0, 2))
+        damaged[17] ^= 1  # the checksum itself
+
+        async def work(consumer, broker):
+            assert await polled(consumer, 2) == [0, 1]
+
+        scripted(Script(records(bytes(damaged))), work, check_crcs=False)
+
+    def test_an_old_format_is_refused_by_name(self):
+        old = bytearray(batch(0, 2))
+        old[16] = 1
+
+        async def work(consumer, broker):
+            with pytest.raises(CorruptRecordsError, match="a format older than Kafka"):
+                await consumer.poll(PATIENT)
+
+        scripted(Script(records(bytes(old))), work)
+
+    def test_a_batch_that_begins_before_the_position(self):
+        async def work(consumer, broker):
+            consumer.seek(T0, 3)
+            found = await consumer.poll(PATIENT)
+            assert [r.offset for r in found] == [3, 4]
+            assert found.to_arrow(["offset"])["offset"].to_pylist() == [3, 4]
+
+        scripted(Script(records(batch(0, 5)), records(batch(0, 5))), work)
+
+    def test_the_brokers_time_and_the_producers_in_one_answer(self):
+        both = batch(0, 2) + batch(2, 2, append_time_ms=5)
+
+        async def work(consumer, broker):
+            found = [r.timestamp_type for r in await consumer.poll(PATIENT)]
+            assert found == [0, 0, 1, 1]
+
+        scripted(Script(records(both)), work)
+
+    def test_aborted_transactions(self):
+        blob = batch(0, 2, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+
+        def aborted(asked):
+            answer = fetched(asked, blob + batch(2, 2))
+            (result,) = answer.responses[0].partitions
+            result.aborted_transactions = [FetchAbortedTransaction(producer_id=7, first_offset=0)]
+            assert asked.message.isolation_level == 1
+            return answer
+
+        async def work(consumer, broker):
+            assert await polled(consumer, 2) == [2, 3]
+
+        scripted(Script(aborted), work, isolation_level="read_committed")
+
+
+class TestUser:
+    def test_a_poll_that_is_cancelled_loses_nothing(self):
+        async def work(consumer, broker):
+            waiting = asyncio.create_task(consumer.poll(PATIENT))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert await polled(consumer, 2) == [0, 1]
+
+        scripted(Script(records(batch(0, 2))), work)
+
+    def test_closing_while_a_request_is_out(self):
+        async def work(consumer, broker):
+            await consumer.position(T0)
+            await consumer.close()
+            with pytest.raises(ConsumerClosedError):
+                await consumer.end_offsets([T0])
+
+        scripted(Script(), work)

@@ -1,0 +1,151 @@
+"""The consumer's core: whatever the user and the brokers do, in any order."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from partage.client.consumer.fetch_state_machine import FetchedData, RetryLater
+from partage.client.consumer.partition_state import FetchedChunk
+
+from .fetch_fixtures import EVERYWHERE, A, B, C, made, yes
+
+
+def is_empty(offset):
+    """In the state machine's partitions there are no records at some offsets."""
+    return offset // 10 % 4 == 3
+
+
+class Reading(RuleBasedStateMachine):
+    """Whatever the user and the brokers do: no gap, nothing twice, nothing of what is not owned."""
+
+    def __init__(self):
+        super().__init__()
+        self.positions = made(A, B, C, buffer_bytes=300)
+        self.due = dict.fromkeys((A, B, C), 0)  # the next offset that is to be handed out
+        self.out = []
+        self.paused = set()
+        self.loan = None
+        self.now_ms = 0
+
+    partitions = st.sampled_from([A, B, C])
+
+    @rule()
+    def fetch(self):
+        self.now_ms += 1
+        for one in self.positions.fetches(EVERYWHERE, self.now_ms):
+            assert one.leader_id not in {f.leader_id for f in self.out}
+            assert one.bytes_max > 0
+            self.out.append(one)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def answer(self, data):
+        one = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+        left = one.bytes_max
+        for wanted in one.wanted:
+            kind = data.draw(st.sampled_from(["something", "nothing", "later"]))
+            if kind == "nothing" or left <= 0:
+                said = FetchedData()
+            elif kind == "later":
+                said = RetryLater(self.now_ms + 2)
+            else:
+                count = data.draw(st.integers(1, 10 - wanted.offset % 10))
+                size = 0 if is_empty(wanted.offset) else data.draw(st.integers(1, min(left, 100)))
+                left -= size
+                content = None if is_empty(wanted.offset) else "records"
+                said = FetchedData(
+                    FetchedChunk(wanted.offset, wanted.offset + count, size, content)
+                )
+            self.positions.partition_answered(wanted, said)
+        self.positions.fetch_done(one)
+
+    @precondition(lambda self: self.out)
+    @rule()
+    def lose(self):
+        self.positions.fetch_done(self.out.pop())
+
+    @rule(most=st.none() | st.integers(1, 10))
+    def take(self, most):
+        self.end_loan(0)
+        taken = self.positions.collect(most, yes)
+        for one in taken:
+            self.handed_out(one, one.to_offset)
+        assert most is None or sum(t.to_offset - t.from_offset for t in taken) <= most
+
+    @rule(most=st.none() | st.integers(1, 10), read=st.integers(0, 9))
+    def lend(self, most, read):
+        self.end_loan(0)
+        for one in self.positions.collect(most, yes, parts_max=1):
+            upto = min(one.from_offset + read, one.to_offset)
+            self.handed_out(one, upto)
+            one.permit.delivered_offset = upto
+            self.loan = one
+
+    @rule(more=st.integers(0, 9))
+    def end_loan(self, more):
+        loan, self.loan = self.loan, None
+        if loan is not None:
+            upto = loan.permit.delivered_offset
+            if not loan.permit.is_revoked and not loan.permit.is_paused:
+                self.due[loan.permit.partition] = upto = min(upto + more, loan.to_offset)
+            loan.permit.delivered_offset = None
+            self.positions.put_back(loan, upto)
+
+    def handed_out(self, one, upto):
+        partition = one.lease.partition
+        assert partition in self.due
+        assert partition not in self.paused
+        assert one.part.content == "records"
+        # Nothing twice, and no gap but where there are no records.
+        assert one.from_offset >= self.due[partition]
+        assert all(map(is_empty, range(self.due[partition], one.from_offset)))
+        assert one.to_offset > one.from_offset
+        self.due[partition] = upto
+
+    @rule(partition=partitions, offset=st.integers(0, 1000))
+    def seek(self, partition, offset):
+        if partition in self.due:
+            self.positions.seek(partition, offset)
+            self.due[partition] = offset
+
+    @rule(partition=partitions, paused=st.booleans())
+    def pause(self, partition, paused):
+        if partition in self.due:
+            self.positions.pause([partition], paused=paused)
+            (self.paused.add if paused else self.paused.discard)(partition)
+
+    @rule(partition=partitions)
+    def disown(self, partition):
+        self.positions.remove_partitions([partition])
+        self.due.pop(partition, None)
+        self.paused.discard(partition)
+
+    @rule(partition=partitions)
+    def own(self, partition):
+        if partition not in self.due:
+            self.positions.add_partitions([partition])
+            for lookup in self.positions.lookups(EVERYWHERE, self.now_ms):
+                self.positions.lookup_succeeded(lookup, 5)
+            self.due[partition] = 5
+
+    @invariant()
+    def bounded(self):
+        asked_for = sum(one.bytes_max for one in self.out)
+        assert self.positions.buffered_bytes + asked_for <= 300 + 100  # what a loop gave back
+
+    @invariant()
+    def connected(self):
+        """What waits leads from the position to the next offset to be asked for, without a gap."""
+        for partition in self.positions.owned:
+            state = self.positions.state(partition)
+            at = state.position
+            for one in state.chunks:
+                assert one.from_offset == at
+                at = one.to_offset
+            assert at == state.fetch_offset
+            assert state.buffered_bytes == sum(one.size for one in state.chunks)
+            assert self.positions.position(partition) >= self.due[partition]
+
+
+TestReading = Reading.TestCase
+TestReading.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,0 +1,421 @@
+"""Consumers in a group: who has what, who is told what, what is committed."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from partage.assignors import Assignor, Range
+from partage.client.consumer import (
+    AlreadyAssignedError,
+    AlreadySubscribedError,
+    AssignmentFailedError,
+    CommitFailedError,
+    InvalidOptionError,
+    MaxPollExceededError,
+    MemberFailedError,
+    MissingGroupIdError,
+    OffsetAndMetadata,
+    RebalanceListener,
+)
+from partage.client.metadata import TopicPartition
+
+from .conftest import PARTITIONS, fill
+
+EVERYTHING = {TopicPartition("t", n) for n in range(PARTITIONS)}
+
+
+class Told(RebalanceListener):
+    """Notes what it is told; may raise, or do something."""
+
+    def __init__(self, do=None):
+        self.calls = []
+        self.do = do
+
+    def _note(self, name, partitions):
+        self.calls.append((name, {p.partition for p in partitions}))
+        if self.do is not None:
+            self.do(name, partitions)
+
+    def holds(self):
+        """What is owned by what was told."""
+        held = set()
+        for name, partitions in self.calls:
+            held = held | partitions if name == "assigned" else held - partitions
+        return held
+
+    def on_partitions_revoked(self, partitions):
+        self._note("revoked", partitions)
+
+    def on_partitions_assigned(self, partitions):
+        self._note("assigned", partitions)
+
+    def on_partitions_lost(self, partitions):
+        self._note("lost", partitions)
+
+
+def until(done, *members, within_s=45.0):
+    """Poll all in turns until something holds, and once more, as listeners hear of what is
+    assigned in a poll; the records that came.
+    """
+    records, give_up, is_done = [], time.monotonic() + within_s, False
+    while not is_done:
+        is_done = done()
+        assert is_done or time.monotonic() < give_up, [sorted(m.assignment()) for m in members]
+        for member in members:
+            records += list(member.poll(20))
+    return records
+
+
+def read(count, *members, within_s=45.0):
+    """Poll all in turns until so many records have come."""
+    records, give_up = [], time.monotonic() + within_s
+    while len(records) < count:
+        assert time.monotonic() < give_up, f"{len(records)} of {count}"
+        for member in members:
+            records += list(member.poll(20))
+    return records
+
+
+def shared(*members):
+    """Whether every partition has one owner, and all have their share."""
+    held = [p for member in members for p in member.assignment()]
+    least = PARTITIONS // len(members)
+    is_level = all(len(member.assignment()) >= least for member in members)
+    return sorted(held) == sorted(EVERYTHING) and is_level
+
+
+def test_one_reads_everything_and_commits(member_of, topic):
+    one = member_of()
+    one.subscribe([topic])
+    seen = read(60, one)
+    assert len({(r.partition, r.offset) for r in seen}) == 60
+    one.commit()
+    assert one.committed(EVERYTHING) == dict.fromkeys(EVERYTHING, OffsetAndMetadata(10))
+    assert one.subscription() == {topic}
+
+
+def test_only_what_moves_is_revoked(member_of, topic):
+    first, second, heard = member_of(), member_of(), Told()
+    first.subscribe([topic], heard)
+    until(lambda: shared(first), first)
+    second.subscribe([topic], other := Told())
+    until(lambda: shared(first, second), first, second)
+    assert heard.calls[0] == ("assigned", set(range(PARTITIONS)))
+    revoked = [partitions for name, partitions in heard.calls if name == "revoked"]
+    assert [len(partitions) for partitions in revoked] == [3]
+    assert other.calls[-1] == ("assigned", revoked[0])
+    assert not any(name == "lost" for name, _ in heard.calls + other.calls)
+
+
+def test_an_eager_group_gives_everything_up_first(member_of, topic):
+    options = {"partition_assignment_strategy": [Range()]}
+    first, second, heard = member_of(**options), member_of(**options), Told()
+    first.subscribe([topic], heard)
+    until(lambda: shared(first), first)
+    second.subscribe([topic])
+    until(lambda: shared(first, second), first, second)
+    assert heard.calls[:2] == [
+        ("assigned", set(range(PARTITIONS))),
+        ("revoked", set(range(PARTITIONS))),
+    ]
+    assert heard.calls[-1] == ("assigned", {p.partition for p in first.assignment()})
+
+
+def test_nothing_is_read_twice_when_partitions_move_in_order(member_of, topic):
+    first, second = member_of(), member_of()
+    first.subscribe([topic])
+    records = until(lambda: shared(first), first)
+    second.subscribe([topic])
+    records += until(lambda: shared(first, second), first, second)
+    records += read(60 - len(records), first, second)
+    places = [(r.partition, r.offset) for r in records]
+    assert len(places) == len(set(places)) == 60
+
+
+def test_who_leaves_hands_over_where_it_came_to(member_of, topic):
+    first = member_of()
+    first.subscribe([topic])
+    read(60, first)
+    first.close()
+    second = member_of()
+    second.subscribe([topic])
+    until(lambda: shared(second), second)
+    assert list(second.poll(100)) == []
+    assert {second.position(p) for p in EVERYTHING} == {10}
+
+
+def test_unsubscribe_leaves_and_subscribe_comes_back(member_of, topic):
+    one, heard = member_of(), Told()
+    one.subscribe([topic], heard)
+    until(lambda: shared(one), one)
+    one.unsubscribe()
+    assert heard.calls[-1] == ("revoked", set(range(PARTITIONS)))
+    assert (one.assignment(), one.subscription()) == (set(), set())
+    one.subscribe([topic], heard)
+    until(lambda: shared(one), one)
+
+
+def test_a_static_member_comes_back_to_its_partitions(member_of, topic):
+    first, second = member_of(group_instance_id="a"), member_of(group_instance_id="b")
+    first.subscribe([topic])
+    second.subscribe([topic], heard := Told())
+    until(lambda: shared(first, second) and len(heard.holds()) == 3, first, second)
+    had = first.assignment()
+    calls = len(heard.calls)
+    first.close()
+    again = member_of(group_instance_id="a")
+    again.subscribe([topic])
+    until(lambda: again.assignment() == had, again, second)
+    assert heard.calls[calls:] == []
+
+
+def test_patterns_take_in_new_topics(member_of, servers, topic):
+    from client.peer import create_topic
+
+    one = member_of()
+    one.subscribe(re.compile("t[0-9]*"))
+    until(lambda: shared(one), one)
+    create_topic(servers, "t7", 1)
+    create_topic(servers, "other", 1)
+    until(lambda: TopicPartition("t7", 0) in one.assignment(), one)
+    assert one.subscription() == {"t", "t7"}
+
+
+@pytest.mark.parametrize("delay_ms", [0, 300])
+def test_new_partitions_are_shared(member_of, servers, topic, delay_ms):
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    one = member_of(metadata_rebalance_delay_ms=delay_ms)
+    one.subscribe([topic])
+    until(lambda: shared(one), one)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_partitions([NewPartitions(topic, 8)])[topic].result(30)
+    until(lambda: len(one.assignment()) == 8, one)
+
+
+def test_a_topic_that_is_made_later(member_of, servers):
+    from client.peer import create_topic
+
+    one = member_of()
+    one.subscribe(["later"])
+    one.poll(50)
+    create_topic(servers, "later", 2)
+    until(lambda: len(one.assignment()) == 2, one)
+
+
+class Seen(Range):
+    """Range, and what it was given to go by."""
+
+    name = "seen"
+    needs_lags = True
+    topics = ()
+
+    def assign(self, members, topics):
+        type(self).topics = tuple(topics.values())
+        return super().assign(members, topics)
+
+
+@pytest.mark.partage_broker({"broker.rack": "here"})
+def test_what_a_leader_knows(member_of, topic):
+    before = member_of()
+    before.commit({("t", 0): 4, ("t", 1): 10})
+    one = member_of(partition_assignment_strategy=[Seen()])
+    one.subscribe([topic])
+    until(lambda: shared(one), one)
+    (seen,) = Seen.topics
+    assert (seen.name, seen.partition_count) == ("t", PARTITIONS)
+    assert seen.lags == (6, 0, 10, 10, 10, 10)
+    assert seen.racks == (frozenset({"here"}),) * PARTITIONS
+
+
+# The listener.
+
+
+def test_what_a_listener_raises_comes_out_of_poll_and_changes_nothing(member_of, topic):
+    def fail(name, partitions):
+        raise ValueError(name)
+
+    one = member_of()
+    one.subscribe([topic], heard := Told(fail))
+    with pytest.raises(ValueError, match="assigned"):
+        until(lambda: False, one)
+    assert shared(one)
+    assert len(list(one.poll(1000))) > 0
+    with pytest.raises(ValueError, match="revoked"):
+        one.unsubscribe()
+    assert heard.calls[-1][0] == "revoked"
+    assert one.assignment() == set()
+
+
+def test_a_listener_may_seek(member_of, topic):
+    one = member_of()
+
+    def skip(name, partitions):
+        if name == "assigned":
+            one_of(one).seek(("t", 0), 9)
+
+    one.subscribe([topic], Told(skip))
+    seen = read(51, one)
+    assert [r.offset for r in seen if r.partition == 0] == [9]
+
+
+def one_of(member):
+    """The consumer itself, for code that runs on its own loop."""
+    return getattr(member, "_consumer", member)
+
+
+# Mistakes.
+
+
+def test_what_takes_a_group(servers, member_of, topic):
+    one = member_of(group_id=None)
+    for call in (lambda: one.subscribe([topic]), one.commit, lambda: one.committed([("t", 0)])):
+        with pytest.raises(MissingGroupIdError, match="set group_id"):
+            call()
+
+
+def test_who_says_what_is_read(member_of, topic):
+    one = member_of()
+    one.assign([("t", 0)])
+    with pytest.raises(AlreadyAssignedError, match="unassign"):
+        one.subscribe([topic])
+    one.unassign()
+    one.subscribe([topic])
+    with pytest.raises(AlreadySubscribedError, match="unsubscribe"):
+        one.assign([("t", 0)])
+    with pytest.raises(ValueError, match=re.escape("['t']")):
+        one.subscribe("t")
+
+
+@pytest.mark.parametrize("strategy", ["range-ish", [], [3]])
+def test_assignors_that_there_are_not(member_of, strategy):
+    with pytest.raises(InvalidOptionError, match="partition_assignment_strategy"):
+        member_of(partition_assignment_strategy=strategy)
+
+
+def test_no_assignor_in_common(member_of, topic):
+    one = member_of()
+    one.subscribe([topic])
+    until(lambda: shared(one), one)
+    other = member_of(partition_assignment_strategy="range")
+    other.subscribe([topic])
+    with pytest.raises(MemberFailedError, match=r"INCONSISTENT_GROUP_PROTOCOL.*assignor"):
+        until(lambda: False, other)
+    with pytest.raises(MemberFailedError):
+        other.poll(10)
+
+
+class Wrong(Assignor):
+    """Gives what cannot be handed out, until it is mended."""
+
+    name = "wrong"
+
+    def __init__(self, kinds):
+        self.kinds = kinds
+
+    def assign(self, members, topics):
+        everything = {"t": list(range(PARTITIONS))}
+        match self.kinds:
+            case ["raises"]:
+                raise KeyError("oops")
+            case ["nobody"]:
+                return {"nobody": everything}
+            case ["twice"]:
+                return {m.member_id: {"t": [0, 0]} for m in members}
+            case ["left out"]:
+                return {}
+        return {m.member_id: everything for m in members}
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("raises", "KeyError: 'oops'"),
+        ("nobody", "'nobody' is no member"),
+        ("twice", "a partition twice"),
+        ("left out", "is given to 0 members"),
+    ],
+)
+def test_an_assignor_that_fails_is_told_and_can_be_mended(member_of, topic, kind, why):
+    kinds = [kind]
+    one = member_of(partition_assignment_strategy=[Wrong(kinds)])
+    one.subscribe([topic])
+    with pytest.raises(AssignmentFailedError, match=why):
+        until(lambda: False, one)
+    assert one.assignment() == set()
+    kinds.clear()
+    give_up = time.monotonic() + 30
+    while not shared(one):
+        assert time.monotonic() < give_up
+        try:
+            one.poll(20)
+        except AssignmentFailedError:
+            continue
+
+
+def test_too_slow(member_of, topic):
+    one = member_of(max_poll_interval_ms=150, session_timeout_ms=1000)
+    one.subscribe([topic], heard := Told())
+    until(lambda: shared(one), one)
+    two = member_of()
+    two.subscribe([topic])
+    until(lambda: shared(two), two)  # nobody polls the first
+    with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
+        one.commit({("t", 0): 1})
+    with pytest.raises(MaxPollExceededError, match="150 ms between two polls"):
+        until(lambda: False, one)
+    until(lambda: shared(one, two), one, two)
+    lost = [partitions for name, partitions in heard.calls if name == "lost"]
+    assert set().union(*lost) == set(range(PARTITIONS))
+    assert not any(name == "revoked" for name, _ in heard.calls[: -len(lost) - 1])
+
+
+def test_a_second_of_the_same_name_fences_the_first(member_of, topic):
+    one = member_of(group_instance_id="same")
+    one.subscribe([topic], heard := Told())
+    until(lambda: shared(one), one)
+    two = member_of(group_instance_id="same")
+    two.subscribe([topic])
+    until(lambda: shared(two), two)
+    with pytest.raises(MemberFailedError, match=r"FENCED_INSTANCE_ID.*group_instance_id"):
+        until(lambda: False, one)
+    with pytest.raises(CommitFailedError, match="FENCED_INSTANCE_ID"):
+        one.commit({("t", 0): 7})
+    assert list(one_of(one).assignment()) == [] or heard.calls
+
+
+def test_offsets_do_not_wait_behind_a_rebalance(member_of, topic):
+    """A JoinGroup is parked: over the same connection nothing else would be answered."""
+    options = {"partition_assignment_strategy": "range", "default_api_timeout_ms": 1000}
+    one, two = member_of(**options), member_of(**options)
+    one.subscribe([topic])
+    until(lambda: shared(one), one)
+    two.subscribe([topic])
+    for _ in range(5):  # nobody polls the other, which would have to give up what it has
+        two.poll(20)
+        assert two.committed([("t", 0)]) == {TopicPartition("t", 0): None}
+    until(lambda: shared(one, two), one, two)
+
+
+# The coordinator goes away.
+
+
+def test_a_coordinator_that_is_killed(member_of, topic, partage_broker):
+    one, two = member_of(), member_of()
+    one.subscribe([topic], heard := Told())
+    two.subscribe([topic])
+    until(lambda: shared(one, two), one, two)
+    calls = len(heard.calls)
+    partage_broker.run(_cut(partage_broker))
+    fill(partage_broker.bootstrap_servers, topic, 5)
+    until(lambda: sum(one.position(p) for p in one.assignment()) >= 45, one, two)
+    one.commit()
+    assert {name for name, _ in heard.calls[calls:]} <= {"assigned"}
+
+
+async def _cut(broker):
+    for connection in list(broker.broker.server._connections):
+        connection.abort()

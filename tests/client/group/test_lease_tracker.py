@@ -1,0 +1,120 @@
+"""Until when a member surely has its place: counted from what it sent, not from the answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.client.group.lease_tracker import LeaseTracker
+from partage.member.events import (
+    AssignmentApplied,
+    AssignmentComputed,
+    CoordinatorFound,
+    HeartbeatResponseReceived,
+    JoinPrepared,
+    JoinResponseReceived,
+    StartRequested,
+    SupportedProtocol,
+    SyncResponseReceived,
+    TimerFired,
+)
+from partage.member.outcome import SendHeartbeat, SendJoin
+from partage.member.settings import MemberSettings
+from partage.member.state_machine import MembershipStateMachine as Core
+from partage.member.timers import MemberTimer
+from partage.model.errors import ErrorCode
+
+SETTINGS = MemberSettings(group_id="g", protocol_type="t", session_timeout_ms=1000)
+
+
+def stable(settings=SETTINGS, synced_ms=100, protocol_type="t"):
+    """A member alone in its generation, whose sync was sent at 10."""
+    core = Core(settings)
+    lease = LeaseTracker(core, settings)
+    (find,) = lease.handle(StartRequested(at_ms=0)).actions
+    (prepare,) = lease.handle(CoordinatorFound(at_ms=0, serial=find.serial)).actions
+    protocols = (SupportedProtocol("p", b""),)
+    done = JoinPrepared(at_ms=0, serial=prepare.serial, protocols=protocols)
+    (join,) = lease.handle(done).actions
+    assert isinstance(join, SendJoin)
+    joined = JoinResponseReceived(
+        at_ms=5,
+        serial=join.serial,
+        member_id="m",
+        generation=1,
+        protocol_type=protocol_type,
+        protocol="p",
+        leader="m",
+    )
+    (assign,) = lease.handle(joined).actions
+    (sync,) = lease.handle(
+        AssignmentComputed(at_ms=10, serial=assign.serial, assignments={})
+    ).actions
+    (adopt,) = lease.handle(SyncResponseReceived(at_ms=synced_ms, serial=sync.serial)).actions
+    lease.handle(AssignmentApplied(at_ms=synced_ms, serial=adopt.serial))
+    return lease
+
+
+def beat(lease, at_ms):
+    fired = lease.handle(TimerFired(at_ms=at_ms, key=MemberTimer.HEARTBEAT))
+    (beat,) = [each for each in fired.actions if isinstance(each, SendHeartbeat)]
+    return beat.serial
+
+
+def test_it_begins_when_the_sync_was_sent():
+    assert stable(synced_ms=900).expires_ms == 1010
+
+
+def test_a_heartbeat_counts_from_when_it_was_sent():
+    lease = stable()
+    serial = beat(lease, 500)
+    assert lease.expires_ms == 1010
+    lease.handle(HeartbeatResponseReceived(at_ms=1400, serial=serial))
+    assert lease.expires_ms == 1500
+
+
+def test_an_answer_after_a_freeze_proves_nothing_new():
+    lease = stable()
+    serial = beat(lease, 500)
+    lease.handle(HeartbeatResponseReceived(at_ms=90_000, serial=serial))
+    assert lease.expires_ms == 1500
+
+
+@pytest.mark.parametrize(("rebalance_timeout_ms", "ends_ms"), [(60_000, 1500), (1_100, 1110)])
+def test_a_rebalance_that_is_told_of_prolongs_the_session_alone(rebalance_timeout_ms, ends_ms):
+    """It may be over without this member as long after it began as the group waits."""
+    lease = stable(
+        MemberSettings(
+            group_id="g",
+            protocol_type="t",
+            session_timeout_ms=1000,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+        )
+    )
+    serial = beat(lease, 500)
+    rebalance = ErrorCode.REBALANCE_IN_PROGRESS
+    lease.handle(HeartbeatResponseReceived(at_ms=510, serial=serial, error=rebalance))
+    assert lease.expires_ms == ends_ms
+
+
+def test_a_coordinator_that_may_know_no_rebalance_timeout_prolongs_nothing():
+    """JoinGroup v0: the group waits for a session, so at 1010 somebody else may lead."""
+    lease = stable(protocol_type=None)
+    serial = beat(lease, 500)
+    rebalance = ErrorCode.REBALANCE_IN_PROGRESS
+    lease.handle(HeartbeatResponseReceived(at_ms=510, serial=serial, error=rebalance))
+    assert lease.expires_ms == 1010
+
+
+def test_it_ends_with_the_generation():
+    lease = stable()
+    serial = beat(lease, 500)
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    lease.handle(HeartbeatResponseReceived(at_ms=510, serial=serial, error=unknown))
+    assert lease.expires_ms is None
+
+
+def test_a_group_that_waits_less_for_a_join_counts_that():
+    short = MemberSettings(
+        group_id="g", protocol_type="t", session_timeout_ms=1000, rebalance_timeout_ms=400
+    )
+    assert stable(short).expires_ms == 410

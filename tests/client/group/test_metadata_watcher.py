@@ -1,0 +1,21 @@
+"""What a group makes of topics that come while it is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from client.peer import create_topic
+from partage.client.metadata import TopicPartition
+
+from .test_group_members import Told, until
+
+
+@pytest.mark.parametrize("topics", [["late"], ["t", "late"]])
+def test_a_topic_that_comes_after_the_join_is_assigned_soon(topics, topic, servers, member_of):
+    """However rarely the metadata is looked at: the first look came before any assignment."""
+    member, heard = member_of(metadata_max_age_ms=3_600_000), Told()
+    member.subscribe(topics, heard)
+    until(lambda: heard.calls, member)
+    create_topic(servers, "late", 2)
+    late = {TopicPartition("late", 0), TopicPartition("late", 1)}
+    until(lambda: late <= member.assignment(), member, within_s=90)

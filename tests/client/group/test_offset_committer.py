@@ -1,0 +1,254 @@
+"""Commits that are tried again: in the order of issue, and of what is still this member's alone."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+
+import partage
+from partage.client.consumer import CommitFailedError, OffsetAndMetadata
+from partage.client.metadata import TopicPartition
+from partage.model.errors import ErrorCode
+from partage.sync import Consumer
+from partage.testing.gates import Held, Rule, api_key, refusing
+
+from .conftest import PARTITIONS
+from .test_group_members import EVERYTHING, shared, until
+
+pytestmark = pytest.mark.timeout(120)
+
+#: The second has the connection to the coordinator made anew, with what is under way on it.
+PASSING = ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"]
+T0, T1, T2 = (("t", n) for n in range(3))
+
+
+@pytest.fixture
+def faults(partage_broker):
+    return partage_broker.faults
+
+
+@pytest.fixture
+def consumer(servers, topic):
+    """One without membership, which commits for whatever it names."""
+    options = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
+    with Consumer(servers, group_id="g", **options) as consumer:
+        consumer.assign([T0, T1])
+        yield consumer
+
+
+def stored(consumer, *partitions):
+    return [each and each.offset for each in consumer.committed(partitions).values()]
+
+
+@pytest.mark.parametrize("error", PASSING)
+class TestOrder:
+    def test_one_that_is_tried_again_does_not_undo_a_later_one(self, faults, consumer, error):
+        faults.fail("OffsetCommit", error)
+        first, second = consumer.commit_async({T0: 5}), consumer.commit_async({T0: 8})
+        first.result(30)
+        second.result(30)
+        assert stored(consumer, T0) == [8]
+
+    def test_the_later_one_may_go_back(self, faults, consumer, error):
+        """What counts is the order of the calls, not the offsets."""
+        faults.fail("OffsetCommit", error, times=3)
+        commits = [consumer.commit_async({T0: offset}) for offset in (8, 9, 2, 5)]
+        for commit in commits:
+            commit.result(30)
+        assert stored(consumer, T0) == [5]
+
+    def test_what_the_later_one_is_not_about_is_sent(self, faults, consumer, error):
+        faults.fail("OffsetCommit", error)
+        first, second = consumer.commit_async({T0: 5, T1: 5}), consumer.commit_async({T0: 8, T2: 8})
+        first.result(30)
+        second.result(30)
+        assert stored(consumer, T0, T1, T2) == [8, 5, 8]
+
+    def test_after_a_later_one_that_failed_for_good_it_is_sent(self, faults, consumer, error):
+        faults.fail("OffsetCommit", error)
+        first = consumer.commit_async({T0: 5})
+        second = consumer.commit_async({T0: OffsetAndMetadata(8, "x" * 10_000), T1: 8})
+        with pytest.raises(CommitFailedError, match="t-0: OFFSET_METADATA_TOO_LARGE"):
+            second.result(30)
+        first.result(30)
+        assert stored(consumer, T0, T1) == [5, 8], "each partition for itself"
+
+    def test_one_that_waits_for_its_answer_is_waited_for(self, faults, consumer, error):
+        """It is stored, and nobody knows: the one before it must not be sent meanwhile."""
+        faults.fail("OffsetCommit", error)
+        with faults.hold("OffsetCommit") as held:
+            first, second = consumer.commit_async({T0: 5}), consumer.commit_async({T0: 8})
+            held.wait()
+            third = consumer.commit_async({T1: 1})
+            assert not first.done()
+            assert not second.done()
+        for commit in (first, second, third):
+            commit.result(30)
+        assert stored(consumer, T0, T1) == [8, 1]
+
+    def test_one_that_is_cancelled_holds_nobody_up(self, faults, consumer, error):
+        with faults.hold("OffsetCommit") as held:
+            first = consumer.commit_async({T0: 5})
+            held.wait()
+            second, third = consumer.commit_async({T0: 8}), consumer.commit_async({T0: 3})
+            faults.fail("OffsetCommit", error)
+            assert first.cancel()
+            assert third.cancel()
+        second.result(30)
+        assert stored(consumer, T0) == [8]
+
+    def test_those_of_the_asyncio_face_too(self, faults, servers, topic, error):
+        async def work():
+            async with partage.Consumer(servers, group_id="g", retry_backoff_ms=5) as consumer:
+                consumer.assign([T0])
+                faults.fail("OffsetCommit", error)
+                await asyncio.gather(consumer.commit({T0: 5}), consumer.commit({T0: 8}))
+                return await consumer.committed([T0])
+
+        (found,) = asyncio.run(work()).values()
+        assert found.offset == 8
+
+    def test_those_that_a_consumer_makes_by_itself_too(self, faults, consumer, error):
+        faults.fail("OffsetCommit", error)
+        owner = consumer._place.owner
+        offsets = {TopicPartition(*T0): OffsetAndMetadata(5)}
+        by_itself = consumer._engine.ask(owner.commit_quietly(offsets))  # as a poll begins it
+        consumer.commit({T0: 8})
+        by_itself.result(30)
+        assert stored(consumer, T0) == [8]
+
+
+def test_one_that_waits_for_another_waits_no_longer_than_it_would_try(faults, servers, topic):
+    with Consumer(servers, group_id="g", default_api_timeout_ms=200) as consumer:
+        consumer.assign([T0])
+        with faults.hold("OffsetCommit") as held:
+            first = consumer.commit_async({T0: 5})
+            held.wait()
+            second = consumer.commit_async({T0: 8})
+            with pytest.raises(CommitFailedError, match=r"default_api_timeout_ms \(200\)"):
+                second.result(30)
+            assert not first.done(), "it is on its way, and may take its request's time"
+        first.result(30)
+        assert stored(consumer, T0) == [5]
+
+
+@pytest.fixture
+def member(servers, topic):
+    """Makes members of the sync face that commit nothing by themselves."""
+    with ExitStack() as stack:
+
+        def make(client_id, **options):
+            settled = {
+                "group_id": "g",
+                "client_id": client_id,
+                "enable_auto_commit": False,
+                "auto_offset_reset": "earliest",
+                "heartbeat_interval_ms": 50,
+                "retry_backoff_ms": 5,
+                "retry_backoff_max_ms": 50,
+                **options,
+            }
+            made = stack.enter_context(Consumer(servers, **settled))
+            made.subscribe(["t"])
+            return made
+
+        yield make
+
+
+def refused_later(faults, error, client_id):
+    """Have this client's next commit refused, without effect, but its answer held."""
+    held, refuse = Held(faults._run), refusing(ErrorCode[error])
+    commits = api_key("OffsetCommit")
+    refused = partial(held.take, handler=lambda served: refuse(served, None))
+    faults._add(Rule(commits, client_id, lambda inbound, _: refused(inbound)))
+    return held
+
+
+class TestRebalances:
+    """A commit meets an error in one generation, and is tried again in a later one."""
+
+    def test_what_went_to_others_is_left_alone(self, faults, member):
+        one = member("one")
+        until(lambda: shared(one), one)
+        with refused_later(faults, "COORDINATOR_LOAD_IN_PROGRESS", "one") as held:
+            commit = one.commit_async(dict.fromkeys(EVERYTHING, 5))
+            held.wait()
+            two = member("two")
+            until(lambda: shared(one, two), one, two)
+            two.commit(dict.fromkeys(two.assignment(), 9))
+        error = commit.exception(30)
+        assert isinstance(error, CommitFailedError)
+        gone = sorted(two.assignment())
+        assert "rebalanced" in str(error)
+        assert all(str(each) in str(error) for each in gone)
+        assert not any(str(each) in str(error) for each in one.assignment())
+        assert stored(one, *gone) == [9] * len(gone)
+        kept = sorted(one.assignment())
+        assert stored(one, *kept) == [5] * len(kept), "in the name of the present generation"
+
+    def test_one_that_is_of_one_generation_alone_ends_with_it(self, faults, member):
+        """As those of a query of Spark: what it has kept, it commits anew."""
+        one = member("one")
+        until(lambda: shared(one), one)
+        owner, offset = one._place.owner, OffsetAndMetadata(5)
+        with refused_later(faults, "NOT_COORDINATOR", "one") as held:
+            of_then = owner.commit(dict.fromkeys(EVERYTHING, offset), only_as=owner.identity)
+            commit = one._engine.ask(of_then)
+            held.wait()
+            two = member("two")
+            until(lambda: shared(one, two), one, two)
+        with pytest.raises(CommitFailedError):
+            commit.result(30)
+        assert stored(one, *EVERYTHING) == [None] * PARTITIONS
+
+    def test_what_came_back_was_not_kept(self, faults, member):
+        """Somebody else had it in between, and has gone on."""
+        one = member("one", partition_assignment_strategy=["range"])
+        until(lambda: shared(one), one)
+        with refused_later(faults, "NOT_COORDINATOR", "one") as held:
+            commit = one.commit_async({T0: 5})
+            held.wait()
+            faults.expire("g", client_id="one")
+            until(lambda: not one.assignment(), one)
+            until(lambda: shared(one), one)
+        with pytest.raises(CommitFailedError, match=r"rebalanced.*t-0"):
+            commit.result(30)
+        assert stored(one, T0) == [None]
+
+    def test_what_a_connection_lost_is_not_sent_for_others(self, faults, member):
+        """Nobody knows whether it was stored; by then somebody else has committed further."""
+        one = member("one")
+        until(lambda: shared(one), one)
+        with faults.hold("OffsetCommit", client_id="one") as held:
+            commit = one.commit_async(dict.fromkeys(EVERYTHING, 5))
+            held.wait()
+            two = member("two")
+            until(lambda: shared(one, two), one, two)
+            two.commit(dict.fromkeys(two.assignment(), 9))
+            faults.cut(client_id="one")
+        with pytest.raises(CommitFailedError, match="rebalanced"):
+            commit.result(30)
+        assert stored(two, *two.assignment()) == [9] * (PARTITIONS // 2)
+
+    def test_who_has_left_commits_nothing_more(self, faults, member):
+        """Without members the group would take it from anybody."""
+        one = member("one")
+        until(lambda: shared(one), one)
+        with refused_later(faults, "COORDINATOR_LOAD_IN_PROGRESS", "one") as held:
+            commit = one.commit_async({T0: 5})
+            held.wait()
+            one.unsubscribe()
+            one.assign([T0])
+        with pytest.raises(CommitFailedError, match=r"rebalanced.*t-0"):
+            commit.result(30)
+        assert stored(one, T0) == [None]
+
+    def test_offsets_of_what_it_does_not_own_are_the_coordinators_to_judge(self, member):
+        one, two = member("one"), member("two")
+        until(lambda: shared(one, two), one, two)
+        of_two = sorted(two.assignment())
+        one.commit(dict.fromkeys(of_two, 3))
+        assert stored(one, *of_two) == [3] * len(of_two)

@@ -1,0 +1,76 @@
+"""What a member of a group is told about mistakes: whose they are, and what to do."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from partage.client import BrokersUnreachableError
+from partage.client.consumer import AssignmentFailedError, MemberFailedError
+from partage.sync import Membership
+
+from .test_group_members import shared, until
+
+
+@pytest.fixture
+def nobody():
+    """An address at which nobody listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def test_an_address_where_nobody_is(nobody):
+    from partage.sync import Consumer
+
+    with Consumer(nobody, group_id="g", retry_backoff_ms=5) as one:
+        one.subscribe(["t"])
+        for _ in range(2):  # it is tried again, and said again
+            with pytest.raises(BrokersUnreachableError, match=f"{nobody}.*Is one running there"):
+                until(lambda: False, one)
+
+
+def test_an_address_where_nobody_is_in_a_group_for_other_things(nobody):
+    with (
+        Membership(nobody, "g", "crew", {}, retry_backoff_ms=5) as member,
+        pytest.raises(BrokersUnreachableError, match=nobody),
+    ):
+        member.assignment(timeout_ms=30_000)
+
+
+def test_one_that_is_no_consumer(member_of, servers, topic):
+    """Its metadata does not decode: the leader says whose, and goes on without it."""
+    one = member_of()
+    one.subscribe([topic])
+    until(lambda: shared(one), one)
+    group = one._engine.options.group_id
+    stranger = Membership(
+        servers,
+        group,
+        "consumer",
+        b"\xff\xff no subscription",
+        protocol="cooperative-sticky",
+        assign=lambda meeting: {},
+        client_id="stranger",
+    )
+    said = r"'stranger-.* is no consumer subscription"
+    with stranger, pytest.raises(AssignmentFailedError, match=said):
+        until(lambda: False, one)
+    is_over = False
+    while not is_over:
+        try:
+            until(lambda: shared(one), one)
+            is_over = True
+        except AssignmentFailedError:  # said once more before the stranger had left
+            pass
+
+
+def test_a_group_of_another_type(member_of, servers, topic):
+    one = member_of()
+    group = one._engine.options.group_id
+    with Membership(servers, group, "crew", {}) as other:
+        other.assignment(timeout_ms=30_000)
+        one.subscribe([topic])
+        with pytest.raises(MemberFailedError, match="The group has another protocol type"):
+            until(lambda: False, one)

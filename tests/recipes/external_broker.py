@@ -1,0 +1,57 @@
+"""A broker of the test's own, or one that PARTAGE_TEST_BOOTSTRAP_SERVER names, left empty."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager, suppress
+
+from client.peer import create_topic, delete_topic
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from waiting import eventually
+
+ELSEWHERE = os.environ.get("PARTAGE_TEST_BOOTSTRAP_SERVER")
+
+
+@contextmanager
+def empty_broker(request):
+    if ELSEWHERE is None:
+        yield request.getfixturevalue("partage_broker").bootstrap_servers
+        return
+    yield ELSEWHERE
+    admin = AdminClient({"bootstrap.servers": ELSEWHERE})
+    topics = [name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")]
+    for deleted in admin.delete_topics(topics).values() if topics else ():
+        deleted.result(30)
+    groups = admin.list_consumer_groups(request_timeout=30).result(30).valid
+    names = [group.group_id for group in groups]
+    for deleted in admin.delete_consumer_groups(names).values() if names else ():
+        with suppress(KafkaException):  # a member that was killed is in it until its session ends
+            deleted.result(30)
+
+
+def fresh_topic(servers, topic, partitions, **config):
+    """A topic that is empty, though one of an earlier test may not have been seen to be there."""
+    give_up = time.monotonic() + 30
+    while True:
+        try:
+            create_topic(servers, topic, partitions, **config)
+            break
+        except KafkaException:
+            if ELSEWHERE is None or time.monotonic() > give_up:
+                raise
+        with suppress(KafkaException):
+            delete_topic(servers, topic)
+    if ELSEWHERE is not None:
+        # Apache Kafka's brokers answer before they have heard of the topic themselves.
+        admin = AdminClient({"bootstrap.servers": servers})
+        eventually(lambda: is_led(admin, topic, partitions))
+
+
+def is_led(admin, topic, partitions):
+    """Whether the brokers show all partitions of a topic, each with a leader."""
+    shown = admin.list_topics(timeout=30).topics.get(topic)
+    leaders = [] if shown is None else [each.leader for each in shown.partitions.values()]
+    return len(leaders) == partitions and min(leaders) >= 0

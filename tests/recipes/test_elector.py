@@ -1,0 +1,64 @@
+"""Who is elected, and who has which units: the pure halves of the recipes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partage.client.membership import GenerationMember, GenerationMembers
+from partage.recipes.elector import elect
+
+
+def result(generation, **members):
+    peers = [GenerationMember(name, None, metadata) for name, metadata in sorted(members.items())]
+    results = elect(GenerationMembers(generation, peers[0].member_id, peers))
+    assert set(results) == set(members)
+    (one,) = {tuple(sorted(r.items(), key=str)) for r in results.values()}
+    told = dict(one)
+    return told["member_id"], told["token"]
+
+
+def test_the_first_is_elected_with_the_generation_as_token():
+    assert result(7, b={"stands": True}, a={"stands": True}) == ("a", 7)
+
+
+def test_who_is_active_stays_so_whoever_comes():
+    better = {"stands": True, "priority": 9}
+    assert result(8, a=better, b={"stands": True, "token": 7}) == ("b", 7)
+
+
+def test_a_term_that_is_being_ended_is_waited_for():
+    assert result(8, a={"stands": True}, b={"stands": False, "token": 7}) == ("b", 7)
+
+
+def test_priority_decides_among_those_who_stand():
+    members = {"a": {"stands": True}, "b": {"stands": True, "priority": 1}}
+    assert result(3, **members, c={"stands": False, "priority": 2}) == ("b", 3)
+
+
+def test_nobody_is_elected_where_nobody_stands():
+    assert result(3, a={"stands": False}) == (None, None)
+
+
+def test_a_member_of_another_make_does_not_stand():
+    assert result(3, a="?", b={"stands": True}) == ("b", 3)
+    assert result(3, a=None, b={"stands": "yes"}) == (None, None)
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abcde"), st.booleans()), min_size=1, max_size=5),
+        max_size=20,
+    )
+)
+def test_tokens_grow_with_each_term_and_a_term_has_one_holder(rounds):
+    """Whoever is there and stands: rounds of one group, with the holders' own notes."""
+    held, holder_of, last = {}, {}, 0
+    for generation, present in enumerate(rounds, start=1):
+        members = {name: {"stands": stands, "token": held.get(name)} for name, stands in present}
+        held = {name: token for name, token in held.items() if name in members}
+        chosen, token = result(generation, **members)
+        if chosen is not None:
+            assert holder_of.setdefault(token, chosen) == chosen
+            assert token >= last
+            held, last = {chosen: token}, token

@@ -1,0 +1,153 @@
+"""Which worker has which units, round after round."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partage.recipes.unit_assignor import PoolSnapshot, PoolWorker, assign_units
+
+DELAY_MS = 1000
+UNITS = list("abcdef")
+
+
+class Pool:
+    """Workers that do as they are told, without a group."""
+
+    def __init__(self, units=UNITS):
+        self.units = list(units)
+        self.owned = {}
+        self.view = PoolSnapshot()
+        self.generation = 0
+        self.stops = []  # what had to stop, round after round
+
+    def round(self, passed_ms=0):
+        """One generation; whether another one is needed at once."""
+        self.generation += 1
+        waited = {unit: ms + passed_ms for unit, ms in self.view.waited_ms.items()}
+        view = PoolSnapshot(self.view.generation, self.view.placed, waited)
+        workers = [PoolWorker(n, n, frozenset(its), view) for n, its in self.owned.items()]
+        self.plan = plan = assign_units(self.units, workers, DELAY_MS, self.generation)
+        begun = [u for n, its in plan.units.items() for u in its if u not in self.owned[n]]
+        busy = {unit for its in self.owned.values() for unit in its}
+        assert not busy.intersection(begun), "a unit began while it ran elsewhere"
+        self.stops.append(sorted(busy - {u for its in plan.units.values() for u in its}))
+        self.owned = {name: set(its) for name, its in plan.units.items()}
+        self.view = plan.view
+        return bool(plan.moving)
+
+    def settle(self):
+        for _ in range(5):
+            if not self.round():
+                return
+        raise AssertionError("it does not settle")
+
+    def join(self, *names):
+        self.owned |= {name: set() for name in names}
+
+    @property
+    def loads(self):
+        return sorted(len(its) for its in self.owned.values())
+
+
+def test_one_has_all():
+    pool = Pool()
+    pool.join("one")
+    pool.settle()
+    assert pool.owned == {"one": set(UNITS)}
+
+
+def test_a_newcomer_gets_its_share_and_nothing_else_stops():
+    pool = Pool()
+    pool.join("one")
+    pool.settle()
+    pool.join("two")
+    pool.settle()
+    assert pool.loads == [3, 3]
+    assert [len(stops) for stops in pool.stops] == [0, 3, 0]
+
+
+def test_what_a_lost_worker_had_waits():
+    pool = Pool()
+    pool.join("one", "two")
+    pool.settle()
+    gone = pool.owned.pop("two")
+    pool.settle()
+    assert pool.owned["one"].isdisjoint(gone)
+    assert set(pool.view.waited_ms) == gone
+    assert pool.plan.again_ms == DELAY_MS
+    pool.round(passed_ms=400)
+    assert pool.plan.again_ms == 600
+    pool.round(passed_ms=600)
+    assert pool.owned == {"one": set(UNITS)}
+    assert pool.plan.again_ms is None
+
+
+def test_a_worker_that_comes_back_has_its_units_and_nothing_stops():
+    pool = Pool()
+    pool.join("one", "two")
+    pool.settle()
+    before = {name: set(its) for name, its in pool.owned.items()}
+    del pool.owned["two"]
+    pool.settle()
+    pool.join("two")
+    pool.settle()
+    assert pool.owned == before
+    assert not any(pool.stops)
+
+
+def test_another_worker_has_its_share_once_the_lost_one_is_given_up():
+    pool = Pool()
+    pool.join("one", "two")
+    pool.settle()
+    del pool.owned["two"]
+    pool.settle()
+    pool.join("three")
+    pool.settle()
+    assert pool.loads == [0, 3]  # nothing is moved while something waits
+    pool.round(passed_ms=DELAY_MS)
+    pool.settle()
+    assert pool.loads == [3, 3]
+    assert not any(pool.stops)
+
+
+def test_units_that_come_and_go():
+    pool = Pool()
+    pool.join("one", "two")
+    pool.settle()
+    pool.units = [*UNITS[1:], "g", "h"]
+    pool.settle()
+    assert set().union(*pool.owned.values()) == set(pool.units)
+
+
+def test_without_a_delay_lost_units_move_at_once():
+    workers = [
+        PoolWorker(
+            "one", "one", frozenset("ab"), PoolSnapshot(1, {"a": "one", "b": "one", "c": "x"})
+        )
+    ]
+    assert assign_units("abc", workers, 0).units == {"one": ["a", "b", "c"]}
+
+
+def test_two_that_claim_a_unit():
+    workers = [PoolWorker(name, name, frozenset("a")) for name in ("one", "two")]
+    assert assign_units("a", workers, 0).units == {"one": ["a"], "two": []}
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from("vwxyz")), max_size=25))
+def test_workers_come_and_go_and_in_the_end_all_is_done_and_level(steps):
+    pool = Pool()
+    pool.join("v")
+    for comes, name in steps:
+        if comes and name not in pool.owned:
+            pool.join(name)
+        elif not comes and len(pool.owned) > 1:
+            pool.owned.pop(name, None)
+        pool.round(passed_ms=100)
+    pool.round(passed_ms=DELAY_MS)
+    pool.round(passed_ms=DELAY_MS)
+    pool.settle()
+    done = sorted(unit for its in pool.owned.values() for unit in its)
+    assert done == UNITS
+    assert pool.loads[-1] - pool.loads[0] <= 1

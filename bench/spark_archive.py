@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from bench.spark_batch import OURS, TOPIC, Took, cpu_seconds
-from partage.pipelines.archive.running import ArchiveOptions, archive
+from partage.pipelines.archive.job import ArchiveOptions, archive
 
 
 def race(

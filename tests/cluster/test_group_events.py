@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from console.commands import Commands
-from partage.pipelines.rebalances import reachable
-from partage.pipelines.rebalances.running import RebalancesOptions, rebalances
+from partage.pipelines.rebalances import online_partitions
+from partage.pipelines.rebalances.job import RebalancesOptions, rebalances
 from waiting import eventually
 
 from .asking import GroupClient, group_of
@@ -76,13 +76,17 @@ class Member:
 
 def find_out_late(patch: pytest.MonkeyPatch) -> None:
     """An analysis finds out while it reads that a broker is down."""
-    reach, looks = reachable.reach, list[int]()
+    reach, looks = online_partitions.find_online_partitions, list[int]()
 
-    def late(options: Mapping[str, str], topic: str) -> reachable.Reach:
+    def late(options: Mapping[str, str], topic: str) -> online_partitions.OnlinePartitions:
         looks.append(1)
-        return reach(options, topic) if looks[1:] else reachable.Reach(source=options, unread=0)
+        return (
+            reach(options, topic)
+            if looks[1:]
+            else online_partitions.OnlinePartitions(source_options=options, unread=0)
+        )
 
-    patch.setattr(reachable, "reach", late)
+    patch.setattr(online_partitions, "reach", late)
 
 
 @pytest.mark.parametrize(

@@ -318,8 +318,7 @@ class Harness:
             assert not forgotten, f"forgotten: {[self.owed[ticket] for ticket in forgotten]}"
 
     def _check_replay(self) -> None:
-        """Check that the log, also if compacted, restores the live state and resumes it unchanged.
-        """
+        """Check that the log, also if compacted, restores the live state and resumes it unchanged."""
         records = self.log.durable + self.log.doubted
         if records != self._replayed_records:
             self._replayed_records = records

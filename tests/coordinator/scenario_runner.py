@@ -122,8 +122,7 @@ class ScenarioRunner:
         return lines
 
     def finish(self) -> None:
-        """Release the log, and check that all requests of members that are not parked have replies.
-        """
+        """Release the log, and check that all requests of members that are not parked have replies."""
         if not self.harness.is_loaded:
             self.harness.load()
         self.harness.release()

@@ -24,7 +24,7 @@ from partage.demo.timeline import (
 )
 from partage.demo.timeline_chart import draw_timeline
 from partage.pipelines.archive.directory import entry_path
-from partage.pipelines.archive.manifest import Entry, Taken
+from partage.pipelines.archive.manifest import ArchivedRange, ManifestEntry
 
 
 def rows(count):
@@ -107,11 +107,11 @@ class TestTimeline:
 class TestResult:
     def test_who_brought_what(self, tmp_path):
         (tmp_path / "_manifest").mkdir()
-        taken = [Taken("flights", 1, 0, 5, 5), Taken("flights", 0, 2, 3, 1)]
+        taken = [ArchivedRange("flights", 1, 0, 5, 5), ArchivedRange("flights", 0, 2, 3, 1)]
         entries = Entries(tmp_path)
         assert entries.refresh() == []
         for number, by in enumerate(["ada", "ben"]):
-            entry = Entry(number=number, taken=taken, files=[], at_ms=2500, by=by)
+            entry = ManifestEntry(number=number, taken=taken, files=[], at_ms=2500, by=by)
             entry_path(tmp_path, number).write_bytes(msgspec.json.encode(entry))
             assert [one.by for one in entries.refresh()] == ["ada", "ben"][: number + 1]
             entry_path(tmp_path, number).write_bytes(b"is not read again")

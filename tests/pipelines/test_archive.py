@@ -12,8 +12,8 @@ from collections import Counter
 import pyarrow.dataset as ds
 import pytest
 
-from partage.pipelines.archive.running import ArchiveOptions, archive
-from partage.pipelines.queries import QueryFailed
+from partage.pipelines.archive.job import ArchiveOptions, archive
+from partage.pipelines.queries import QueryFailedError
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -84,7 +84,7 @@ class TestInOneSession:
 
     def test_what_fails_is_told(self, kafka, run):
         story = "there is no topic 'nowhere'"
-        with pytest.raises(QueryFailed, match=story):
+        with pytest.raises(QueryFailedError, match=story):
             run("nowhere", source={"kafkaConsumer.pollTimeoutMs": "1000"})
 
 

@@ -16,40 +16,51 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from partage.pipelines.archive.batches import Batches
-from partage.pipelines.archive.claims import brought, wanted
-from partage.pipelines.archive.directory import ArchiveDirectory, NotAnArchive, Staging
-from partage.pipelines.archive.manifest import (
-    ArchiveReport,
-    BadManifest,
-    Entry,
-    Manifest,
-    PartitionReport,
-    Placed,
-    Taken,
+from partage.pipelines.archive.batches import BatchArchiver
+from partage.pipelines.archive.deduplication import batch_ranges, unarchived_spans
+from partage.pipelines.archive.directory import (
+    ArchiveDirectory,
+    ArchiveDirectoryError,
+    StagingDirectory,
 )
-from partage.pipelines.join.running import JoinOptions
-from partage.pipelines.join.windows import Terms
-from partage.pipelines.spans import Span
+from partage.pipelines.archive.manifest import (
+    ArchivedFile,
+    ArchivedRange,
+    ArchiveReport,
+    Manifest,
+    ManifestEntry,
+    ManifestError,
+    PartitionReport,
+)
+from partage.pipelines.join.job import JoinOptions
+from partage.pipelines.join.window import JoinWindow
+from partage.pipelines.offset_spans import OffsetSpan
 
 DAY_0 = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
 
 
 def entry(number, *taken, files=(), **changed):
     settings = {"at_ms": 0, "by": "test", **changed}
-    return Entry(number=number, taken=[Taken(*one) for one in taken], files=list(files), **settings)
+    return ManifestEntry(
+        number=number, taken=[ArchivedRange(*one) for one in taken], files=list(files), **settings
+    )
 
 
 class TestManifest:
     def test_it_adds_up(self):
         manifest = Manifest(
             [
-                entry(0, ("t", 0, 0, 10, 10), ("t", 1, 5, 7, 1), files=[Placed("a", "b", 11, 99)]),
-                entry(1, ("t", 0, 10, 12, 2), files=[Placed("c", "d", 2, 1)], refused=4),
+                entry(
+                    0,
+                    ("t", 0, 0, 10, 10),
+                    ("t", 1, 5, 7, 1),
+                    files=[ArchivedFile("a", "b", 11, 99)],
+                ),
+                entry(1, ("t", 0, 10, 12, 2), files=[ArchivedFile("c", "d", 2, 1)], refused=4),
             ]
         )
-        assert manifest.fresh("t", 0, Span(8, 20)) == [Span(12, 20)]
-        assert manifest.fresh("u", 0, Span(8, 20)) == [Span(8, 20)]
+        assert manifest.missing_spans("t", 0, OffsetSpan(8, 20)) == [OffsetSpan(12, 20)]
+        assert manifest.missing_spans("u", 0, OffsetSpan(8, 20)) == [OffsetSpan(8, 20)]
         assert manifest.report("dir") == ArchiveReport(
             "dir",
             rows=13,
@@ -78,7 +89,7 @@ class TestManifest:
     def test_what_does_not_follow_is_refused_and_changes_nothing(self, bad, story):
         manifest = Manifest([entry(0, ("t", 0, 0, 10, 10, "a0"))])
         before = manifest.report("")
-        with pytest.raises(BadManifest, match=story):
+        with pytest.raises(ManifestError, match=story):
             manifest.apply(bad)
         assert manifest.report("") == before
         manifest.apply(entry(1, ("t", 0, 10, 12, 2)))
@@ -86,15 +97,17 @@ class TestManifest:
 
 def test_a_batch_is_taken_as_far_as_it_is_new():
     manifest = Manifest([entry(0, ("t", 0, 5, 8, 3))])
-    ranges = brought([(("t", 0), Span(0, 4)), (("t", 0), Span(6, 10)), (("t", 1), Span(2, 3))])
-    assert ranges == {("t", 0): Span(0, 10), ("t", 1): Span(2, 3)}
-    assert wanted(manifest, ranges) == {
-        ("t", 0): [Span(0, 5), Span(8, 10)],
-        ("t", 1): [Span(2, 3)],
+    ranges = batch_ranges(
+        [(("t", 0), OffsetSpan(0, 4)), (("t", 0), OffsetSpan(6, 10)), (("t", 1), OffsetSpan(2, 3))]
+    )
+    assert ranges == {("t", 0): OffsetSpan(0, 10), ("t", 1): OffsetSpan(2, 3)}
+    assert unarchived_spans(manifest, ranges) == {
+        ("t", 0): [OffsetSpan(0, 5), OffsetSpan(8, 10)],
+        ("t", 1): [OffsetSpan(2, 3)],
     }
 
 
-def stage(place: Path, ranges: dict[int, Span], gaps: frozenset[int]) -> None:
+def stage(place: Path, ranges: dict[int, OffsetSpan], gaps: frozenset[int]) -> None:
     """As Spark does it: a file for each partition and date; four offsets are a day."""
     for partition, span in ranges.items():
         days: dict[str, list[int]] = {}
@@ -136,9 +149,9 @@ class Run:
 
     def __init__(self, root: Path) -> None:
         self.directory = ArchiveDirectory(root)
-        self.directory.clear()
-        self.staging = Staging(root)
-        self.batches = Batches(self.directory, self.staging, "test", lambda: 7)
+        self.directory.remove_stale_staging()
+        self.staging = StagingDirectory(root)
+        self.batches = BatchArchiver(self.directory, self.staging, "test", lambda: 7)
 
     def die(self) -> None:
         self.staging._lock.close()  # as the system does
@@ -160,9 +173,9 @@ def test_any_kills_and_any_overlaps_leave_one_row_for_each_record(tmp_path, step
     runs = [Run(root), Run(root)]
     promised: set[tuple[int, int]] = set()
     for who, ranges, killed_at in steps:
-        batch: dict[int, Span] = {}
+        batch: dict[int, OffsetSpan] = {}
         for partition, first, size in ranges:
-            batch[partition] = Span(first, first + size)
+            batch[partition] = OffsetSpan(first, first + size)
         records = {(p, o) for p, span in batch.items() for o in range(*span) if o not in gaps}
         with pytest.MonkeyPatch.context() as patch:
             kill_at(patch, killed_at)
@@ -189,7 +202,7 @@ def test_any_kills_and_any_overlaps_leave_one_row_for_each_record(tmp_path, step
     assert {(p, o) for p, o in covered if o not in gaps} == seen.keys() >= promised
     assert [path.name for path in (root / "_staging").iterdir()] == [last.staging.path.name]
     assert all(path.suffix == ".json" for path in (root / "_manifest").iterdir())
-    last.staging.end(last.directory)
+    last.staging.close(last.directory)
 
 
 def kill_at(patch: pytest.MonkeyPatch, touches: int | None) -> None:
@@ -221,12 +234,12 @@ _rmtree = shutil.rmtree
 class TestDirectory:
     def test_a_directory_of_something_else_is_left_alone(self, tmp_path):
         (tmp_path / "letter.txt").touch()
-        with pytest.raises(NotAnArchive, match="is no archive, and not empty"):
+        with pytest.raises(ArchiveDirectoryError, match="is no archive, and not empty"):
             ArchiveDirectory(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
     def test_only_looking_makes_nothing(self, tmp_path):
-        with pytest.raises(NotAnArchive, match="there is no archive in"):
+        with pytest.raises(ArchiveDirectoryError, match="there is no archive in"):
             ArchiveDirectory(tmp_path / "a", create=False)
         assert not (tmp_path / "a").exists()
 
@@ -234,10 +247,10 @@ class TestDirectory:
         ArchiveDirectory(tmp_path / "a")
         path = tmp_path / "a" / "_manifest" / "00000000.json"
         path.write_bytes(b"{")
-        with pytest.raises(BadManifest, match=r"00000000\.json cannot be read"):
+        with pytest.raises(ManifestError, match=r"00000000\.json cannot be read"):
             ArchiveDirectory(tmp_path / "a")
         path.write_bytes(msgspec.json.encode(entry(3)))
-        with pytest.raises(BadManifest, match=r"00000000\.json: entry 3 comes where 0 should"):
+        with pytest.raises(ManifestError, match=r"00000000\.json: entry 3 comes where 0 should"):
             ArchiveDirectory(tmp_path / "a")
 
     def test_of_two_that_come_at_once_one_waits_for_the_other(self, tmp_path):
@@ -245,62 +258,68 @@ class TestDirectory:
         taken = ("t", 0, 0, 4, 4)
         assert first.directory.publish(entry(0, taken), first.staging)
         assert not second.directory.publish(entry(0, taken), second.staging)
-        assert second.batches.bring("0", lambda at: stage(at, {0: Span(2, 6)}, frozenset()))
+        assert second.batches.archive_batch(
+            "0", lambda at: stage(at, {0: OffsetSpan(2, 6)}, frozenset())
+        )
         first.directory.refresh()
         report = first.directory.manifest.report("")
         assert [one.spans for one in report.partitions] == [[(0, 6)]]
         assert report.refused == 2
         assert set(readable(tmp_path / "a")) == {(0, 4), (0, 5)}
-        first.staging.end(first.directory)
-        second.staging.end(second.directory)
+        first.staging.close(first.directory)
+        second.staging.close(second.directory)
 
     def test_a_topic_that_was_made_anew_is_told_and_not_taken_for_doubles(self, tmp_path):
         run = Run(tmp_path / "a")
-        bring = run.batches.bring
-        assert bring("0", lambda at: stage(at, {0: Span(0, 4)}, frozenset()), {"t": "a0"})
+        bring = run.batches.archive_batch
+        assert bring("0", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset()), {"t": "a0"})
         for ids in ({"t": "a0"}, {"t": ""}, {}):  # the same, or nobody knows
-            assert not bring("1", lambda at: stage(at, {0: Span(0, 4)}, frozenset()), ids)
-        with pytest.raises(BadManifest, match="made anew since it was archived; take another"):
-            bring("2", lambda at: stage(at, {0: Span(0, 4)}, frozenset()), {"t": "b0"})
-        run.staging.end(run.directory)
-        with pytest.raises(BadManifest, match="made anew"):  # whoever opens it knows, too
+            assert not bring("1", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset()), ids)
+        with pytest.raises(ManifestError, match="made anew since it was archived; take another"):
+            bring("2", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset()), {"t": "b0"})
+        run.staging.close(run.directory)
+        with pytest.raises(ManifestError, match="made anew"):  # whoever opens it knows, too
             ArchiveDirectory(tmp_path / "a").manifest.check_topics({"t": "b0"})
 
     def test_rows_of_two_kinds_do_not_come_together(self, tmp_path):
         def options(**changed):
             given = {"servers": "", "left": "t", "right": "u", "group": "g", "output": tmp_path}
-            return JoinOptions(**given | {"terms": Terms(within_ms=1, late_ms=2)} | changed)
+            return JoinOptions(**given | {"terms": JoinWindow(within_ms=1, late_ms=2)} | changed)
 
         run = Run(tmp_path / "a")
         late = ArchiveDirectory(tmp_path / "a", options().kind)  # nothing is in it yet
-        assert run.batches.bring("0", lambda at: stage(at, {0: Span(0, 4)}, frozenset()))
-        with pytest.raises(NotAnArchive, match="by another pipeline or on other terms"):
+        assert run.batches.archive_batch(
+            "0", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset())
+        )
+        with pytest.raises(ArchiveDirectoryError, match="by another pipeline or on other terms"):
             late.refresh()
-        with pytest.raises(NotAnArchive, match="take another --output"):
+        with pytest.raises(ArchiveDirectoryError, match="take another --output"):
             ArchiveDirectory(tmp_path / "a", options().kind)
-        run.staging.end(run.directory)
+        run.staging.close(run.directory)
         assert ArchiveDirectory(tmp_path / "a", kind=None).manifest.next_number == 1
 
         joined = ArchiveDirectory(tmp_path / "j", options().kind)
-        staging = Staging(joined.path)
-        bring = Batches(joined, staging, "test", lambda: 7).bring
-        assert bring("0", lambda at: stage(at, {0: Span(0, 4)}, frozenset()))
-        staging.end(joined)
+        staging = StagingDirectory(joined.path)
+        bring = BatchArchiver(joined, staging, "test", lambda: 7).archive_batch
+        assert bring("0", lambda at: stage(at, {0: OffsetSpan(0, 4)}, frozenset()))
+        staging.close(joined)
         ArchiveDirectory(tmp_path / "j", options(group="h", is_once=True).kind)
-        others = [{"right": "v"}, {"terms": Terms(0, 2)}, {"terms": Terms(1, 3)}]
+        others = [{"right": "v"}, {"terms": JoinWindow(0, 2)}, {"terms": JoinWindow(1, 3)}]
         for changed in others:
-            with pytest.raises(NotAnArchive, match=r"within 0\.001 s, late 0\.002 s; this"):
+            with pytest.raises(
+                ArchiveDirectoryError, match=r"within 0\.001 s, late 0\.002 s; this"
+            ):
                 ArchiveDirectory(tmp_path / "j", options(**changed).kind)
-        with pytest.raises(NotAnArchive, match="this is archive"):
+        with pytest.raises(ArchiveDirectoryError, match="this is archive"):
             ArchiveDirectory(tmp_path / "j")
 
     def test_what_the_living_have_staged_stays(self, tmp_path):
         living, dead = Run(tmp_path / "a"), Run(tmp_path / "a")
         dead.die()
-        ArchiveDirectory(tmp_path / "a").clear()
+        ArchiveDirectory(tmp_path / "a").remove_stale_staging()
         assert living.staging.path.exists()
         assert not dead.staging.path.exists()
-        living.staging.end(living.directory)
+        living.staging.close(living.directory)
         assert not living.staging.path.exists()
 
     @pytest.mark.parametrize("call", [(Path, "open"), (fcntl, "flock"), (Path, "rename")])
@@ -309,9 +328,9 @@ class TestDirectory:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(*call, killing)
             with pytest.raises(Killed):
-                Staging(tmp_path / "a")
+                StagingDirectory(tmp_path / "a")
         assert list((tmp_path / "a" / "_staging").iterdir())
-        ArchiveDirectory(tmp_path / "a").clear()
+        ArchiveDirectory(tmp_path / "a").remove_stale_staging()
         assert not list((tmp_path / "a" / "_staging").iterdir())
 
     @pytest.mark.parametrize("call", [(Path, "open"), (fcntl, "flock")])
@@ -323,16 +342,16 @@ class TestDirectory:
 
             def cleared(*args):
                 patch.undo()
-                ArchiveDirectory(root).clear()
+                ArchiveDirectory(root).remove_stale_staging()
                 assert not list((root / "_staging").iterdir())
                 return original(*args)
 
             patch.setattr(*call, cleared)
-            staging = Staging(root)
+            staging = StagingDirectory(root)
         directory = ArchiveDirectory(root)
-        directory.clear()
+        directory.remove_stale_staging()
         assert [staging.path] == list((root / "_staging").iterdir())
-        staging.end(directory)
+        staging.close(directory)
 
     def test_what_is_archived_and_could_not_be_moved_is_kept(self, tmp_path):
         """The disk fails between an entry and its moves; the error is told, and no row is lost."""
@@ -340,10 +359,12 @@ class TestDirectory:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Path, "rename", failing)
             with pytest.raises(OSError, match="disk full"):
-                run.batches.bring("0", lambda at: stage(at, {0: Span(0, 6)}, frozenset()))
+                run.batches.archive_batch(
+                    "0", lambda at: stage(at, {0: OffsetSpan(0, 6)}, frozenset())
+                )
         assert not readable(tmp_path / "a")
-        run.staging.end(run.directory)
-        ArchiveDirectory(tmp_path / "a").clear()
+        run.staging.close(run.directory)
+        ArchiveDirectory(tmp_path / "a").remove_stale_staging()
         assert readable(tmp_path / "a") == Counter((0, offset) for offset in range(6))
         assert not list((tmp_path / "a" / "_staging").iterdir())
 
@@ -359,9 +380,11 @@ class TestDirectory:
 
             patch.setattr(os, "link", linked)
             with pytest.raises(OSError, match="disk full"):
-                run.batches.bring("0", lambda at: stage(at, {0: Span(0, 6)}, frozenset()))
-        run.staging.end(run.directory)
-        ArchiveDirectory(tmp_path / "a").clear()
+                run.batches.archive_batch(
+                    "0", lambda at: stage(at, {0: OffsetSpan(0, 6)}, frozenset())
+                )
+        run.staging.close(run.directory)
+        ArchiveDirectory(tmp_path / "a").remove_stale_staging()
         assert readable(tmp_path / "a") == Counter((0, offset) for offset in range(6))
         assert not list((tmp_path / "a" / "_staging").iterdir())
 
@@ -370,9 +393,11 @@ class TestDirectory:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Path, "rename", failing)
             with pytest.raises(OSError, match="disk full"):
-                dying.batches.bring("0", lambda at: stage(at, {0: Span(0, 6)}, frozenset()))
+                dying.batches.archive_batch(
+                    "0", lambda at: stage(at, {0: OffsetSpan(0, 6)}, frozenset())
+                )
         dying.die()
-        early.clear()
+        early.remove_stale_staging()
         assert readable(tmp_path / "a") == Counter((0, offset) for offset in range(6))
 
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from console.commands import Commands
 from partage.demo.flights import FLIGHTS, WEATHER, records
-from partage.pipelines.join.running import JoinOptions, join, range_options
-from partage.pipelines.join.windows import Terms, held, pending
-from partage.pipelines.sources import BadSource, ends
-from partage.pipelines.spans import Span
+from partage.pipelines.join.job import JoinOptions, batch_source_options, join
+from partage.pipelines.join.window import JoinWindow, left_end_offsets, pending_spans
+from partage.pipelines.offset_spans import OffsetSpan
+from partage.pipelines.sources import SourceError, topic_end_offsets
 
 from .test_archive import entries, until
 
@@ -33,20 +33,23 @@ class TestWindows:
     @given(*[st.integers(0, 10_000)] * 4, st.integers(0, 30_000))
     def test_a_record_waits_as_long_as_a_match_may_come(self, left, within, late, early, latest):
         """Nothing that comes later than the watermark allows can match what was put out."""
-        terms = Terms(within_ms=within, late_ms=late)
+        terms = JoinWindow(within_ms=within, late_ms=late)
         is_put_out = left <= terms.last_complete_ms(latest)
         to_come_ms = latest - late + early  # any right record that may come yet
         assert not (is_put_out and abs(to_come_ms - left) <= within)
         assert is_put_out or left + within >= latest - late  # and no longer
-        assert terms.reach_ms(left) <= max(left - within, 0)
+        assert terms.right_start_ms(left) <= max(left - within, 0)
 
     def test_what_a_batch_says(self):
         offset = {"ranges": {"f": {"0": [3, 9], "2": [1, 1]}, "w": {"0": [0, 0], "1": [5, 6]}}}
-        assert held(offset, "f", "w") == {0: 9}
-        assert held({"ranges": {}}, "f", "w") == {}
+        assert left_end_offsets(offset, "f", "w") == {0: 9}
+        assert left_end_offsets({"ranges": {}}, "f", "w") == {}
 
     def test_what_is_pending(self):
-        assert pending({0: 4, 1: 7}, {0: 9, 1: 7, 2: 5}) == {0: Span(4, 9), 2: Span(0, 5)}
+        assert pending_spans({0: 4, 1: 7}, {0: 9, 1: 7, 2: 5}) == {
+            0: OffsetSpan(4, 9),
+            2: OffsetSpan(0, 5),
+        }
 
 
 def test_what_holds_for_the_query_holds_for_its_range_reads():
@@ -69,7 +72,7 @@ def test_what_holds_for_the_query_holds_for_its_range_reads():
         "startingTimestamp": "5",
         "startingOffsetsByTimestampStrategy": "latest",
     }
-    assert range_options(both | only_the_query) == both
+    assert batch_source_options(both | only_the_query) == both
 
 
 def matches(root):
@@ -135,9 +138,12 @@ def test_where_a_topic_ends(partage_broker):
     for _ in range(3):
         producer.produce("a", b"x", partition=1)
     assert producer.flush(60) == 0
-    assert ends(servers, "a", {"kafka.isolation.level": "read_committed"}) == {0: 0, 1: 3}
-    with pytest.raises(BadSource, match="there is no topic 'b'"):
-        ends(servers, "b", {})
+    assert topic_end_offsets(servers, "a", {"kafka.isolation.level": "read_committed"}) == {
+        0: 0,
+        1: 3,
+    }
+    with pytest.raises(SourceError, match="there is no topic 'b'"):
+        topic_end_offsets(servers, "b", {})
 
 
 @pytest.mark.spark
@@ -152,7 +158,7 @@ class TestSmall:
         def go(**changed):
             left, right = changed.pop("topics", topics)
             given = {"servers": kafka.servers, "left": left, "right": right, "is_once": True}
-            given |= {"terms": Terms(within_ms=1000, late_ms=0), "group": f"g-{left}"}
+            given |= {"terms": JoinWindow(within_ms=1000, late_ms=0), "group": f"g-{left}"}
             return join(spark, JoinOptions(**given | {"output": tmp_path / "j"} | changed))
 
         return go
@@ -219,7 +225,7 @@ def test_flights_find_their_weather_whoever_is_killed(spark, kafka, tmp_path):
         servers=kafka.servers,
         left=left,
         right=right,
-        terms=Terms(within_ms=0, late_ms=0),
+        window=JoinWindow(within_ms=0, late_ms=0),
         group="joiners",
         output=root,
         is_once=True,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from partage.pipelines.rebalances.history import History
+from partage.pipelines.rebalances.group_analysis import GroupAnalysis
 
-from .telling import EAGER, FIRST, MOVED, events, history
+from .event_script import EAGER, FIRST, MOVED, analyse_script, events
 
 
-def had(told: History) -> list[tuple[int | None, int | None, float, str | None, int | None]]:
+def had(told: GroupAnalysis) -> list[tuple[int | None, int | None, float, str | None, int | None]]:
     return [
         (row.broker_id, row.epoch, row.from_at / 1000, row.found, row.found_members)
         for row in told.coordinators
@@ -18,7 +18,7 @@ def had(told: History) -> list[tuple[int | None, int | None, float, str | None, 
 
 
 def test_another_coordinator_changes_nothing_and_is_told() -> None:
-    told, same = history(MOVED), history(EAGER)
+    told, same = analyse_script(MOVED), analyse_script(EAGER)
     assert had(told) == [
         (1, 4, 0.0, None, None),
         (2, 5, 6.0, "Stable", 1),
@@ -33,7 +33,7 @@ def test_another_coordinator_changes_nothing_and_is_told() -> None:
 
 def test_who_joined_and_was_in_no_generation_that_was_stored_is_forgotten() -> None:
     """It joins anew, under another id."""
-    told = history(
+    told = analyse_script(
         f"""
     broker 1 epoch 4{FIRST}
     10.0  joined b
@@ -66,10 +66,10 @@ def test_a_rebalance_that_awaits_its_sync_goes_on_under_another_coordinator() ->
     13.0  loaded 2 a[] b[]
     13.5  assigned 2 a[0,1] b[2,3]
     """
-    told = History("g")
+    told = GroupAnalysis("g")
     for one in events(script):
         is_awaiting = one.event == "loaded"
-        told.take(
+        told.apply(
             msgspec.structs.replace(one, reason="CompletingRebalance") if is_awaiting else one
         )
     second = told.rebalances[-1]
@@ -79,10 +79,10 @@ def test_a_rebalance_that_awaits_its_sync_goes_on_under_another_coordinator() ->
 
 def test_a_broker_whose_events_are_missing_makes_a_history_incomplete() -> None:
     """It is down: there were generations, or all were gone, while it had the group."""
-    told = history(f"broker 1 epoch 4{FIRST}\nbroker 3 epoch 6\n20.0 loaded 5 a[0,1] b[2,3]")
+    told = analyse_script(f"broker 1 epoch 4{FIRST}\nbroker 3 epoch 6\n20.0 loaded 5 a[0,1] b[2,3]")
     assert not told.group.is_complete
     assert told.group.members == 2
-    told = history(
+    told = analyse_script(
         f"""
     broker 1 epoch 4{FIRST}
     broker 3 epoch 6
@@ -99,7 +99,7 @@ def test_a_broker_whose_events_are_missing_makes_a_history_incomplete() -> None:
 
 
 def test_a_broker_that_is_alone_and_started_again_is_told_too() -> None:
-    told = history(f"{FIRST}\n6.0 loaded 1 a[0-3]\n7.0 left a\n7.0 emptied")
+    told = analyse_script(f"{FIRST}\n6.0 loaded 1 a[0-3]\n7.0 left a\n7.0 emptied")
     assert had(told) == [(None, None, 0.0, None, None), (None, None, 6.0, "Stable", 1)]
     assert [row.events for row in told.coordinators] == [4, 3]
     assert told.group.is_complete
@@ -126,10 +126,10 @@ BEHIND = (
 )
 def test_clocks_that_disagree_make_no_time_run_backwards(script: str, ended_at: int) -> None:
     """Between two coordinators nobody knows how long it was; it was no less than nothing."""
-    told = History("g")
+    told = GroupAnalysis("g")
     for one in events(f"broker 1 epoch 4{script}"):
         awaits = {"reason": "CompletingRebalance"} if one.event == "loaded" else {}
-        told.take(msgspec.structs.replace(one, **awaits))
+        told.apply(msgspec.structs.replace(one, **awaits))
     told.finish()
     row = told.rebalances[1]
     assert row.ended_at == ended_at

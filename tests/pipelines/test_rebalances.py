@@ -14,20 +14,26 @@ from confluent_kafka import Producer
 from pyarrow import csv, parquet
 
 from console.commands import Commands
-from partage.pipelines.rebalances.on_spark import analyse_on_spark
+from partage.pipelines.rebalances.job import RebalancesOptions, rebalances
 from partage.pipelines.rebalances.pictures import draw, file_name
 from partage.pipelines.rebalances.results import (
-    AlreadyThere,
-    Format,
     LocalResults,
+    OutputExistsError,
+    TableFormat,
     check_output,
 )
-from partage.pipelines.rebalances.running import RebalancesOptions, rebalances
-from partage.pipelines.rebalances.tables import SCHEMAS, TABLES, Analysis, nested, table_of
+from partage.pipelines.rebalances.spark_analysis import analyse_on_spark
+from partage.pipelines.rebalances.tables import (
+    SCHEMAS,
+    TABLES,
+    TopicAnalysis,
+    analyse_groups,
+    make_table,
+)
 from partage.store.group_events import dropped_record, encode_event
 from partage.testing import ThreadedBroker
 
-from .telling import COOPERATIVE, EAGER, FIRST, MOVED, events
+from .event_script import COOPERATIVE, EAGER, FIRST, MOVED, events
 
 DEADLINE_S = 120
 PNG = b"\x89PNG\r\n"
@@ -46,9 +52,9 @@ def records() -> list[tuple[str, bytes]]:
 
 @pytest.fixture
 def told() -> LocalResults:
-    analysis = Analysis()
+    analysis = TopicAnalysis()
     for group_id, value in records():
-        analysis.take(group_id, value)
+        analysis.add(group_id, value)
     return LocalResults(analysis.tables())
 
 
@@ -73,7 +79,9 @@ def test_a_record_that_is_no_event_is_counted_once_under_its_key(told: LocalResu
     assert [groups[key]["events"] for key in keys] == [0, 0, 0]
     records = [[{"offset": 0, "value": b"?"}], [{"offset": 1, "value": b""}]]
     kind = pa.list_(pa.struct([("offset", pa.int64()), ("value", pa.binary())]))
-    (stray, astray) = nested(pa.array([b"stray", b"astray"]), pa.array(records, kind)).to_pylist()
+    (stray, astray) = analyse_groups(
+        pa.array([b"stray", b"astray"]), pa.array(records, kind)
+    ).to_pylist()
     assert [row["group_id"] for row in stray["groups"] + astray["groups"]] == ["stray", "astray"]
 
 
@@ -88,7 +96,7 @@ def test_tables_have_times_and_durations(told: LocalResults) -> None:
 
 def test_a_table_without_rows_has_its_columns() -> None:
     for name in TABLES:
-        assert table_of(name, []).schema == SCHEMAS[name]
+        assert make_table(name, []).schema == SCHEMAS[name]
 
 
 def test_what_belongs_to_no_group_is_told_apart(told: LocalResults) -> None:
@@ -100,12 +108,12 @@ def test_what_belongs_to_no_group_is_told_apart(told: LocalResults) -> None:
     assert groups["coop"]["stood_still_ms"] == 1_200
 
 
-@pytest.mark.parametrize("kind", list(Format))
-def test_tables_are_written(told: LocalResults, kind: Format, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_tables_are_written(told: LocalResults, kind: TableFormat, tmp_path: Path) -> None:
     counts = told.write(tmp_path, kind)
     for name in TABLES:
         (file,) = (tmp_path / name).iterdir()
-        read = parquet.read_table(file) if kind is Format.PARQUET else csv.read_csv(file)
+        read = parquet.read_table(file) if kind is TableFormat.PARQUET else csv.read_csv(file)
         assert read.num_rows == counts[name] == told.table(name).num_rows
         assert read.column_names == SCHEMAS[name].names
     assert counts["standstills"] == 6
@@ -114,11 +122,11 @@ def test_tables_are_written(told: LocalResults, kind: Format, tmp_path: Path) ->
 def test_an_output_is_not_overwritten_unasked(tmp_path: Path) -> None:
     check_output(tmp_path / "new", may_overwrite=False)
     (tmp_path / "new" / "tables").mkdir()
-    with pytest.raises(AlreadyThere, match="--overwrite"):
+    with pytest.raises(OutputExistsError, match="--overwrite"):
         check_output(tmp_path / "new", may_overwrite=False)
     check_output(tmp_path / "new", may_overwrite=True)
     (tmp_path / "file").write_text("")
-    with pytest.raises(AlreadyThere, match="is a file"):
+    with pytest.raises(OutputExistsError, match="is a file"):
         check_output(tmp_path / "file", may_overwrite=True)
 
 
@@ -146,9 +154,9 @@ def test_pictures_are_drawn_of_those_that_stood_still_longest(
     ],
 )
 def test_any_history_can_be_drawn(script: str, tmp_path: Path) -> None:
-    analysis = Analysis()
+    analysis = TopicAnalysis()
     for event in events(script, "_a/group with 'odd' name $\\frac$"):
-        analysis.take(event.group_id, encode_event(event))
+        analysis.add(event.group_id, encode_event(event))
     paths = draw(LocalResults(analysis.tables()), tmp_path, 4)
     assert all(path.read_bytes().startswith(PNG) for path in paths)
 
@@ -167,15 +175,15 @@ def test_records_of_several_brokers_are_put_in_order() -> None:
         parts[event.broker_id or 0].append(encode_event(event))
     records = [{"value": value} for values in parts.values() for value in values]
     kind = pa.list_(pa.struct([("value", pa.binary())]))
-    (tables,) = nested(pa.array([b"moved"]), pa.array([records], kind)).to_pylist()
+    (tables,) = analyse_groups(pa.array([b"moved"]), pa.array([records], kind)).to_pylist()
     assert [row["broker_id"] for row in tables["coordinators"]] == [1, 2, 1]
     assert tables["groups"][0]["is_complete"]
 
 
 def test_a_group_that_changed_hands_is_drawn(tmp_path: Path) -> None:
-    analysis = Analysis()
+    analysis = TopicAnalysis()
     for event in events(MOVED, "moved"):
-        analysis.take(event.group_id, encode_event(event))
+        analysis.add(event.group_id, encode_event(event))
     paths = draw(LocalResults(analysis.tables()), tmp_path, 4)
     assert all(path.read_bytes().startswith(PNG) for path in paths)
 

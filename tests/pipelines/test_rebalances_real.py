@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 from pyarrow import parquet
 
 from console.commands import Commands
-from partage.pipelines.queries import QueryFailed
-from partage.pipelines.rebalances.reading import analyse_here
+from partage.pipelines.queries import QueryFailedError
+from partage.pipelines.rebalances.local_analysis import analyse_locally
 from partage.pipelines.rebalances.tables import TABLES
 from partage.testing import BrokerProcess
 
@@ -65,8 +65,8 @@ def once(servers: str, is_so: Callable[[dict[str, list[dict[str, Any]]]], bool])
     found: dict[str, list[dict[str, Any]]] = {}
     while time.monotonic() < deadline:
         try:
-            results = analyse_here(source, ["tower"])
-        except QueryFailed:  # nothing has happened yet
+            results = analyse_locally(source, ["tower"])
+        except QueryFailedError:  # nothing has happened yet
             pass
         else:
             found = {name: results.table(name).to_pylist() for name in TABLES}

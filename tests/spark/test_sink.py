@@ -5,7 +5,7 @@ from aiokafka.partitioner import murmur2
 from confluent_kafka import Consumer
 from pyspark.errors import PySparkException
 
-from partage.spark.sink import MARK, drop_doubles
+from partage.spark.sink import MARK, drop_duplicates
 from partage.testing import BrokerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -206,7 +206,7 @@ class TestStream:
         kafka.produce(topic, [{"value": b"x"}] * 2)
         found = read(topic)
         assert found.count() == 32
-        once = [row.value.decode() for row in drop_doubles(found).collect()]
+        once = [row.value.decode() for row in drop_duplicates(found).collect()]
         assert sorted(once) == sorted([*map(str, range(20)), "x", "x"])
 
     def test_marks_can_be_left_out(self, kafka, numbers, tmp_path):

@@ -5,10 +5,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.types import StructType
 
 from partage.client.security.options import SecurityOptions
-from partage.spark.bounds import BadOption
-from partage.spark.sink.columns import NullTopic, ToWrite, row_shape, rows
-from partage.spark.sink.options import KNOWN, parse_write_options, to_librdkafka
-from partage.spark.sink.producing import NotWritten, Sending, write_all
+from partage.spark.bounds import SparkOptionError
+from partage.spark.sink.columns import NullTopicError, SinkRecord, find_columns, to_records
+from partage.spark.sink.options import KNOWN_WRITE_OPTIONS, parse_write_options, to_librdkafka
+from partage.spark.sink.task_producer import TaskProducer, WriteError, write_all
 from partage.testing import BrokerProcess
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -65,12 +65,12 @@ def test_sparks_own_options_are_let_through():
     ],
 )
 def test_what_is_wrong_is_said(given, story):
-    with pytest.raises(BadOption, match=story):
+    with pytest.raises(SparkOptionError, match=story):
         parse(**given)
 
 
 def test_servers_are_needed():
-    with pytest.raises(BadOption, match=r"kafka\.bootstrap.servers is missing"):
+    with pytest.raises(SparkOptionError, match=r"kafka\.bootstrap.servers is missing"):
         parse_write_options({}, is_stream=False)
 
 
@@ -83,7 +83,7 @@ def test_every_option_is_documented():
     from pathlib import Path
 
     page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-    assert [name for name in KNOWN if f"`{name}`" not in page] == []
+    assert [name for name in KNOWN_WRITE_OPTIONS if f"`{name}`" not in page] == []
 
 
 def test_tls_and_sasl_in_librdkafkas_words():
@@ -133,14 +133,14 @@ def test_librdkafka_takes_what_it_is_given():
         "kafka.acks": "-1",
         "kafka.compression.type": "zstd",
     }
-    Sending(parse_write_options(SERVERS | values, is_stream=False)).end()
+    TaskProducer(parse_write_options(SERVERS | values, is_stream=False)).discard()
     values["kafka.max.in.flight.requests.per.connection"] = "6"
-    with pytest.raises(NotWritten, match=r"no producer with these options: .*max\.in\.flight"):
-        Sending(parse_write_options(SERVERS | values, is_stream=False))
+    with pytest.raises(WriteError, match=r"no producer with these options: .*max\.in\.flight"):
+        TaskProducer(parse_write_options(SERVERS | values, is_stream=False))
 
 
 def shape(ddl, topic=None):
-    return row_shape(schema(ddl), topic)
+    return find_columns(schema(ddl), topic)
 
 
 def schema(text):
@@ -194,7 +194,7 @@ class TestColumns:
         ],
     )
     def test_what_cannot_be_written_is_said(self, ddl, topic, story):
-        with pytest.raises(BadOption, match=story):
+        with pytest.raises(SparkOptionError, match=story):
             shape(ddl, topic)
 
 
@@ -212,25 +212,25 @@ class TestRows:
             partition=[None, 3],
             headers=[[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None],
         )
-        wanted = row_shape(
+        wanted = find_columns(
             schema("value string, key binary, topic string, partition int, headers h"), None
         )
-        assert list(rows(batch, wanted, None)) == [
-            ToWrite("t", b"k", "a", None, [("h", b"1"), ("h", None)]),
-            ToWrite("u", None, None, 3, []),
+        assert list(to_records(batch, wanted, None)) == [
+            SinkRecord("t", b"k", "a", None, [("h", b"1"), ("h", None)]),
+            SinkRecord("u", None, None, 3, []),
         ]
 
     def test_a_null_topic(self):
         batch = self.batch(value=["a", "b"], topic=["t", None])
-        found = rows(batch, shape("value string, topic string"), None)
+        found = to_records(batch, shape("value string, topic string"), None)
         assert next(found).topic == "t"
-        with pytest.raises(NullTopic, match="set the option topic"):
+        with pytest.raises(NullTopicError, match="set the option topic"):
             next(found)
 
     def test_a_negative_partition(self):
         batch = self.batch(value=["a"], partition=[-1])
-        with pytest.raises(BadOption, match="a row's partition is -1"):
-            list(rows(batch, shape("value string, partition int", "t"), "t"))
+        with pytest.raises(SparkOptionError, match="a row's partition is -1"):
+            list(to_records(batch, shape("value string, partition int", "t"), "t"))
 
     @pytest.mark.parametrize("header", [None, {"key": None, "value": b"x"}])
     def test_a_header_without_a_key(self, header):
@@ -240,15 +240,15 @@ class TestRows:
         batch = pa.RecordBatch.from_arrays(
             [pa.array(["a"]), pa.array([[header]], kind)], names=["value", "headers"]
         )
-        with pytest.raises(BadOption, match="a header needs a key"):
-            list(rows(batch, shape("value string, headers h", "t"), "t"))
+        with pytest.raises(SparkOptionError, match="a header needs a key"):
+            list(to_records(batch, shape("value string, headers h", "t"), "t"))
 
 
 class TestSending:
     def write(self, servers, values, **given):
         settings = {"kafka.bootstrap.servers": servers, "kafka.linger.ms": "0", "topic": "t"}
         options = parse_write_options(settings | given, is_stream=False)
-        records = (ToWrite("t", None, value, None, []) for value in values)
+        records = (SinkRecord("t", None, value, None, []) for value in values)
         return write_all(records, options)
 
     def test_what_is_not_acknowledged_is_told(self):
@@ -263,7 +263,7 @@ class TestSending:
                 broker.kill()
                 yield from [b"after it died"] * 10
 
-            with pytest.raises(NotWritten, match="records were not acknowledged; the first of"):
+            with pytest.raises(WriteError, match="records were not acknowledged; the first of"):
                 self.write(servers, values(), **limits)
             broker.start()
             # Another producer, with nothing of the failed write in it.

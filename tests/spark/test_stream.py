@@ -16,7 +16,7 @@ from partage.sync import Consumer
 from partage.testing import BrokerProcess, ThreadedBroker
 
 from .conftest import Kafka
-from .watching import PATIENCE_S, committed, described, filled, produce, until
+from .group_state import PATIENCE_S, committed, filled_topic, member_partitions, produce, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -38,7 +38,7 @@ class Query:
         """Spark gives a source process ten seconds to begin, which a busy machine may not have."""
         for _ in range(5):
             self.query = writer.start()
-            until(lambda: not self.query.isActive or not self._is_beginning())
+            wait_until(lambda: not self.query.isActive or not self._is_beginning())
             if "failed to connect back" not in str(self.query.exception()):
                 return
 
@@ -65,7 +65,7 @@ class Query:
                 raise self.query.exception()
             return len(self.rows) >= count
 
-        until(come, f"{count} rows")
+        wait_until(come, f"{count} rows")
         return sorted(self.rows)
 
     def done(self):
@@ -119,17 +119,17 @@ PARTAGE = (sys.executable, "-m", "partage")
 
 
 def test_a_query_reads_as_a_member_and_commits_what_is_done(stream, kafka):
-    topic, truth = filled(kafka)
+    topic, truth = filled_topic(kafka)
     query = stream(**grouped(topic))
     assert query.has(100) == truth
-    until(lambda: committed(kafka, topic, topic, 4) == [25] * 4)
+    wait_until(lambda: committed(kafka, topic, topic, 4) == [25] * 4)
     kafka.produce(topic, [{"value": b"x", "partition": 2}] * 3)
     assert query.has(103) == sorted([*truth, (2, 25), (2, 26), (2, 27)])
-    until(lambda: committed(kafka, topic, topic, 4) == [25, 25, 28, 25])
+    wait_until(lambda: committed(kafka, topic, topic, 4) == [25, 25, 28, 25])
     query.query.processAllAvailable()
     source = query.query.lastProgress.sources[0]
     end, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
-    assert list(described(kafka, topic)) == [end["member"]] == [latest["member"]]
+    assert list(member_partitions(kafka, topic)) == [end["member"]] == [latest["member"]]
     assert end["generation"] == latest["generation"] > 0
     assert end["ranges"][topic] == {"0": [25, 25], "1": [25, 25], "2": [25, 28], "3": [25, 25]}
     assert end["lag"] == {topic: dict.fromkeys("0123", 0)}
@@ -150,29 +150,29 @@ def test_a_query_reads_as_a_member_and_commits_what_is_done(stream, kafka):
 
 def test_queries_share_and_take_over_while_the_others_run_on(stream, kafka):
     """Cooperative: who stays keeps what stays; nothing is left out, nothing comes twice."""
-    topic, truth = filled(kafka, 4)
+    topic, truth = filled_topic(kafka, 4)
     one = stream("one", **grouped(topic))
     assert one.has(100) == truth
     two = stream("two", **grouped(topic))
 
     def shared():
-        return sorted(map(len, described(kafka, topic).values())) == [2, 2]
+        return sorted(map(len, member_partitions(kafka, topic).values())) == [2, 2]
 
-    until(shared, "two members with two partitions each")
+    wait_until(shared, "two members with two partitions each")
     produce(kafka, topic, 4, 5)
-    until(lambda: len(one.rows) + len(two.rows) == 120)
+    wait_until(lambda: len(one.rows) + len(two.rows) == 120)
     assert {p for p, _ in two.rows}.isdisjoint(p for p, _ in one.rows[100:])
     assert len({p for p, _ in two.rows}) == 2
     two.query.processAllAvailable()
     two.query.stop()  # which is a SIGTERM to its source: no session has to expire
-    until(lambda: list(map(len, described(kafka, topic).values())) == [4])
+    wait_until(lambda: list(map(len, member_partitions(kafka, topic).values())) == [4])
     produce(kafka, topic, 4, 5)
-    until(lambda: len(one.rows) + len(two.rows) == 140)
+    wait_until(lambda: len(one.rows) + len(two.rows) == 140)
     assert sorted(one.rows + two.rows) == [(p, o) for p in range(4) for o in range(35)]
 
 
 def test_a_killed_source_is_replaced_and_its_batch_run_again_as_it_was(stream, kafka, spark):
-    topic, _ = filled(kafka)
+    topic, _ = filled_topic(kafka)
     options = grouped(topic, kafka__group__instance__id="i")
     query = stream(**options)
     query.query.processAllAvailable()
@@ -184,18 +184,18 @@ def test_a_killed_source_is_replaced_and_its_batch_run_again_as_it_was(stream, k
     (pid,) = sources(spark)
     os.kill(pid, signal.SIGKILL)
     query.may_go_on.set()
-    until(lambda: query.query.exception() is not None)
+    wait_until(lambda: query.query.exception() is not None)
     again = stream(**options)  # from the same checkpoint, as the same static member
     again.has(40)
     assert again.batches[0] == query.batches[1]
     assert sorted(query.batches[0] + again.rows) == [(p, o) for p in range(4) for o in range(35)]
-    until(lambda: committed(kafka, topic, topic, 4) == [35] * 4)
+    wait_until(lambda: committed(kafka, topic, topic, 4) == [35] * 4)
 
 
 @pytest.mark.soak
 def test_sources_are_killed_one_after_the_other(stream, kafka, spark):
     """Each time the query fails, and another goes on from the same checkpoint."""
-    topic, _ = filled(kafka)
+    topic, _ = filled_topic(kafka)
     options = grouped(topic, kafka__group__instance__id="i")
     table, count = {}, 25
     for moment in [WAITING, IN_A_BATCH, AT_ONCE, IN_A_BATCH, AT_ONCE]:
@@ -213,14 +213,14 @@ def test_sources_are_killed_one_after_the_other(stream, kafka, spark):
         query.may_go_on.set()
         produce(kafka, topic, 4, 5)
         count += 5
-        until(lambda query=query: query.query.exception() is not None)
+        wait_until(lambda query=query: query.query.exception() is not None)
         again_as_it_was(table, query.by_number)
     last = stream(**options)
     last.query.processAllAvailable()
     again_as_it_was(table, last.by_number)
     rows = sorted(row for batch in table.values() for row in batch)
     assert rows == [(p, o) for p in range(4) for o in range(count)]
-    until(lambda: committed(kafka, topic, topic, 4) == [count] * 4)
+    wait_until(lambda: committed(kafka, topic, topic, 4) == [count] * 4)
 
 
 def again_as_it_was(table, batches):
@@ -233,7 +233,7 @@ def test_what_stays_is_read_while_a_rebalance_is_under_way(stream):
     """The one that was there has rejoined, and its answer does not come; it reads on."""
     with ThreadedBroker() as broker:
         there = Kafka(broker.bootstrap_servers)
-        topic, _ = filled(there)
+        topic, _ = filled_topic(there)
         options = grouped(topic, kafka__bootstrap__servers=there.servers)
         options["kafka__session__timeout__ms"] = "600000"  # it cannot be heard of meanwhile
         stays = stream("a", kafka__client__id="stays", **options)
@@ -244,9 +244,9 @@ def test_what_stays_is_read_while_a_rebalance_is_under_way(stream):
             produce(there, topic, 4)
             stays.has(104)
             assert comes.rows == []
-        until(lambda: sorted(map(len, described(there, topic).values())) == [2, 2])
+        wait_until(lambda: sorted(map(len, member_partitions(there, topic).values())) == [2, 2])
         produce(there, topic, 4)
-        until(lambda: len(stays.rows) == 106 and len(comes.rows) == 2)
+        wait_until(lambda: len(stays.rows) == 106 and len(comes.rows) == 2)
         for query in (stays, comes):
             query.query.stop()
     assert sorted(stays.rows + comes.rows) == [(p, o) for p in range(4) for o in range(27)]
@@ -263,7 +263,7 @@ def test_a_broker_that_is_killed_and_comes_back_costs_nothing(stream, moments):
     """While the query waits for records, while a batch is under way, and as records come."""
     with BrokerProcess(overrides={"group.initial.rebalance.delay.ms": "0"}) as broker:
         there = Kafka(broker.bootstrap_servers)
-        topic, _ = filled(there)
+        topic, _ = filled_topic(there)
         query = stream(**grouped(topic, kafka__bootstrap__servers=there.servers))
         count = 25
         query.has(4 * count)
@@ -281,38 +281,38 @@ def test_a_broker_that_is_killed_and_comes_back_costs_nothing(stream, moments):
             produce(there, topic, 4, 5)
             count += 5
             assert query.has(4 * count) == [(p, o) for p in range(4) for o in range(count)]
-        until(lambda: committed(there, topic, topic, 4) == [count] * 4)
+        wait_until(lambda: committed(there, topic, topic, 4) == [count] * 4)
         query.query.stop()
 
 
 def test_available_now_reads_what_there_is_in_batches_ends_and_leaves(stream, kafka):
-    topic, truth = filled(kafka)
+    topic, truth = filled_topic(kafka)
     options = grouped(topic, maxOffsetsPerTrigger="40")
     first = stream(trigger=NOW, **options).done()
     assert sorted(first.rows) == truth
     assert [len(batch) for batch in first.batches] == [40, 40, 20]
     assert committed(kafka, topic, topic, 4) == [25] * 4
-    until(lambda: described(kafka, topic) == {})
+    wait_until(lambda: member_partitions(kafka, topic) == {})
     produce(kafka, topic, 4)
     assert sorted(stream(trigger=NOW, **options).done().rows) == [(p, 25) for p in range(4)]
 
 
 def test_a_listener_commits_when_a_batch_ends(stream, kafka, spark):
     """With a trigger once in an hour: the group knows at once, and nobody waits for the hour."""
-    topic, truth = filled(kafka, 2)
+    topic, truth = filled_topic(kafka, 2)
     listener = install(spark)
     try:
         query = stream(trigger={"processingTime": "1 hour"}, **grouped(topic))
         assert query.has(100) == truth
-        until(lambda: committed(kafka, topic, topic, 2) == [50, 50])
+        wait_until(lambda: committed(kafka, topic, topic, 2) == [50, 50])
         with Consumer(kafka.servers, group_id=topic) as consumer:
             consumer.subscribe([topic])
-            until(lambda: not consumer.poll(100) and len(consumer.assignment()) == 1)
+            wait_until(lambda: not consumer.poll(100) and len(consumer.assignment()) == 1)
     finally:
         spark.streams.removeListener(listener)
 
 
 def test_what_is_wrong_ends_the_query_and_says_why(stream, kafka):
     query = stream(subscribe="nowhere", kafka__group__id="g")
-    story = str(until(query.query.exception))
+    story = str(wait_until(query.query.exception))
     assert "there is no topic 'nowhere'" in story

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from .group_state import committed, member_partitions, produce, wait_until
 from .standalone import Standalone
-from .watching import committed, described, produce, until
 
 # Beside other people's programs, and not with the quick tests: each application takes its time.
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -69,7 +69,9 @@ class Application:
     def goes_on(self, count=2):
         """Wait for so many batches more."""
         goal = len(self.batches()) + count
-        until(lambda: len(self.batches()) >= goal or self._check(), f"{goal} batches", SLOWLY_S)
+        wait_until(
+            lambda: len(self.batches()) >= goal or self._check(), f"{goal} batches", SLOWLY_S
+        )
 
     def _check(self):
         assert self._process.poll() is None, (self._at / "log").read_text()[-4000:]
@@ -91,7 +93,7 @@ class Application:
                         return executor
             return None
 
-        executor = until(found, "an executor", SLOWLY_S)
+        executor = wait_until(found, "an executor", SLOWLY_S)
         executor.kill()
         psutil.wait_procs([executor], 60)
 
@@ -141,7 +143,7 @@ def killed(application, kafka, kills):
         one.start()
         one.goes_on()
         one.kill(which)
-        until(lambda: described(kafka, topic) == {}, "that the member is gone")
+        wait_until(lambda: member_partitions(kafka, topic) == {}, "that the member is gone")
     one.start(ends=True, batch_s=0)
     one.done()
     count = RECORDS * len(kills)

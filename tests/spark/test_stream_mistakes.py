@@ -7,13 +7,13 @@ import pytest
 from partage.client import ClientError, RecordsUnavailableError, UnknownTopicError
 from partage.client.errors import BrokersUnreachableError
 from partage.client.group.errors import MemberFailedError
-from partage.spark.bounds import BadOption
-from partage.spark.stream.offset import BadCheckpoint
-from partage.spark.stream.topics import TopicGone
+from partage.spark.bounds import SparkOptionError
+from partage.spark.stream.offset import CheckpointError
+from partage.spark.stream.query_topics import TopicDeletedError
 from partage.sync import Membership
 
-from .driven import grouped
-from .watching import filled, produce, until
+from .group_state import filled_topic, produce, wait_until
+from .reader_driver import group_query_options
 
 
 class TestBadInput:
@@ -34,48 +34,48 @@ class TestBadInput:
         ],
     )
     def test_options(self, query, options, story):
-        with pytest.raises(BadOption, match=story):
+        with pytest.raises(SparkOptionError, match=story):
             query("h:1", subscribe="t", **options)
 
     def test_a_checkpoint_of_another_group_topic_or_cluster(self, query, kafka):
-        topic, truth = filled(kafka, 1, 3)
-        one = query(**grouped(topic))
+        topic, truth = filled_topic(kafka, 1, 3)
+        one = query(**group_query_options(topic))
         assert one.all() == truth
         kept = one.checkpoint
-        with pytest.raises(BadCheckpoint, match="this one is in group 'another'"):
-            query(checkpoint=kept, **grouped(topic, kafka__group__id="another")).all()
+        with pytest.raises(CheckpointError, match="this one is in group 'another'"):
+            query(checkpoint=kept, **group_query_options(topic, kafka__group__id="another")).all()
         elsewhere = kafka.topic()
-        with pytest.raises(BadCheckpoint, match=f"is of topics {topic}, none of which"):
-            query(checkpoint=kept, **grouped(topic, subscribe=elsewhere)).all()
+        with pytest.raises(CheckpointError, match=f"is of topics {topic}, none of which"):
+            query(checkpoint=kept, **group_query_options(topic, subscribe=elsewhere)).all()
         moved = [{**kept[-1], "cluster": "another"}]
-        with pytest.raises(BadCheckpoint, match="is of another cluster"):
-            query(checkpoint=moved, **grouped(topic)).all()
-        with pytest.raises(BadCheckpoint, match="is of another cluster"):
-            query(checkpoint=[{}, *moved], **grouped(topic)).read()
+        with pytest.raises(CheckpointError, match="is of another cluster"):
+            query(checkpoint=moved, **group_query_options(topic)).all()
+        with pytest.raises(CheckpointError, match="is of another cluster"):
+            query(checkpoint=[{}, *moved], **group_query_options(topic)).read()
 
     def test_a_topic_less_is_said_and_borne(self, query, kafka, caplog):
-        topic, _ = filled(kafka, 1, 3)
-        other, _ = filled(kafka, 1, 3)
-        one = query(**grouped(topic, subscribe=f"{topic},{other}"))
+        topic, _ = filled_topic(kafka, 1, 3)
+        other, _ = filled_topic(kafka, 1, 3)
+        one = query(**group_query_options(topic, subscribe=f"{topic},{other}"))
         one.all()
         one.stop()
         produce(kafka, topic, 1)
         with caplog.at_level(logging.WARNING):
-            again = query(checkpoint=one.checkpoint, **grouped(topic))
+            again = query(checkpoint=one.checkpoint, **group_query_options(topic))
             assert again.all() == [(0, 3)]
         assert f"the checkpoint is of topics that are not read now: ['{other}']" in caplog.text
 
     def test_a_group_of_another_kind(self, query, kafka):
-        topic, _ = filled(kafka, 1, 3)
+        topic, _ = filled_topic(kafka, 1, 3)
         with (
             Membership(kafka.servers, topic, "crew", {}),
             pytest.raises(MemberFailedError, match="INCONSISTENT_GROUP_PROTOCOL"),
         ):
-            query(**grouped(topic)).all()
+            query(**group_query_options(topic)).all()
 
     def test_a_member_of_the_same_name(self, query, kafka):
-        topic, _ = filled(kafka, 1, 3)
-        options = grouped(
+        topic, _ = filled_topic(kafka, 1, 3)
+        options = group_query_options(
             topic, kafka__group__instance__id="i", kafka__heartbeat__interval__ms="100"
         )
         one = query(**options)
@@ -84,7 +84,7 @@ class TestBadInput:
 
         def is_told():
             with pytest.raises(MemberFailedError, match="FENCED_INSTANCE_ID"):
-                until(lambda: one.plan() is not None)
+                wait_until(lambda: one.plan() is not None)
             return True
 
         assert is_told()
@@ -100,8 +100,8 @@ class TestBadInput:
 
     @pytest.mark.parametrize("in_group", [True, False])
     def test_records_that_are_gone(self, query, kafka, caplog, in_group):
-        topic, truth = filled(kafka, 1, 10)
-        options = grouped(topic)
+        topic, truth = filled_topic(kafka, 1, 10)
+        options = group_query_options(topic)
         if not in_group:
             del options["kafka__group__id"]
         one = query(**options)
@@ -117,20 +117,22 @@ class TestBadInput:
         assert "failOnDataLoss=false, so it is passed over" in caplog.text
 
     def test_records_that_go_between_plan_and_replay(self, query, kafka):
-        topic, _ = filled(kafka, 1, 10)
-        one = query(**grouped(topic))
+        topic, _ = filled_topic(kafka, 1, 10)
+        one = query(**group_query_options(topic))
         one.plan()
         kafka.cut(topic, 4)
         with pytest.raises(RecordsUnavailableError, match="offset 0 of"):
             one.read()
-        again = query(checkpoint=one.checkpoint, failOnDataLoss="false", **grouped(topic))
+        again = query(
+            checkpoint=one.checkpoint, failOnDataLoss="false", **group_query_options(topic)
+        )
         assert again.read() == [(0, o) for o in range(4, 10)]
 
     @pytest.mark.parametrize("in_group", [True, False])
     def test_a_topic_that_is_deleted(self, query, kafka, caplog, in_group):
-        topic, truth = filled(kafka, 1, 3)
-        stays, _ = filled(kafka, 1, 3)
-        options = grouped(topic, subscribe=f"{topic},{stays}")
+        topic, truth = filled_topic(kafka, 1, 3)
+        stays, _ = filled_topic(kafka, 1, 3)
+        options = group_query_options(topic, subscribe=f"{topic},{stays}")
         if not in_group:
             del options["kafka__group__id"]
         one = query(**options)
@@ -141,16 +143,18 @@ class TestBadInput:
         assert one.all() == two.all() == sorted(truth * 2)
         kafka.delete(topic)
         produce(kafka, stays, 1)
-        with pytest.raises(TopicGone, match=f"'{topic}' was deleted while the query read it"):
-            until(lambda: one.plan() and False)
+        with pytest.raises(
+            TopicDeletedError, match=f"'{topic}' was deleted while the query read it"
+        ):
+            wait_until(lambda: one.plan() and False)
         with caplog.at_level(logging.WARNING):
-            assert until(two.batch) == [(0, 3)]
+            assert wait_until(two.batch) == [(0, 3)]
         assert "Going on without it" in caplog.text
 
     @pytest.mark.parametrize("in_group", [True, False])
     def test_a_topic_that_is_made_anew(self, query, kafka, in_group):
-        topic, truth = filled(kafka, 1, 10)
-        options = grouped(topic)
+        topic, truth = filled_topic(kafka, 1, 10)
+        options = group_query_options(topic)
         if not in_group:
             del options["kafka__group__id"]
         one, two = query(**options), query(failOnDataLoss="false", **options)

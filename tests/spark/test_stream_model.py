@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from partage.client import TopicPartition
-from partage.spark.stream.offset import INITIAL, StreamOffset, Whose, read, written
+from partage.spark.stream.offset import (
+    INITIAL_OFFSET,
+    QueryIdentity,
+    StreamOffset,
+    decode_offset,
+    encode_offset,
+)
 from partage.spark.stream.planner import Planner
-from partage.spark.stream.sharing import Pace
+from partage.spark.stream.trigger_limits import TriggerLimits
 
 PARTITIONS = [TopicPartition("t", n) for n in range(2)]
 queries = st.integers(0, 1)
@@ -25,7 +31,7 @@ class Query:
     """One query: its checkpoint outlives its process."""
 
     def __init__(self):
-        self.kept = written(INITIAL)  # the end of the last batch that is written
+        self.kept = encode_offset(INITIAL_OFFSET)  # the end of the last batch that is written
         self.logged = None  # the end of a batch that is under way
         self.start_anew()
 
@@ -100,7 +106,7 @@ class Sharing(RuleBasedStateMachine):
         if query.logged is not None:
             self.a_batch_is_written(query)
         planner = query.planner
-        planner.done(read(query.kept))
+        planner.done(decode_offset(query.kept))
         planner.holds(query.owned)
         self.commit(planner)
         for partition in query.to_give_up & query.owned.keys():
@@ -111,10 +117,10 @@ class Sharing(RuleBasedStateMachine):
             planner.place(partition, self.committed.get(partition), 0)
         self.commit(planner)
         ends = {partition: self.ends[partition] for partition in query.owned}
-        if planner.is_due(ends, Pace(), 0):
-            end = planner.plan(ends, Pace(records_max=limit), 0, Whose(), {})
+        if planner.is_due(ends, TriggerLimits(), 0):
+            end = planner.plan(ends, TriggerLimits(records_max=limit), 0, QueryIdentity(), {})
             assert limit is None or sum(one.size for one in end.to_read) <= limit
-            query.logged = written(end)
+            query.logged = encode_offset(end)
 
     def commit(self, planner):
         due = planner.due()
@@ -124,8 +130,8 @@ class Sharing(RuleBasedStateMachine):
         planner.committed(due)
 
     def a_batch_is_written(self, query):
-        end: StreamOffset = read(query.logged)
-        for partition, first, last in end.to_read:
+        end: StreamOffset = decode_offset(query.logged)
+        for partition, first, last in end.ranges_to_read:
             assert 0 <= first < last <= self.ends[partition]
             self.rows.update((partition, offset) for offset in range(first, last))
         query.kept, query.logged = query.logged, None
@@ -174,7 +180,7 @@ class Suffering(Sharing):
         """Its rows are written, in part or all; Spark does not know, and runs it again."""
         query = self.queries[which]
         if query.logged is not None:
-            for partition, first, last in read(query.logged).to_read:
+            for partition, first, last in decode_offset(query.logged).ranges_to_read:
                 self.rows.update((partition, offset) for offset in range(first, last))
 
     @rule(which=queries)

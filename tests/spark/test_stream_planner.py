@@ -8,21 +8,21 @@ from hypothesis import strategies as st
 
 from partage.client import TopicPartition
 from partage.spark.stream.offset import (
-    INITIAL,
-    BadCheckpoint,
+    INITIAL_OFFSET,
+    CheckpointError,
+    QueryIdentity,
     StreamOffset,
-    TopicMark,
-    Whose,
-    check_whose,
-    read,
-    written,
+    TopicSnapshot,
+    check_identity,
+    decode_offset,
+    encode_offset,
 )
 from partage.spark.stream.planner import Planner
-from partage.spark.stream.sharing import Pace, shares
+from partage.spark.stream.trigger_limits import TriggerLimits, share_limit
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
-MARKS = {"t": TopicMark("id", 3)}
-WHOSE = Whose(cluster="c", servers="h:1", group="g", member="m", generation=4)
+MARKS = {"t": TopicSnapshot("id", 3)}
+WHOSE = QueryIdentity(cluster="c", servers="h:1", group="g", member="m", generation=4)
 
 partitions = st.builds(TopicPartition, st.sampled_from("tu"), st.integers(0, 12))
 ranges = st.tuples(st.integers(0, 2**62), st.integers(0, 1000)).map(lambda r: (r[0], sum(r)))
@@ -40,44 +40,46 @@ class TestOffsets:
         )
     )
     def test_what_is_kept_comes_back_and_is_always_written_alike(self, offset):
-        text = json.dumps(written(offset))
-        kept = read(json.loads(text))
+        text = json.dumps(encode_offset(offset))
+        kept = decode_offset(json.loads(text))
         assert kept == offset
-        assert json.dumps(written(kept)) == text
+        assert json.dumps(encode_offset(kept)) == text
         assert list(json.loads(text)) == sorted(json.loads(text))
 
     def test_the_first_is_a_constant(self):
-        assert written(INITIAL) == {"ranges": {}, "seq": 0, "v": 1}
-        assert read(written(INITIAL)) == INITIAL
-        assert INITIAL.is_initial
-        assert INITIAL.to_read == []
+        assert encode_offset(INITIAL_OFFSET) == {"ranges": {}, "seq": 0, "v": 1}
+        assert decode_offset(encode_offset(INITIAL_OFFSET)) == INITIAL_OFFSET
+        assert INITIAL_OFFSET.is_initial
+        assert INITIAL_OFFSET.ranges_to_read == []
 
     def test_only_what_is_not_empty_is_read_in_order(self):
         offset = StreamOffset(seq=1, ranges={B: (5, 9), A: (3, 3), C: (0, 1)})
-        assert offset.to_read == [(B, 5, 9), (C, 0, 1)]
+        assert offset.ranges_to_read == [(B, 5, 9), (C, 0, 1)]
 
     @pytest.mark.parametrize(
         "kept", [{}, {"z": 10}, {"v": 2}, {"v": 1}, {"v": 1, "seq": 1, "ranges": {"t": {"0": 3}}}]
     )
     def test_what_another_source_has_kept_is_refused(self, kept):
-        with pytest.raises(BadCheckpoint, match="the checkpoint's offsets"):
-            read(kept)
+        with pytest.raises(CheckpointError, match="the checkpoint's offsets"):
+            decode_offset(kept)
 
     def test_a_checkpoint_is_of_one_cluster_and_one_group(self):
-        offset = StreamOffset(seq=3, whose=WHOSE)
-        check_whose(offset, "c", "g")
-        check_whose(offset, None, "g")  # a broker that tells no id
-        check_whose(INITIAL, "other", None)
-        with pytest.raises(BadCheckpoint, match="another cluster"):
-            check_whose(offset, "other", "g")
-        with pytest.raises(BadCheckpoint, match="in group 'g', and this one is outside any group"):
-            check_whose(offset, "c", None)
+        offset = StreamOffset(seq=3, identity=WHOSE)
+        check_identity(offset, "c", "g")
+        check_identity(offset, None, "g")  # a broker that tells no id
+        check_identity(INITIAL_OFFSET, "other", None)
+        with pytest.raises(CheckpointError, match="another cluster"):
+            check_identity(offset, "other", "g")
+        with pytest.raises(
+            CheckpointError, match="in group 'g', and this one is outside any group"
+        ):
+            check_identity(offset, "c", None)
 
 
 class TestShares:
     @given(st.dictionaries(partitions, st.integers(0, 10_000)), st.integers(1, 20_000) | st.none())
     def test_as_much_as_may_be_taken_in_proportion(self, sizes, limit):
-        found = shares(sizes, limit)
+        found = share_limit(sizes, limit)
         total = sum(sizes.values())
         assert sum(found.values()) == (total if limit is None else min(limit, total))
         assert found.keys() == sizes.keys()
@@ -87,27 +89,27 @@ class TestShares:
                 assert abs(found[partition] - size * limit / total) < 1
 
     def test_the_rest_goes_to_who_came_off_worst(self):
-        assert shares({A: 10, B: 10, C: 1}, 10) == {A: 5, B: 5, C: 0}
-        assert shares({A: 2, B: 2, C: 2}, 2) == {A: 1, B: 1, C: 0}
+        assert share_limit({A: 10, B: 10, C: 1}, 10) == {A: 5, B: 5, C: 0}
+        assert share_limit({A: 2, B: 2, C: 2}, 2) == {A: 1, B: 1, C: 0}
 
     def test_a_trigger_waits_for_enough_or_for_long_enough(self):
-        pace = Pace(records_min=10, delay_max_ms=1000)
-        assert pace.is_due(1, None)  # the first one waits for nothing
-        assert not pace.is_due(9, 999)
-        assert pace.is_due(10, 0)
-        assert pace.is_due(1, 1000)
+        pace = TriggerLimits(records_min=10, delay_max_ms=1000)
+        assert pace.is_batch_due(1, None)  # the first one waits for nothing
+        assert not pace.is_batch_due(9, 999)
+        assert pace.is_batch_due(10, 0)
+        assert pace.is_batch_due(1, 1000)
 
 
 def plan(planner, ends, **pace):
-    return planner.plan(ends, Pace(**pace), 0, WHOSE, MARKS)
+    return planner.plan(ends, TriggerLimits(**pace), 0, WHOSE, MARKS)
 
 
-def holding(*held, start=INITIAL, committed=None):
+def holding(*held, start=INITIAL_OFFSET, committed=None):
     planner = Planner()
-    planner.done(start)
-    planner.holds(dict.fromkeys(held, 1))
-    for partition in planner.unplaced:
-        planner.place(partition, (committed or {}).get(partition), 0)
+    planner.complete_batch(start)
+    planner.update_owned(dict.fromkeys(held, 1))
+    for partition in planner.without_position:
+        planner.set_first_position(partition, (committed or {}).get(partition), 0)
     return planner
 
 
@@ -117,7 +119,7 @@ class TestPlans:
         end = plan(planner, {A: 8, B: 2})
         assert end.ranges == {A: (5, 8), B: (0, 2)}
         assert end.lag == {A: 0, B: 0}
-        assert (end.seq, end.whose, end.topics) == (1, WHOSE, MARKS)
+        assert (end.seq, end.identity, end.topics) == (1, WHOSE, MARKS)
 
     def test_a_plan_that_was_dropped_is_made_again(self):
         planner = holding(A)
@@ -126,73 +128,73 @@ class TestPlans:
     def test_what_is_done_is_due_and_what_is_under_way_is_not(self):
         planner = holding(A, committed={A: 0})
         end = plan(planner, {A: 8}, records_max=5)
-        assert planner.due() == {}
-        planner.done(end)
-        assert planner.due() == {A: 5}
-        planner.committed({A: 5})
-        assert planner.due() == {}
+        assert planner.offsets_to_commit() == {}
+        planner.complete_batch(end)
+        assert planner.offsets_to_commit() == {A: 5}
+        planner.record_commit({A: 5})
+        assert planner.offsets_to_commit() == {}
         assert plan(planner, {A: 8}).ranges == {A: (5, 8)}
         assert end.lag == {A: 3}
 
     def test_a_first_position_is_due_at_once(self):
         """Were it looked for again by the next owner, what came in between would be left out."""
         planner = Planner()
-        planner.holds({A: 1})
-        planner.place(A, None, 7)
-        assert planner.due() == {A: 7}
+        planner.update_owned({A: 1})
+        planner.set_first_position(A, None, 7)
+        assert planner.offsets_to_commit() == {A: 7}
 
     def test_the_checkpoint_and_the_group_the_later_one_counts(self):
         start = StreamOffset(seq=4, ranges={A: (0, 10), B: (0, 10)})
         planner = holding(A, B, C, start=start, committed={A: 4, B: 40})
         assert planner.positions == {A: 10, B: 40, C: 0}
-        assert planner.due() == {A: 10, C: 0}
+        assert planner.offsets_to_commit() == {A: 10, C: 0}
 
     def test_what_is_not_held_is_no_part_of_a_plan(self):
         planner = holding(A, B)
         end = plan(planner, {A: 3, B: 3})
-        planner.holds({A: 1})
-        planner.done(end)
-        assert planner.due() == {A: 3}
+        planner.update_owned({A: 1})
+        planner.complete_batch(end)
+        assert planner.offsets_to_commit() == {A: 3}
         assert plan(planner, {A: 4, B: 4}).ranges == {A: (3, 4)}
 
     def test_what_was_away_begins_where_the_group_is(self):
         planner = holding(A, committed={A: 0})
-        planner.done(plan(planner, {A: 8}))
-        planner.holds({A: 2})  # given up and taken again between two calls
-        assert planner.unplaced == [A]
-        assert planner.due() == {}
-        planner.place(A, 20, 0)
+        planner.complete_batch(plan(planner, {A: 8}))
+        planner.update_owned({A: 2})  # given up and taken again between two calls
+        assert planner.without_position == [A]
+        assert planner.offsets_to_commit() == {}
+        planner.set_first_position(A, 20, 0)
         assert planner.positions == {A: 20}
 
     def test_a_place_that_comes_too_late_is_of_no_use(self):
         planner = Planner()
-        planner.holds({A: 1})
-        planner.holds({})
-        planner.place(A, 3, 0)
+        planner.update_owned({A: 1})
+        planner.update_owned({})
+        planner.set_first_position(A, 3, 0)
         assert planner.positions == {}
 
     def test_records_that_have_gone_are_passed_over(self):
         planner = holding(A)
-        planner.moved(A, 6)
+        planner.reset_position(A, 6)
         assert plan(planner, {A: 9}).ranges == {A: (6, 9)}
 
     def test_a_partition_that_was_cut_goes_on_at_its_end(self):
         start = StreamOffset(seq=4, ranges={A: (0, 10)})
         planner = holding(A, start=start, committed={A: 10})
-        planner.moved(A, 2)
-        assert planner.is_due({A: 2}, Pace(), 0)  # so that Spark keeps it
+        planner.reset_position(A, 2)
+        assert planner.is_batch_due({A: 2}, TriggerLimits(), 0)  # so that Spark keeps it
         end = plan(planner, {A: 2})
         assert end.ranges == {A: (2, 2)}
-        assert not planner.is_due({A: 2}, Pace(), 0)
-        planner.done(end)
-        assert planner.due() == {A: 2}
+        assert not planner.is_batch_due({A: 2}, TriggerLimits(), 0)
+        planner.complete_batch(end)
+        assert planner.offsets_to_commit() == {A: 2}
         assert plan(planner, {A: 3}).ranges == {A: (2, 3)}
 
     def test_nothing_new_is_no_batch(self):
         planner = holding(A, committed={A: 3})
-        assert not planner.is_due({A: 3}, Pace(), 0)
-        assert not planner.is_due({}, Pace(), 0)
-        assert planner.is_due({A: 4}, Pace(), 0)
+        assert not planner.is_batch_due({A: 3}, TriggerLimits(), 0)
+        assert not planner.is_batch_due({}, TriggerLimits(), 0)
+        assert planner.is_batch_due({A: 4}, TriggerLimits(), 0)
 
     def test_partitions_of_unknown_end_keep_their_place(self):
         planner = holding(A, B, committed={B: 2})

@@ -5,15 +5,15 @@ import time
 import pytest
 
 from partage.client.metadata import TopicPartition
-from partage.spark.bounds import BadOption
-from partage.spark.stream.holding import Holding
+from partage.spark.bounds import SparkOptionError
+from partage.spark.stream.partition_source import PartitionSource
 from partage.sync import Consumer
 
-from .driven import grouped
-from .watching import committed, described, filled, produce, until
+from .group_state import committed, filled_topic, member_partitions, produce, wait_until
+from .reader_driver import group_query_options
 
 
-class Wanted(Holding):
+class Wanted(PartitionSource):
     """A partition, and others that wait for a batch to be over, which it is."""
 
     def __init__(self, done, partition):
@@ -47,115 +47,129 @@ class Wanted(Holding):
 
 class TestGroups:
     def test_a_batch_is_committed_by_the_next_call_and_not_before(self, query, kafka):
-        topic, truth = filled(kafka, 2, 10)
-        one = query(**grouped(topic))
+        topic, truth = filled_topic(kafka, 2, 10)
+        one = query(**group_query_options(topic))
         assert one.batch() == truth
         assert committed(kafka, topic, topic, 2) == [0, 0]
         assert one.batch() == []
         assert committed(kafka, topic, topic, 2) == [5, 5]
 
     def test_partitions_are_given_up_between_batches_only(self, query, kafka):
-        topic, truth = filled(kafka, 4, 40)
-        one, two = query(**grouped(topic)), query(**grouped(topic))
+        topic, truth = filled_topic(kafka, 4, 40)
+        one, two = query(**group_query_options(topic)), query(**group_query_options(topic))
         assert one.batch() == truth
-        until(lambda: two.batch() == [] and len(described(kafka, topic)) == 2)
-        assert sorted(map(len, described(kafka, topic).values())) == [0, 2]
+        wait_until(lambda: two.batch() == [] and len(member_partitions(kafka, topic)) == 2)
+        assert sorted(map(len, member_partitions(kafka, topic).values())) == [0, 2]
         assert two.plan() is None  # what it is to get is still at work
         one.plan()  # the batch is over
-        until(lambda: (two.plan(), sorted(map(len, described(kafka, topic).values())))[1] == [2, 2])
+        wait_until(
+            lambda: (
+                (two.plan(), sorted(map(len, member_partitions(kafka, topic).values())))[1]
+                == [2, 2]
+            )
+        )
         produce(kafka, topic, 4)
         rows = []
-        until(lambda: len(rows.extend(one.batch() + two.batch()) or rows) >= 4)
+        wait_until(lambda: len(rows.extend(one.batch() + two.batch()) or rows) >= 4)
         assert sorted(rows) == [(p, 10) for p in range(4)]
 
     def test_an_idle_query_lets_go_without_being_asked(self, query, kafka):
         """With a trigger once in an hour, and no batch under way, nobody waits for the hour."""
-        topic, truth = filled(kafka, 2, 10)
-        one = query(**grouped(topic))
+        topic, truth = filled_topic(kafka, 2, 10)
+        one = query(**group_query_options(topic))
         assert one.all() == truth
-        two = query(**grouped(topic))
-        until(lambda: (two.plan(), sorted(map(len, described(kafka, topic).values())))[1] == [1, 1])
+        two = query(**group_query_options(topic))
+        wait_until(
+            lambda: (
+                (two.plan(), sorted(map(len, member_partitions(kafka, topic).values())))[1]
+                == [1, 1]
+            )
+        )
 
     def test_a_query_that_begins_again_places_what_is_new_where_the_options_say(
         self, query, kafka, monkeypatch
     ):
         """Its last batch is asked for first; between that and the next call others may wait."""
-        topic, _ = filled(kafka, 2, 10)
+        topic, _ = filled_topic(kafka, 2, 10)
         before = query(subscribe=topic, startingOffsets="earliest")
         before.plan()
         before.kept["ranges"][topic].pop("1")  # another member's then
         before.stop()
         holding = Wanted({TopicPartition(topic, 0): 5}, TopicPartition(topic, 1))
-        monkeypatch.setattr("partage.spark.stream.stream.Everything", lambda look: holding)
-        monkeypatch.setattr("partage.spark.stream.stream._TENDED_EVERY_S", 0.01)
+        monkeypatch.setattr("partage.spark.stream.stream_source.Everything", lambda look: holding)
+        monkeypatch.setattr("partage.spark.stream.stream_source._IDLE_CHECK_INTERVAL_S", 0.01)
         again = query(checkpoint=before.checkpoint, subscribe=topic, startingOffsets="latest")
         again.read()
-        until(lambda: holding.told)
+        wait_until(lambda: holding.told)
         assert holding.told[0] == {TopicPartition(topic, 1): 5}
 
     def test_who_leaves_is_not_waited_for(self, query, kafka):
-        topic, truth = filled(kafka, 2, 10)
-        one = query(**grouped(topic))
+        topic, truth = filled_topic(kafka, 2, 10)
+        one = query(**group_query_options(topic))
         assert one.all() == truth
         one.stop()
-        assert described(kafka, topic) == {}
+        assert member_partitions(kafka, topic) == {}
         produce(kafka, topic, 2)
-        assert query(**grouped(topic)).all() == [(0, 5), (1, 5)]
+        assert query(**group_query_options(topic)).all() == [(0, 5), (1, 5)]
 
     def test_who_is_killed_is_found_out_and_runs_its_batch_again(self, query, kafka):
-        topic, truth = filled(kafka, 2, 10)
+        topic, truth = filled_topic(kafka, 2, 10)
         hasty = {"kafka__session__timeout__ms": "1000", "kafka__heartbeat__interval__ms": "200"}
-        one = query(**grouped(topic, **hasty))
+        one = query(**group_query_options(topic, **hasty))
         assert one.batch() == truth
         one.kill()
         produce(kafka, topic, 2)
-        two = query(**grouped(topic, **hasty))
+        two = query(**group_query_options(topic, **hasty))
         rows = []
-        until(lambda: rows.extend(two.batch()) or len(rows) >= 12)
+        wait_until(lambda: rows.extend(two.batch()) or len(rows) >= 12)
         assert sorted(rows) == sorted([*truth, (0, 5), (1, 5)])  # it was never committed
         one.start()
         assert one.read() == truth  # what was under way, whoever has its partitions now
         assert two.all() == []
         assert committed(kafka, topic, topic, 2) == [6, 6]
-        until(lambda: one.plan() is None and len(described(kafka, topic)) == 2)
+        wait_until(lambda: one.plan() is None and len(member_partitions(kafka, topic)) == 2)
         assert committed(kafka, topic, topic, 2) == [6, 6]  # and not back to 5
 
     def test_a_member_that_was_thrown_out_goes_on_and_moves_nothing_back(self, query, kafka):
-        topic, truth = filled(kafka, 2, 10)
+        topic, truth = filled_topic(kafka, 2, 10)
         hasty = {"kafka__session__timeout__ms": "1000", "kafka__heartbeat__interval__ms": "200"}
-        one = query(**grouped(topic, **hasty))
+        one = query(**group_query_options(topic, **hasty))
         assert one.batch() == truth
         with kafka.standing_still(one.reader._running.loop):
-            two = query(**grouped(topic))
+            two = query(**group_query_options(topic))
             rows = []
-            until(lambda: rows.extend(two.batch()) or len(rows) >= 10)
+            wait_until(lambda: rows.extend(two.batch()) or len(rows) >= 10)
             produce(kafka, topic, 2)
-            until(lambda: rows.extend(two.batch()) or len(rows) >= 12)
+            wait_until(lambda: rows.extend(two.batch()) or len(rows) >= 12)
             assert two.plan() is None
         assert committed(kafka, topic, topic, 2) == [6, 6]
-        until(
+        wait_until(
             lambda: (
                 one.plan(),
                 two.plan(),
-                sorted(map(len, described(kafka, topic).values())) == [1, 1],
+                sorted(map(len, member_partitions(kafka, topic).values())) == [1, 1],
             )[2]
         )
         assert committed(kafka, topic, topic, 2) == [6, 6]
         produce(kafka, topic, 2)
         rows = []
-        until(lambda: rows.extend(one.batch() + two.batch()) or len(rows) >= 2)
+        wait_until(lambda: rows.extend(one.batch() + two.batch()) or len(rows) >= 2)
         assert sorted(rows) == [(0, 6), (1, 6)]
 
     def test_what_is_committed_comes_before_starting_offsets(self, query, kafka):
-        topic, _ = filled(kafka, 2, 10)
+        topic, _ = filled_topic(kafka, 2, 10)
         with Consumer(kafka.servers, group_id=topic) as consumer:
             consumer.assign([(topic, 0), (topic, 1)])
             consumer.commit({(topic, 0): 3})
-        assert query(**grouped(topic)).all() == [(0, 3), (0, 4), *((1, n) for n in range(5))]
+        assert query(**group_query_options(topic)).all() == [
+            (0, 3),
+            (0, 4),
+            *((1, n) for n in range(5)),
+        ]
 
     def test_what_nobody_has_begun_is_begun_once(self, query, kafka):
         """With ``latest``: records that come while a partition changes hands are not left out."""
-        topic, _ = filled(kafka, 1, 5)
+        topic, _ = filled_topic(kafka, 1, 5)
         options = {"subscribe": topic, "kafka__group__id": topic}
         one = query(**options)
         assert one.all() == []
@@ -165,32 +179,32 @@ class TestGroups:
         assert query(**options).all() == [(0, 5)]
 
     def test_new_partitions_are_read_from_their_beginning(self, query, kafka):
-        topic, _ = filled(kafka, 1, 5)
+        topic, _ = filled_topic(kafka, 1, 5)
         options = {"subscribe": topic, "kafka__group__id": topic}
         one = query(kafka__metadata__max__age__ms="100", **options)
         assert one.all() == []
         kafka.widen(topic, 2)
         produce(kafka, topic, 2)
         rows = []
-        until(lambda: rows.extend(one.batch()) or len(rows) >= 2)
+        wait_until(lambda: rows.extend(one.batch()) or len(rows) >= 2)
         assert sorted(rows) == [(0, 5), (1, 0)]
 
     def test_a_pattern_takes_in_new_topics(self, query, kafka):
-        topic, truth = filled(kafka, 1, 5)
+        topic, truth = filled_topic(kafka, 1, 5)
         options = {"subscribePattern": f"{topic}(x.*)?", "startingOffsets": "earliest"}
         one = query(kafka__metadata__max__age__ms="100", kafka__group__id=topic, **options)
         assert one.all() == truth
         kafka.create(f"{topic}x")
         produce(kafka, f"{topic}x", 1)
-        assert until(one.batch) == [(0, 0)]
+        assert wait_until(one.batch) == [(0, 0)]
 
     def test_assigned_partitions_are_committed_without_a_membership(self, query, kafka):
-        topic, truth = filled(kafka)
-        options = grouped(topic, assign=f'{{"{topic}": [1, 3]}}')
+        topic, truth = filled_topic(kafka)
+        options = group_query_options(topic, assign=f'{{"{topic}": [1, 3]}}')
         del options["subscribe"]
         one = query(**options)
         assert one.all() == [row for row in truth if row[0] in (1, 3)]
-        assert described(kafka, topic) == {}
+        assert member_partitions(kafka, topic) == {}
         assert committed(kafka, topic, topic, 4) == [None, 25, None, 25]
 
     @pytest.mark.parametrize(
@@ -203,27 +217,27 @@ class TestGroups:
         ],
     )
     def test_any_assignor(self, query, kafka, strategy, protocol):
-        topic, truth = filled(kafka, 12, 24)
-        options = grouped(topic, kafka__partition__assignment__strategy=strategy)
+        topic, truth = filled_topic(kafka, 12, 24)
+        options = group_query_options(topic, kafka__partition__assignment__strategy=strategy)
         one, two = query(**options), query(**options)
         assert one.all() == truth
-        until(
+        wait_until(
             lambda: (
                 one.plan(),
                 two.plan(),
-                [bool(owned) for owned in described(kafka, topic).values()] == [True, True],
+                [bool(owned) for owned in member_partitions(kafka, topic).values()] == [True, True],
             )[2]
         )
         assert kafka.protocol(topic) == protocol
 
     def test_a_static_member_comes_back_to_what_it_had(self, query, kafka):
-        topic, truth = filled(kafka, 2, 10)
-        options = grouped(topic, kafka__group__instance__id="i")
+        topic, truth = filled_topic(kafka, 2, 10)
+        options = group_query_options(topic, kafka__group__instance__id="i")
         one = query(**options)
         assert one.all() == truth
-        (before,) = described(kafka, topic).items()
+        (before,) = member_partitions(kafka, topic).items()
         one.stop()
-        assert described(kafka, topic) == dict([before])  # it left without a word (KIP-345)
+        assert member_partitions(kafka, topic) == dict([before])  # it left without a word (KIP-345)
         two = query(**options)
         assert two.all() == []
         generation = one.checkpoint[-1]["generation"]
@@ -238,29 +252,29 @@ class TestGroups:
             from .conftest import Kafka
 
             there = Kafka(broker.bootstrap_servers)
-            topic, truth = filled(there, 2, 10)
-            one = query(broker.bootstrap_servers, **grouped(topic))
+            topic, truth = filled_topic(there, 2, 10)
+            one = query(broker.bootstrap_servers, **group_query_options(topic))
             assert one.batch() == truth
             broker.kill()
             broker.start()
             produce(there, topic, 2)
-            assert until(one.batch) == [(0, 5), (1, 5)]
-            until(lambda: one.plan() is None and committed(there, topic, topic, 2) == [6, 6])
+            assert wait_until(one.batch) == [(0, 5), (1, 5)]
+            wait_until(lambda: one.plan() is None and committed(there, topic, topic, 2) == [6, 6])
 
 
 class TestTriggers:
     def test_no_more_than_may_be(self, query, kafka):
-        topic, _ = filled(kafka, 4, 100)
+        topic, _ = filled_topic(kafka, 4, 100)
         kafka.produce(topic, [{"value": b"x", "partition": 0}] * 100)
-        one = query(**grouped(topic, maxOffsetsPerTrigger="40"))
+        one = query(**group_query_options(topic, maxOffsetsPerTrigger="40"))
         rows = one.batch()
         assert [sum(p == n for p, _ in rows) for n in range(4)] == [25, 5, 5, 5]
         assert one.checkpoint[-1]["lag"] == {topic: {"0": 100, "1": 20, "2": 20, "3": 20}}
         assert len(one.batch(one.everything())) == 160
 
     def test_not_before_there_is_enough(self, query, kafka):
-        topic, truth = filled(kafka, 2, 10)
-        options = grouped(topic, minOffsetsPerTrigger="4", maxTriggerDelay="1h")
+        topic, truth = filled_topic(kafka, 2, 10)
+        options = group_query_options(topic, minOffsetsPerTrigger="4", maxTriggerDelay="1h")
         one = query(**options)
         assert one.batch() == truth  # the first batch waits for nothing
         produce(kafka, topic, 1, 3)
@@ -274,23 +288,23 @@ class TestTriggers:
         assert again.available_now() == [(0, 9)]  # there will be no more
 
     def test_no_longer_than_it_may_take(self, query, kafka):
-        topic, truth = filled(kafka, 2, 10)
-        one = query(**grouped(topic, minOffsetsPerTrigger="4", maxTriggerDelay="300ms"))
+        topic, truth = filled_topic(kafka, 2, 10)
+        one = query(**group_query_options(topic, minOffsetsPerTrigger="4", maxTriggerDelay="300ms"))
         assert one.batch() == truth
         produce(kafka, topic, 1)
-        assert until(one.batch) == [(0, 5)]
+        assert wait_until(one.batch) == [(0, 5)]
 
     def test_available_now_ends_where_the_topics_ended(self, query, kafka):
-        topic, truth = filled(kafka, 2, 10)
-        one = query(**grouped(topic, maxOffsetsPerTrigger="4"))
+        topic, truth = filled_topic(kafka, 2, 10)
+        one = query(**group_query_options(topic, maxOffsetsPerTrigger="4"))
         one.reader.prepareForTriggerAvailableNow()
         produce(kafka, topic, 2)
         assert sorted(one.all()) == truth
         assert committed(kafka, topic, topic, 2) == [5, 5]
 
     def test_an_idle_call_waits_and_can_be_interrupted(self, query, kafka):
-        topic, truth = filled(kafka, 2, 10)
-        one = query(**grouped(topic, kafka__fetch__max__wait__ms="300"))
+        topic, truth = filled_topic(kafka, 2, 10)
+        one = query(**group_query_options(topic, kafka__fetch__max__wait__ms="300"))
         assert one.all() == truth
         began = time.monotonic()
         assert one.plan() is None
@@ -299,7 +313,7 @@ class TestTriggers:
 
 class TestOutsideAnyGroup:
     def test_everything_is_read_by_everybody(self, query, kafka):
-        topic, truth = filled(kafka, 2, 10)
+        topic, truth = filled_topic(kafka, 2, 10)
         options = {"subscribe": topic, "startingOffsets": "earliest", "minPartitions": "6"}
         one, two = query(**options), query(**options)
         assert one.all() == two.all() == truth
@@ -309,7 +323,7 @@ class TestOutsideAnyGroup:
         kafka.widen(topic, 3)
         produce(kafka, topic, 3)
         rows = []
-        until(lambda: rows.extend(again.batch()) or len(rows) >= 3)
+        wait_until(lambda: rows.extend(again.batch()) or len(rows) >= 3)
         assert sorted(rows) == [(0, 6), (1, 6), (2, 0)]
 
     def test_where_a_query_begins(self, query, kafka):
@@ -324,9 +338,9 @@ class TestOutsideAnyGroup:
         starting = f'{{"{topic}": {{"0": 3, "1": -1}}}}'
         assert rows(startingOffsets=starting) == [(0, 3), (0, 4)]
         assert rows(startingTimestamp="1007") == [(0, 4), (1, 3), (1, 4)]
-        with pytest.raises(BadOption, match="no record of"):
+        with pytest.raises(SparkOptionError, match="no record of"):
             rows(startingTimestamp="5000")
         strategy = {"startingOffsetsByTimestampStrategy": "latest"}
         assert rows(startingTimestamp="1009", **strategy) == [(1, 4)]
-        with pytest.raises(BadOption, match="starting offsets must name exactly"):
+        with pytest.raises(SparkOptionError, match="starting offsets must name exactly"):
             rows(startingOffsets=f'{{"{topic}": {{"0": 3}}}}')

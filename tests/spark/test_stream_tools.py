@@ -13,8 +13,8 @@ import pytest
 from interop.peers import debs
 from interop.peers.tools import tool
 
+from .group_state import committed, filled_topic, produce, wait_until
 from .test_stream import grouped, stream
-from .watching import committed, filled, produce, until
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -43,18 +43,18 @@ def last_commits(servers, group, topic):
 
 
 def test_kafkas_tool_and_kcat_see_how_far_a_query_is(stream, kafka):
-    topic, _ = filled(kafka, 2)
+    topic, _ = filled_topic(kafka, 2)
     query = stream(kafka__client__id="archivist", **grouped(topic))
     query.has(100)
-    until(lambda: committed(kafka, topic, topic, 2) == [50, 50])
+    wait_until(lambda: committed(kafka, topic, topic, 2) == [50, 50])
     query.may_go_on.clear()  # from here on a batch is under way
     produce(kafka, topic, 2, 10)
-    until(lambda: len(query.rows) > 100)
-    shown = until(lambda: lags(kafka.servers, topic))
+    wait_until(lambda: len(query.rows) > 100)
+    shown = wait_until(lambda: lags(kafka.servers, topic))
     assert shown == dict.fromkeys(range(2), (50, 10, "archivist"))
     assert last_commits(kafka.servers, topic, topic) == {0: 50, 1: 50}
     query.may_go_on.set()
     query.has(120)
-    until(lambda: committed(kafka, topic, topic, 2) == [60, 60])
+    wait_until(lambda: committed(kafka, topic, topic, 2) == [60, 60])
     assert lags(kafka.servers, topic) == dict.fromkeys(range(2), (60, 0, "archivist"))
     assert last_commits(kafka.servers, topic, topic) == {0: 60, 1: 60}

@@ -81,8 +81,7 @@ def test_founding_in_doubt(when: str, count: int) -> None:
 
 
 def test_two_found_it_at_the_same_time() -> None:
-    """One broker creates the cluster between the two reads of the other, which must not reject it.
-    """
+    """One broker creates the cluster between the two reads of the other, which must not reject it."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

@@ -64,8 +64,7 @@ def test_every_shard_has_an_owner_while_a_broker_that_comes_is_not_ready() -> No
 
 
 def test_what_a_broker_has_it_keeps_until_it_is_ready_again() -> None:
-    """Its registration was removed, for example by an administrator, and it has registered again.
-    """
+    """Its registration was removed, for example by an administrator, and it has registered again."""
 
     async def scenario() -> None:
         zoo = MemoryZooKeeper()

@@ -1,8 +1,8 @@
-"""Floor 4: a client of Kafka's protocol, on asyncio.
+"""A client of Kafka's protocol, on asyncio.
 
-`Cluster` knows the brokers and who leads what, `list_offsets` finds where partitions begin and
-end, `fetch_range` reads a range of one. `LoopThread` runs them for code that is not asynchronous.
-Records become Arrow in `partage.client.arrow`, which alone imports pyarrow.
+`Cluster` knows the brokers and the partition leaders. `list_offsets` looks up partition ends and
+offsets by time, and `fetch_range` reads a range of one partition. `LoopThread` runs them for code
+without asyncio. `partage.client.arrow` turns records into Arrow; only that module imports pyarrow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where brokers are: HOST:PORT, and the comma-separated list that clients are given."""
+"""Broker addresses: HOST:PORT, and the comma-separated list in ``bootstrap.servers``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class InvalidAddressError(ValueError):
-    """Text that is no HOST:PORT."""
+    """Raised for text that is not HOST:PORT."""
 
 
 class Address(NamedTuple):
-    """A host and a TCP port; written HOST:PORT, with an IPv6 host in brackets."""
+    """A host and a TCP port, written HOST:PORT, with an IPv6 host in brackets."""
 
     host: str
     port: int
@@ -20,10 +20,10 @@ class Address(NamedTuple):
 
 
 def parse_bootstrap_servers(text: str) -> list[Address]:
-    """The brokers in ``bootstrap.servers``: HOST:PORT, several separated by commas.
+    """Parse ``bootstrap.servers``: HOST:PORT, several separated by commas.
 
     Raises:
-        InvalidAddressError: a part is not of that form, or there is none.
+        InvalidAddressError: An address does not have that form, or there is none.
     """
     parts = [part.strip() for part in text.split(",")]
     found = [_parse(part) for part in parts if part]
@@ -35,7 +35,7 @@ def parse_bootstrap_servers(text: str) -> list[Address]:
 
 
 def _parse(text: str) -> Address:
-    # Java's client takes a listener's name before the address: PLAINTEXT://host:9092.
+    # The Java client allows a listener name before the address: PLAINTEXT://host:9092.
     _, _, bare = text.rpartition("://")
     host, colon, port = bare.rpartition(":")
     is_number = port.isascii() and port.isdigit() and 0 < int(port) <= 65535

@@ -1,7 +1,7 @@
 """Records as Arrow, with the columns of Spark's Kafka connector.
 
-The decoder's buffers become Arrow arrays as they are; only the topic's name and the partition's
-number, which a partition's rows all share, are made here, once for many batches.
+The decoder's buffers become Arrow arrays without a copy. Only the columns of topic name and
+partition number, equal in all rows of a partition, are created here, once for many batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from partage.wire.records.columns import BinaryBuffers, Bytes, HeaderColumns, Re
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
-#: All columns there are, in the connector's order; ``headers`` is null for a record without any.
+#: The available columns, in the connector's order. ``headers`` is null for a record without
+#: headers.
 KAFKA_COLUMN_TYPES: Final = {
     "key": pa.binary(),
     "value": pa.binary(),
@@ -31,15 +32,20 @@ KAFKA_COLUMN_TYPES: Final = {
 
 
 def kafka_schema(names: Iterable[str]) -> pa.Schema:
-    """The named columns of `KAFKA_TYPES`, in that order. Raises KeyError for another name."""
+    """Return a schema of the named columns, in that order. Raises KeyError for an unknown name."""
     return pa.schema([(name, KAFKA_COLUMN_TYPES[name]) for name in names])
 
 
 class ArrowBatchBuilder:
-    """Makes the records of one partition into record batches of a schema.
+    """Builder of record batches of one partition.
 
-    ``schema`` has some of the columns of `kafka_schema`, in any order, with these types.
-    ``with_headers`` says whether the decoder has to read headers.
+    Args:
+        topic: The topic name of all rows.
+        partition: The partition number of all rows.
+        schema: Some of the columns of `kafka_schema`, in any order, with these types.
+
+    Attributes:
+        needs_headers: True if the decoder has to decode headers.
     """
 
     def __init__(self, topic: str, partition: int, schema: pa.Schema) -> None:
@@ -54,11 +60,11 @@ class ArrowBatchBuilder:
         self.needs_headers = "headers" in schema.names
 
     def batch(self, columns: RecordColumns) -> pa.RecordBatch:
-        """One row a record, without a copy of keys and values."""
+        """Return a batch with one row for each record, without a copy of keys and values."""
         arrays = [make(columns) for make in self._make]
         if not arrays:
             return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        # By way of a struct: its types are not compared with the schema's once more.
+        # Arrow does not compare the types of a struct with those of the schema again.
         rows = pa.Array.from_buffers(self._row, columns.count, [None], 0, children=arrays)
         return pa.RecordBatch.from_struct_array(rows)
 
@@ -84,14 +90,15 @@ class ArrowBatchBuilder:
 
 
 class _Repeated:
-    """One value many times over; shorter columns are slices of the longest one made."""
+    """A column of one repeated value. Shorter columns are slices of the longest one so far."""
 
     def __init__(self, make: Callable[[int], pa.Array]) -> None:
         self._make = make
         self._longest = self._last = make(0)
 
     def times(self, count: int) -> pa.Array:
-        last, longest = self._last, self._longest  # another thread may put its own there meanwhile
+        # Local copies: another thread may replace the attributes meanwhile
+        last, longest = self._last, self._longest
         if count == len(last):
             return last
         if count > len(longest):
@@ -111,8 +118,8 @@ def _binary(column: BinaryBuffers, count: int, kind: pa.DataType) -> pa.Array:
 
 
 def _no_headers(count: int) -> pa.Array:
-    # Not pa.nulls: the buffers of its empty child are as long as its own, and Arrow's stream
-    # sends them whole.
+    # Not pa.nulls: the buffers of its empty child are as long as its own ones, and an Arrow stream
+    # sends them completely.
     buffers = [pa.py_buffer(bytes((count + 7) // 8)), pa.py_buffer(bytes(4 * (count + 1)))]
     empty = pa.array([], _HEADER)
     return pa.Array.from_buffers(
@@ -130,6 +137,6 @@ def _headers(column: HeaderColumns | None, count: int) -> pa.Array:
     offsets = pa.py_buffer(column.offsets)
     kind = KAFKA_COLUMN_TYPES["headers"]
     lists = pa.Array.from_buffers(kind, count, [None, offsets], children=[pairs])
-    # The connector gives null, not an empty list; the comparison's bits are a validity bitmap.
+    # The connector returns null, not an empty list. The result bits are a validity bitmap.
     present = pc.greater(pc.list_value_length(lists), 0).buffers()[1]
     return pa.Array.from_buffers(kind, count, [present, offsets], children=[pairs])

@@ -1,4 +1,4 @@
-"""The cluster as a client sees it: its brokers, its topics, and who leads which partition."""
+"""A client's view of a cluster: brokers, topics, partition leaders and connections."""
 
 from __future__ import annotations
 
@@ -43,13 +43,17 @@ _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 class Cluster:
     """A Kafka cluster, found through ``bootstrap_servers`` (``host:port,host:port``).
 
-    Connections are made when they are needed, one to a broker, and kept. What is known of topics
-    is kept for ``metadata_max_age_ms``, or until a broker's answer shows that it is no longer so.
-    Belongs to the event loop that it is first used on. A context manager.
+    Connections are opened on demand, one for each broker, and kept open. Topic metadata is cached
+    for ``metadata_max_age_ms``, or until a broker's response shows that it is outdated. A cluster
+    belongs to the event loop that first uses it. It is an async context manager.
+
+    Args:
+        bootstrap_servers: The addresses to connect to first.
+        options: Timeouts, limits and security; the defaults if None.
 
     Raises:
-        InvalidAddressError: on construction, for servers that are no addresses.
-        InvalidSecurityOptionError: on construction, for files of TLS that cannot be used.
+        InvalidAddressError: An address in ``bootstrap_servers`` is invalid.
+        InvalidSecurityOptionError: A TLS file cannot be used.
     """
 
     def __init__(
@@ -64,9 +68,9 @@ class Cluster:
         self._connections: dict[Address, Connection] = {}
         self._locks: dict[Address, asyncio.Lock] = {}
         self._brokers: dict[int, Address] = {}
-        #: The brokers as the metadata had them last, by id.
+        #: The brokers of the last metadata response, by id.
         self.brokers: dict[int, BrokerMetadata] = {}
-        #: The cluster's id, once a broker has told it; the oldest have none (KIP-78).
+        #: The cluster id, or None before the first response and from the oldest brokers (KIP-78).
         self.cluster_id: str | None = None
         self._topics: dict[str, tuple[TopicMetadata, float]] = {}
         self._has_answered = self.options.may_retry_initial_connect
@@ -85,23 +89,27 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; requests that still wait are told so."""
+        """Close all connections. Pending requests fail with `ConnectionLostError`."""
         self._is_closed = True
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
-    # What there is.
+    # Topics
 
     async def topics(
         self, names: Iterable[str], *, fresh: bool = False
     ) -> dict[str, TopicMetadata]:
-        """The named topics, asked for anew if ``fresh``; no topic is created by asking for it.
+        """Return the metadata of the named topics. Never creates a topic.
+
+        Args:
+            names: The topic names.
+            fresh: True to bypass the cache.
 
         Raises:
-            UnknownTopicError: one does not exist.
-            BrokerResponseError: one may not be read, or its name cannot be one.
-            BrokersUnreachableError: nobody answers.
+            UnknownTopicError: A topic does not exist.
+            BrokerResponseError: A topic may not be read, or its name is invalid.
+            BrokersUnreachableError: No broker answers.
         """
         wanted = list(dict.fromkeys(names))
         if fresh:
@@ -110,24 +118,26 @@ class Cluster:
         return await self.with_retries(lambda: self._cached_or_refreshed(wanted))
 
     async def all_topics(self) -> dict[str, TopicMetadata]:
-        """Every topic there is, internal ones among them; raises as `topics`."""
+        """Return all topics, including internal ones. Raises like `topics`."""
         answer = await self.with_retries(lambda: self._metadata(None))
         return {t.name: t for t in map(_topic, answer.topics) if t is not None}
 
     def invalidate_topic(self, topic: str) -> None:
-        """Ask for this topic anew when it is next needed: a broker said that it is different."""
+        """Drop a topic from the cache, after a response showed that its metadata is outdated."""
         self._topics.pop(topic, None)
 
-    # Whom to ask.
+    # Brokers
 
     async def leader(self, partition: TopicPartition) -> tuple[Connection, LeaderAndEpoch]:
-        """A connection to a partition's leader. One attempt: the whole request is to be retried.
+        """Return a connection to the leader of a partition, in one attempt.
+
+        Retry the whole request, not only this call: see `with_retries`.
 
         Raises:
-            NoLeaderError: there is none for now.
-            UnknownTopicError, UnknownPartitionError: it does not exist.
-            ConnectError: the leader cannot be reached where it says it is.
-            ClientError: as `topics`.
+            NoLeaderError: The partition has no leader now.
+            UnknownTopicError, UnknownPartitionError: The partition does not exist.
+            ConnectError: The leader cannot be reached at its advertised address.
+            ClientError: Like `topics`.
         """
         leadership = await self._leadership(partition)
         address = self._brokers.get(leadership.leader_id)
@@ -140,16 +150,17 @@ class Cluster:
             self.invalidate_topic(partition.topic)
             why = f"{error.reason}; broker {leadership.leader_id} advertises this address"
             failure = ConnectError(address, why)
-            if address not in self._logged_unreachable:  # it may be tried again for a minute
+            # Log once for each address: it may be retried for a minute
+            if address not in self._logged_unreachable:
                 self._logged_unreachable.add(address)
                 log.warning("could not connect to broker %s", failure)
             raise failure from error
 
     async def any_broker(self) -> Connection:
-        """A connection to whichever broker answers.
+        """Return a connection to any broker that answers.
 
         Raises:
-            BrokersUnreachableError: none does.
+            BrokersUnreachableError: No broker answers.
         """
         for connection in self._connections.values():
             if connection.is_open:
@@ -163,10 +174,10 @@ class Cluster:
         raise BrokersUnreachableError(failures, is_retriable=self._has_answered)
 
     async def connect_to(self, address: Address) -> Connection:
-        """The connection to the broker at an address that brokers told, or that we were given.
+        """Return the connection to the broker at a bootstrap address or an advertised one.
 
         Raises:
-            ConnectError: it cannot be reached there.
+            ConnectError: The broker cannot be reached there.
         """
         known = self._connections.get(address)
         if known is not None and known.is_open:
@@ -188,7 +199,11 @@ class Cluster:
     async def with_retries(
         self, attempt: Callable[[], Awaitable[T]], policy: RetryPolicy | None = None
     ) -> T:
-        """``attempt`` until it goes well, within the policy (the options' own if None)."""
+        """Repeat ``attempt`` until it succeeds, within the policy (``options.retries`` if None).
+
+        Raises:
+            ClientError: The last error, if it cannot be retried or the policy is exhausted.
+        """
         retries = Retries(policy or self.options.retries)
         while True:
             try:
@@ -196,13 +211,14 @@ class Cluster:
             except ClientError as error:
                 await retries.wait_or_raise(error)
 
-    # Inside.
+    # Internals
 
     async def _leadership(self, partition: TopicPartition) -> LeaderAndEpoch:
         name, was_known = partition.topic, self._is_fresh(partition.topic)
         topic = (await self._cached_or_refreshed([name]))[name]
         if partition.partition not in topic.partitions and was_known:
-            self.invalidate_topic(name)  # it may have got more partitions since it was asked for
+            # The topic may have more partitions since the metadata was cached
+            self.invalidate_topic(name)
             topic = (await self._cached_or_refreshed([name]))[name]
         if partition.partition not in topic.partitions:
             raise UnknownPartitionError(partition, len(topic.partitions))
@@ -236,7 +252,7 @@ class Cluster:
                 raise UnknownTopicError(name)
 
     async def _nearest(self, name: str) -> str | None:
-        """A topic with a name like this one's."""
+        """Return the existing topic with the most similar name."""
         answer = await self._metadata(None)
         known = [t.name for t in answer.topics if t.name and not t.is_internal]
         return next(iter(difflib.get_close_matches(name, known, n=1)), None)

@@ -1,4 +1,4 @@
-"""One connection to one broker: requests out, any number at a time, each with its answer."""
+"""A connection to one broker, with any number of requests in flight."""
 
 from __future__ import annotations
 
@@ -47,21 +47,22 @@ from partage.wire.types import Buffer
 
 ApiVersionRanges = Mapping[int, tuple[int, int]]
 
-#: The share of a session's life after which it is renewed (KIP-368), so far apart that the
-#: connections of many clients do not do so at once.
+#: The part of a session's lifetime after which it is renewed (KIP-368). It is random in this range,
+#: so that the connections of many clients do not renew at the same time.
 _RENEW_AT = (0.85, 0.95)
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection; made by `open`, which encrypts it, asks for the versions that the broker
-    speaks, and authenticates.
+    """A connection to a broker, opened by `open`.
 
-    Requests are written at once and answered in any order; each answer finds its request by the
-    correlation id. A request that is not answered in time, or answered with nonsense, ends the
-    connection: what follows on it could not be trusted. Whoever waits on it then is told.
+    `open` encrypts the connection, asks for the API versions of the broker, and authenticates.
+    Requests are written at once and may be answered in any order; correlation ids match them. A
+    request that times out or gets an invalid response closes the connection, because later
+    responses could not be trusted. All pending requests then fail.
 
-    Where a session ends after some time, it is renewed before the next request (KIP-368): that
-    one waits until what is under way has been answered, since a broker takes nothing else then.
+    If the session has a limited lifetime, it is renewed before the next request (KIP-368). That
+    request waits until the requests in flight are answered, because a broker accepts no other
+    request then.
     """
 
     def __init__(self, address: Address, options: ClientOptions, credentials: Credentials) -> None:
@@ -75,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self._versions: ApiVersionRanges = {}
         self._renew_at = math.inf
         self._renewal: asyncio.Task[None] | None = None
-        #: The broker ended it without an answer to anything but the greeting.
+        #: True if the broker closed the connection without answering any request after ApiVersions.
         self.was_closed_unanswered = False
         self._has_answered = False
 
@@ -83,11 +84,16 @@ class Connection(asyncio.BufferedProtocol):
     async def open(
         cls, address: Address, options: ClientOptions, credentials: Credentials | None = None
     ) -> Self:
-        """Connect, agree on versions, authenticate; ``credentials`` None are the options' own.
+        """Connect, negotiate versions and authenticate.
+
+        Args:
+            address: The broker.
+            options: Timeouts, limits and security.
+            credentials: Those of the cluster; new ones from the options if None.
 
         Raises:
-            ConnectError: nobody listens there, or it is no broker.
-            SecurityError: one side does not trust the other, or they do not agree on how to.
+            ConnectError: No process listens there, or it is not a Kafka broker.
+            SecurityError: One side does not trust the other, or their protocols do not match.
         """
         credentials = credentials or Credentials(options.security)
         connection = await cls._connected(address, options, credentials)
@@ -132,7 +138,8 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError:
             hint = "; does this port speak TLS?" if credentials.options.uses_tls else ""
             raise ConnectError(address, f"no connection within {timeout_ms} ms{hint}") from None
-        except InvalidSecurityOptionError as error:  # a file was sound when the client was made
+        # The file was valid when the client was created
+        except InvalidSecurityOptionError as error:
             raise ConnectError(address, str(error)) from None
         except OSError as error:
             if has_tls_reason(error):
@@ -146,18 +153,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can be sent."""
+        """True if requests can be sent."""
         return self._transport is not None
 
     def close(self) -> None:
-        """Close the connection; requests that still wait are told so."""
+        """Close the connection. Pending requests fail with `ConnectionLostError`."""
         self._end(ConnectionLostError(self.address, "closed by this client"))
 
     def version_of(self, api: AnyApi, version_max: int | None = None) -> int:
-        """The highest version that both sides speak, at most ``version_max``.
+        """Return the highest version that both sides support, at most ``version_max``.
 
         Raises:
-            UnsupportedApiError: there is none.
+            UnsupportedApiError: There is no common version.
         """
         ours = api.version_max if version_max is None else min(version_max, api.version_max)
         theirs = self._versions.get(api.key)
@@ -181,13 +188,19 @@ class Connection(asyncio.BufferedProtocol):
         version_max: int | None = None,
         timeout_ms: int | None = None,
     ) -> Res:
-        """Send a request and wait for its answer; ``timeout_ms`` None is ``request_timeout_ms``.
+        """Send a request and return its response. The caller checks error codes inside the
+        response.
 
-        Error codes inside the answer are the caller's to look at.
+        Args:
+            api: The API.
+            message: The request.
+            version_max: The highest version to use; the client's highest if None.
+            timeout_ms: The time to wait for the response; ``request_timeout_ms`` if None.
 
         Raises:
-            UnsupportedApiError: see `version_of`.
-            ConnectionLostError, RequestTimeoutError, InvalidResponseError: the connection is at its end.
+            UnsupportedApiError: See `version_of`.
+            ConnectionLostError, RequestTimeoutError, InvalidResponseError: The connection is
+            closed.
         """
         version = self.version_of(api, version_max)
         if self._renewal is not None or self._now() >= self._renew_at:
@@ -199,11 +212,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._decoded(api, version, frame)
 
     async def check_sasl_not_required(self) -> None:
-        """Ask a broker that ends our connections unanswered whether it wants us to authenticate.
+        """Check if a broker that closes our connections unanswered requires SASL.
 
         Raises:
-            AuthenticationRequiredError: it does.
-            ClientError: as `send`.
+            AuthenticationRequiredError: It requires SASL.
+            ClientError: Like `send`.
         """
         if not self._options.security.uses_sasl:
             wanted = await required_mechanisms(self._request)
@@ -227,10 +240,10 @@ class Connection(asyncio.BufferedProtocol):
         self._renew_at = begun + lifetime_ms / 1000 * share if lifetime_ms else math.inf
 
     async def _wait_for_renewal(self) -> None:
-        """Wait until the session has been renewed, by one for all who want to send."""
+        """Wait until one shared task has renewed the session for all senders."""
         if self._renewal is None:
             self._renewal = asyncio.create_task(self._renew())
-            # Whoever wanted to send may have given up when it fails.
+            # Retrieve the exception: the sender may have given up by then
             self._renewal.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._renewal)
 
@@ -255,15 +268,16 @@ class Connection(asyncio.BufferedProtocol):
         return asyncio.get_running_loop().time()
 
     async def _negotiate_versions(self, timeout_ms: int) -> None:
-        """Learn the broker's versions; one that does not know ours says which it does (KIP-511)."""
+        """Negotiate API versions. A broker that does not support ours names its own (KIP-511)."""
         asked = ApiVersionsRequest(
             client_software_name="partage-python", client_software_version=__version__
         )
-        # v3 rather than v4, which differs only in what old clients could not read (KAFKA-17011).
+        # v3 rather than v4: they differ only in values that old clients could not read
+        # (KAFKA-17011).
         answer = await self._api_versions(3, asked, timeout_ms)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             spoken = [r.max_version for r in answer.api_keys if r.api_key == API_VERSIONS.key]
-            # Brokers before Kafka 2.4 do not even say; all of them know v0.
+            # Brokers before Kafka 2.4 do not name their versions; all support v0.
             version = min(spoken[0], 2) if spoken else 0
             answer = await self._api_versions(version, asked, timeout_ms)
         if answer.error_code:
@@ -274,7 +288,8 @@ class Connection(asyncio.BufferedProtocol):
         self, version: int, asked: ApiVersionsRequest, timeout_ms: int
     ) -> ApiVersionsResponse:
         frame = await self._exchange(API_VERSIONS, version, asked, timeout_ms)
-        # The error stands first in all versions, and with this one the rest is v0.
+        # The error code comes first in all versions. With this error the rest of the response is
+        # v0.
         if frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
             version = 0
         return self._decoded(API_VERSIONS, version, frame)
@@ -312,19 +327,20 @@ class Connection(asyncio.BufferedProtocol):
             self._end(failure)
             raise failure from error
 
-    # The transport's calls.
+    # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by behaviour only
+        """Store the transport."""
+        # Cast: uvloop's transport does not inherit from asyncio.Transport
+        self._transport = cast(asyncio.Transport, transport)
         self._readiness = ReceiveLowWatermark(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._frames.free_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes arrived."""
+        """Process received bytes."""
         try:
             frames = self._frames.receive(nbytes)
         except InvalidFrameSizeError as error:
@@ -338,9 +354,9 @@ class Connection(asyncio.BufferedProtocol):
             self._complete_request(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Fail the pending requests after the transport closed."""
         if not self._versions and has_tls_reason(exc):
-            # In TLS 1.3 the broker looks at our certificate when the connection stands already.
+            # In TLS 1.3 the broker checks the client certificate after the handshake.
             has_one = self._credentials.has_certificate
             self._end(tls_error(self.address, exc, has_certificate=has_one))
             return
@@ -358,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end(
                 InvalidResponseError(self.address, "a response with an unknown correlation id")
             )
-        elif not answer.done():  # or whoever asked has given up
+        elif not answer.done():  # Otherwise the sender has given up
             answer.set_result(frame)
 
     def _end(self, failure: ClientError) -> None:
@@ -372,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 async def _is_tls_expected(address: Address, credentials: Credentials) -> bool:
-    """Whether a port that closed on us without TLS is one with it."""
+    """True if a port that closed a plaintext connection expects TLS."""
     is_plain = not credentials.options.uses_tls
     return is_plain and credentials.is_first_probe(address) and await speaks_tls(address)
 
@@ -380,7 +396,7 @@ async def _is_tls_expected(address: Address, credentials: Credentials) -> bool:
 async def _is_plaintext_expected(
     address: Address, options: ClientOptions, credentials: Credentials
 ) -> bool:
-    """Whether a port that broke off a TLS handshake is a broker's without TLS."""
+    """True if a port that aborted the TLS handshake is a plaintext port of a broker."""
     if not credentials.options.uses_tls or not credentials.is_first_probe(address):
         return False
     plain = msgspec.structs.replace(
@@ -400,8 +416,9 @@ def _range(lowest: int, highest: int) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What the system says, without asyncio's own wording around it."""
+    """Return the system's error text, without asyncio's words around it."""
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
-        # asyncio words it "Connect call failed ('127.0.0.1', 9092)"; the address is told anyway.
+        # asyncio's text is "Connect call failed ('127.0.0.1', 9092)"; the address is in the message
+        # anyway.
         return os.strerror(error.errno) if error.errno > 0 else error.strerror
     return str(error) or type(error).__name__

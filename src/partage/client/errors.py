@@ -1,7 +1,7 @@
-"""What can go wrong between a client and its brokers, each with a name and a way out.
+"""The errors of a client.
 
-``is_retriable`` says whether the same call may well succeed a moment later; the client tries such
-things again by itself, within its `RetryPolicy`, before anybody sees them.
+``is_retriable`` is True if the same call may succeed later. The client retries such errors within
+its `RetryPolicy` before it raises them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from partage.client.addresses import Address
 from partage.client.metadata import TopicPartition
 from partage.model.errors import ErrorCode
 
-#: Answers after which the metadata is asked for again and the request is sent anew.
+#: Error codes after which the client refreshes the metadata and sends the request again.
 _RETRIABLE: Final = frozenset(
     {
-        ErrorCode.CORRUPT_MESSAGE,  # as a request's answer: damaged on its way
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # a topic may be known to some brokers only
+        ErrorCode.CORRUPT_MESSAGE,  # In a response: the request was damaged in transit
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # Some brokers may not know a new topic yet
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.REQUEST_TIMED_OUT,
@@ -30,7 +30,7 @@ _RETRIABLE: Final = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,  # a transaction is under way
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,  # A transaction is in progress
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -40,7 +40,7 @@ _RETRIABLE: Final = frozenset(
 
 
 def error_name(code: int) -> str:
-    """An error code as it is written: its name, or its number if we know none."""
+    """Return the name of an error code, or its number if it is unknown."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -48,13 +48,13 @@ def error_name(code: int) -> str:
 
 
 class ClientError(Exception):
-    """The root of everything that the client raises."""
+    """The base class of all errors of the client."""
 
     is_retriable: bool = False
 
 
 class ConnectError(ClientError):
-    """A broker could not be reached, or does not speak Kafka's protocol."""
+    """A broker could not be reached, or does not use Kafka's protocol."""
 
     is_retriable = True
 
@@ -65,9 +65,9 @@ class ConnectError(ClientError):
 
 
 class BrokersUnreachableError(ClientError):
-    """No broker answers; the message has every address that was tried, and why it failed.
+    """No broker answers. The message lists the addresses that were tried, with reasons.
 
-    Tried again only if one has answered before: otherwise the addresses may well be wrong.
+    It is retriable only if a broker has answered before: otherwise the addresses may be wrong.
     """
 
     def __init__(self, attempts: Sequence[ConnectError], *, is_retriable: bool = False) -> None:
@@ -81,7 +81,7 @@ class BrokersUnreachableError(ClientError):
 
 
 class ConnectionLostError(ClientError):
-    """A connection ended before the answer came."""
+    """A connection closed before the response arrived."""
 
     is_retriable = True
 
@@ -91,7 +91,7 @@ class ConnectionLostError(ClientError):
 
 
 class RequestTimeoutError(ClientError):
-    """A broker did not answer in time; its connection is closed."""
+    """A broker did not respond in time; its connection is closed."""
 
     is_retriable = True
 
@@ -101,7 +101,7 @@ class RequestTimeoutError(ClientError):
 
 
 class InvalidResponseError(ClientError):
-    """A broker sent bytes that are not what was asked for; its connection is closed."""
+    """A broker sent an invalid response; its connection is closed."""
 
     def __init__(self, address: Address, why: str) -> None:
         super().__init__(f"{address} sent a response that cannot be decoded: {why}")
@@ -109,7 +109,7 @@ class InvalidResponseError(ClientError):
 
 
 class UnsupportedApiError(ClientError):
-    """Broker and client have no version of an API in common."""
+    """The broker and the client have no common version of an API."""
 
     def __init__(self, address: Address, api: str, ours: str, theirs: str) -> None:
         super().__init__(f"{address} supports {api} {theirs}; this client supports {ours}")
@@ -117,7 +117,7 @@ class UnsupportedApiError(ClientError):
 
 
 class BrokerResponseError(ClientError):
-    """A broker answered with an error code; ``code`` is the number."""
+    """A broker responded with an error code; ``code`` is the number."""
 
     def __init__(self, code: int, what: str) -> None:
         super().__init__(f"{what}: {error_name(code)}")
@@ -126,7 +126,7 @@ class BrokerResponseError(ClientError):
 
 
 class UnknownTopicError(ClientError):
-    """A topic that does not exist; ``nearest`` is one of a like name, if there is."""
+    """The topic does not exist. ``suggestion`` is a topic with a similar name, or None."""
 
     def __init__(self, topic: str, nearest: str | None = None) -> None:
         hint = f"; did you mean {nearest!r}?" if nearest else ""
@@ -136,7 +136,7 @@ class UnknownTopicError(ClientError):
 
 
 class UnknownPartitionError(ClientError):
-    """A partition that its topic does not have."""
+    """The topic does not have this partition."""
 
     def __init__(self, partition: TopicPartition, count: int) -> None:
         super().__init__(
@@ -147,7 +147,7 @@ class UnknownPartitionError(ClientError):
 
 
 class NoLeaderError(ClientError):
-    """A partition that nobody leads for now."""
+    """The partition has no leader at present."""
 
     is_retriable = True
 
@@ -157,17 +157,22 @@ class NoLeaderError(ClientError):
 
 
 class RecordsUnavailableError(ClientError):
-    """An offset outside what the partition holds, from ``earliest`` to before ``latest``."""
+    """An offset is outside the partition's range, ``earliest`` (inclusive) to ``latest``
+    (exclusive).
+    """
 
     def __init__(self, partition: TopicPartition, offset: int, earliest: int, latest: int) -> None:
         if offset < earliest:
             why = "was deleted, by retention or DeleteRecords"
         else:
-            why = "does not exist: the partition ends before it (was the topic recreated or truncated?)"
+            why = (
+                "does not exist: the partition ends before it "
+                "(was the topic recreated or truncated?)"
+            )
         super().__init__(
             f"offset {offset} of {partition} {why}; it holds offsets {earliest} to {latest - 1}"
             if latest > earliest
-            else f"offset {offset} of {partition} {why}; it is empty, and its next offset is {latest}"
+            else f"offset {offset} of {partition} {why}; it is empty, its next offset is {latest}"
         )
         self.partition = partition
         self.offset = offset
@@ -176,7 +181,7 @@ class RecordsUnavailableError(ClientError):
 
 
 class NoProgressError(ClientError):
-    """Records that should be there did not come, and no broker said why."""
+    """Expected records did not arrive in time, and no broker reported an error."""
 
     is_retriable = True
 
@@ -190,7 +195,7 @@ class NoProgressError(ClientError):
 
 
 class BatchTooLargeError(ClientError):
-    """A record batch that does not fit into the largest answer that is taken."""
+    """A record batch exceeds the largest response that the client accepts."""
 
     def __init__(self, partition: TopicPartition, offset: int, size: int, size_max: int) -> None:
         super().__init__(
@@ -200,7 +205,7 @@ class BatchTooLargeError(ClientError):
 
 
 class CorruptRecordsError(ClientError):
-    """Records whose bytes are not sound: a wrong checksum, lengths that do not fit."""
+    """Record data is corrupt, for example a checksum or a length is wrong."""
 
     def __init__(self, partition: TopicPartition, offset: int, why: str) -> None:
         super().__init__(f"the records of {partition} are corrupt at offset {offset}: {why}")

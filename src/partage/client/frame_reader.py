@@ -1,4 +1,4 @@
-"""Frames out of a stream of bytes that comes in pieces of any size."""
+"""The reassembly of frames from a stream of bytes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from partage.wire.records.decoder import pooled_buffer
 from partage.wire.types import Buffer
 
 _SCRATCH: Final = 64 * 1024
-_FIRST_ROOM: Final = 16 * 1024 * 1024  # a fetch of the usual size is received without growing
+_FIRST_ROOM: Final = 16 * 1024 * 1024  # A fetch response of normal size fits without growing
 
 
 class InvalidFrameSizeError(ValueError):
-    """A frame that claims more bytes than are taken, or none; ``start`` is how it begins."""
+    """A frame size is zero, negative or too large; ``start`` holds its first four bytes."""
 
     def __init__(self, size: int, size_max: int) -> None:
         super().__init__(f"the frame size is {size} bytes; it must be 1 to {size_max}")
@@ -21,36 +21,36 @@ class InvalidFrameSizeError(ValueError):
 
 
 class FrameReader:
-    """Puts frames together, in the manner of ``asyncio.BufferedProtocol``.
+    """Reassembles frames; the interface follows ``asyncio.BufferedProtocol``.
 
-    Small frames are cut out of a buffer that is used again; one that does not fit gets a buffer
-    of its own into which the rest is received directly. That buffer grows with what has arrived,
-    by doubling, so a peer that claims much and sends little costs little, and no byte is copied
-    more than twice.
+    Small frames are copied out of a reused buffer. A frame that does not fit gets a separate
+    buffer, and the rest is received directly into it. That buffer grows with the received bytes, by
+    doubling. So a peer that announces much and sends little uses little memory, and no byte is
+    copied more than twice.
     """
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._scratch = memoryview(bytearray(_SCRATCH))
-        self._tail = b""  # fewer bytes than a length has
+        self._tail = b""  # Fewer bytes than a length field
         self._frame: memoryview | None = None
         self._filled = self._size = 0
 
     def free_buffer(self) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         if self._frame is None:
             return self._scratch
         return self._frame[self._filled :]
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes the frame under way lacks; 0 between two frames."""
+        """Number of bytes missing in the current frame; 0 between two frames."""
         return 0 if self._frame is None else self._size - self._filled
 
     def receive(self, count: int) -> list[Buffer]:
-        """The frames that are whole now that ``count`` bytes more are in `room`.
+        """Return the frames that are complete after ``count`` more bytes arrived in `free_buffer`.
 
-        Each is the caller's to keep. Raises `InvalidFrameSizeError`.
+        The caller owns the frames. Raises `InvalidFrameSizeError`.
         """
         if self._frame is None:
             return self._split(self._scratch[:count])

@@ -1,4 +1,4 @@
-"""An event loop in a thread, for code that is not asynchronous."""
+"""An event loop in a thread, for code without asyncio."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 _END: Final = object()
 
-#: How long what was cancelled may take to end, and `LoopThread.stop` at most.
+#: Time for cancelled tasks to end, and the default timeout of `LoopThread.stop`.
 _ENDING_S: Final = 5.0
 _STOPPING_S: Final = 10.0
 
@@ -22,46 +22,46 @@ log = logging.getLogger(__name__)
 
 
 class CalledFromLoopError(RuntimeError):
-    """Who waits in a loop's own thread for that loop would wait for ever."""
+    """Raised instead of a deadlock: a loop's own thread must not wait for that loop."""
 
     def __init__(self) -> None:
         super().__init__(
-            "this call would wait forever for the event loop of its own thread; call it from "
+            "this call would wait forever for the event loop that runs it; call it from "
             "another thread, or use the asyncio API"
         )
 
 
 class LoopThread:
-    """A daemon thread that runs an event loop; it begins at once and lasts until `stop`.
+    """A daemon thread that runs an event loop from its creation until `stop`.
 
-    Nothing of it survives a fork: make a new one in the child.
+    It does not survive a fork: create a new one in the child process.
     """
 
     def __init__(self, name: str = "partage-client") -> None:
         self._loop = _new_loop()
-        self._gate = threading.RLock()  # a signal's handler may come in the midst of `submit`
+        self._gate = threading.RLock()  # Reentrant: a signal handler may run during `submit`
         self._is_stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin ``work`` on the loop; cancelling the future cancels it.
+        """Start ``work`` on the loop; cancelling the future cancels it.
 
         Raises:
-            RuntimeError: the thread was stopped.
+            RuntimeError: The thread was stopped.
         """
-        with self._gate:  # what comes after the end would never be begun
+        with self._gate:  # Work submitted after the stop would never start
             if self._is_stopped:
                 work.close()
                 raise RuntimeError(f"{self._thread.name} is stopped")
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` on the loop and wait for what it returns or raises.
+        """Run ``work`` on the loop and return its result.
 
         Raises:
-            CalledFromLoopError: in the loop's own thread, as in a callback.
-            RuntimeError: the thread was stopped.
+            CalledFromLoopError: Called in the loop's own thread, for example in a callback.
+            RuntimeError: The thread was stopped.
         """
         try:
             self.check_caller()
@@ -71,17 +71,17 @@ class LoopThread:
         future = self.submit(work)
         try:
             return future.result()
-        except BaseException:  # such as Ctrl-C here: what nobody waits for is not done
+        except BaseException:  # For example Ctrl-C: cancel work without a waiter
             future.cancel()
             raise
 
     def check_caller(self) -> None:
-        """Raises CalledFromLoopError in the loop's own thread."""
+        """Raise `CalledFromLoopError` in the loop's own thread."""
         if threading.current_thread() is self._thread:
             raise CalledFromLoopError
 
     def iterate(self, source: AsyncIterator[T]) -> Generator[T]:
-        """The items of ``source``, the next one being fetched while the last one is used."""
+        """Yield the items of ``source``, and fetch the next one while the last one is used."""
         turn = asyncio.Lock()
         ahead = self.submit(_next(source, turn))
         try:
@@ -93,11 +93,12 @@ class LoopThread:
             self.call(_close(source, turn))
 
     def stop(self, timeout_s: float = _STOPPING_S) -> None:
-        """Cancel what runs, end the loop and its thread; again does nothing.
+        """Cancel all tasks, stop the loop and join its thread. A second call does nothing.
 
-        It takes ``timeout_s`` at most: a thread that is not done by then, because a callback blocks
-        it or the operating system is still looking for a host, is left behind. It is a daemon, and
-        ends no later than the process.
+        Args:
+            timeout_s: The longest time to wait. A thread that is blocked longer, by a callback or a
+                host
+                lookup, is abandoned; it is a daemon and ends with the process.
         """
         with self._gate:
             is_first, self._is_stopped = not self._is_stopped, True
@@ -121,7 +122,7 @@ class LoopThread:
 
 
 async def _end_all() -> None:
-    """Cancel everything, what comes of that too; some may refuse to end, and are left."""
+    """Cancel all tasks, also those created meanwhile; abandon tasks that do not end."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + _ENDING_S
     while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
@@ -130,7 +131,7 @@ async def _end_all() -> None:
         done, pending = await asyncio.wait(tasks, timeout=give_up - loop.time())
         for task in done:
             if not task.cancelled():
-                task.exception()  # what nobody asked for is not complained of
+                task.exception()  # Retrieve the exception, so that asyncio does not log it
         if pending:
             log.warning(
                 "tasks did not end after cancellation: %s",
@@ -148,7 +149,7 @@ async def _next(source: AsyncIterator[T], turn: asyncio.Lock) -> Any:
 
 
 async def _close(source: AsyncIterator[Any], turn: asyncio.Lock) -> None:
-    async with turn:  # a step that was cancelled a moment ago must be out of the generator
+    async with turn:  # A step that was just cancelled must have left the generator
         close = getattr(source, "aclose", None)
         if close is not None:
             await close()

@@ -1,7 +1,8 @@
-"""Being in a group for whatever purpose: `Membership`.
+"""Group membership for any purpose: `Membership`.
 
-Kafka's coordinator looks into nobody's metadata or assignment, so its groups serve everything that
-needs to know who is there and one of them to decide: pools of workers, elections, anything.
+Kafka's coordinator does not interpret metadata and assignments. So its groups serve every
+application that needs a list of members and a leader that decides: worker pools, elections and
+others.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _MEMBER_OPTIONS: Final = ("session_timeout_ms", "heartbeat_interval_ms", "group_
 
 
 class NotAMemberError(GroupError):
-    """The membership is closed, or was not begun."""
+    """The membership is closed or was not started."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(
@@ -57,25 +58,33 @@ class NotAMemberError(GroupError):
 
 
 class Membership:
-    """A member of a group of any protocol type; on asyncio, on the running loop.
+    """A member of a group of any protocol type, on asyncio, on the running loop.
 
-    ``metadata`` is what the group's leader learns of this member, and what ``assign`` gives each
-    member is its ``state``: both anything that JSON can hold, or both bytes if ``metadata`` is.
-    The leader, whichever member that is, calls its ``assign`` with the round's members; without
-    one, everybody is given the metadata of all by member id::
+    The leader, whichever member that is, calls its ``assign`` function with the members of the
+    generation. Without one, every member gets the metadata of all members by member id::
 
         async with Membership("localhost:9092", "crew", "crew", {"url": url}) as member:
-            standing = await member.standing()
-            print(standing.generation, standing.is_leader, standing.state)
+            assignment = await member.assignment()
+            print(assignment.generation, assignment.is_leader, assignment.state)
 
-    ``listener`` is told in order, see `MembershipListener`. ``assign`` runs in a thread. Options
-    are Kafka's in snake case: those of every client, ``session_timeout_ms``,
-    ``heartbeat_interval_ms`` and ``group_instance_id``. A loop that is blocked for longer than the
-    session timeout loses its place.
+    A loop that is blocked for longer than the session timeout loses its membership.
+
+    Args:
+        bootstrap_servers: HOST:PORT, several separated by commas.
+        group_id: The group.
+        protocol_type: The protocol type of the group; equal in all members.
+        metadata: The data about this member for the leader: any JSON value, or bytes.
+        protocol: The name of the protocol.
+        assign: Returns the ``state`` of each member; JSON values, or bytes if ``metadata`` is
+            bytes. It runs in a thread.
+        listener: Called in order, see `MembershipListener`.
+        rebalance_timeout_ms: The time for which the group waits for this member to rejoin.
+        options: Kafka's, in snake case: those of every client, ``session_timeout_ms``,
+            ``heartbeat_interval_ms`` and ``group_instance_id``.
 
     Raises:
-        InvalidAddressError, BadOption, InvalidSecurityOptionError: on construction.
-        TypeError: an option that there is not; bytes without an ``assign``.
+        InvalidAddressError, InvalidOptionError, InvalidSecurityOptionError: An argument is invalid.
+        TypeError: An option does not exist, or ``metadata`` is bytes without ``assign``.
     """
 
     def __init__(
@@ -122,10 +131,10 @@ class Membership:
         self._driver: Driver | None = None
         self._is_closed = False
 
-    # Coming and going.
+    # Start and close
 
     async def start(self) -> None:
-        """Begin to join; `standing` waits until it is done."""
+        """Start to join; `assignment` waits for the result."""
         if self._driver is not None or self._is_closed:
             return
         coordinator = CoordinatorClient(self._cluster, self.settings.group_id)
@@ -141,12 +150,13 @@ class Membership:
         self._driver.handle(StartRequested(at_ms=now_ms()))
 
     async def close(self, timeout_ms: float = 30_000) -> None:
-        """Leave, once the listener is through; again does nothing.
+        """Leave the group after the listener has finished. A second call does nothing.
 
-        A static member leaves without a word, and finds its place when it comes back (KIP-345).
+        A static member does not send LeaveGroup, so it keeps its place if it returns in time
+        (KIP-345).
 
         Raises:
-            RuntimeError: awaited in a listener, which it would wait for.
+            RuntimeError: A listener awaits it, which would be a deadlock.
         """
         if self._meeting.is_called_from_listener:
             raise RuntimeError("close() waits for the listener, so a listener must not await it")
@@ -164,7 +174,7 @@ class Membership:
                     await self._meeting.wait_left()
                 await self._meeting.wait_listener_idle()
         except TimeoutError:
-            pass  # the coordinator will notice by itself
+            pass  # The coordinator removes the member after the session timeout
         finally:
             driver.close()
             self._cluster.close()
@@ -182,41 +192,43 @@ class Membership:
     ) -> None:
         await self.close()
 
-    # What is so.
+    # State
 
     @property
     def current_assignment(self) -> MemberAssignment | None:
-        """The present standing; None while there is none, in a rebalance it is the last one."""
+        """Assignment of this generation; during a rebalance the last one, None if there is none."""
         return self._meeting.assignment
 
     @property
     def member_id(self) -> str:
-        """The member's id, empty until the coordinator has given it one."""
+        """Member id, empty before the coordinator has assigned one."""
         return self._core.member_id
 
     @property
     def exclusive_until_ms(self) -> int | None:
-        """Until when nobody else can have been given this member's place; None: it has none.
+        """Time until which no other member can have this member's place; None if it has no place.
 
-        On the clock of `partage.client.group.driver.now_ms`. Not for a static member: whoever
-        comes with its instance id has its place at once.
+        It is on the clock of `partage.client.group.driver.now_ms`. It does not hold for static
+        members: a member with the same instance id takes the place at once.
         """
         return self._leased.expires_ms
 
     @property
     def metadata(self) -> Any:
-        """What the leader learns of this member when it next joins."""
+        """Data about this member that the leader gets at the next join."""
         return self._meeting.metadata
 
     async def assignment(self, after: int = -1) -> MemberAssignment:
-        """Wait for a standing in a generation later than ``after``.
+        """Wait for an assignment in a generation later than ``after``.
 
         Raises:
-            MemberFailedError: the member is out of the group for good.
-            AssignmentFailedError: the leader could not assign; raised once, it is tried again.
-            ClientError: no broker answers, or none lets us in; raised again as long as that is so,
-                and it is tried again.
-            NotAMemberError: the membership is closed.
+            MemberFailedError: A fatal error removed the member from the group.
+            AssignmentFailedError: The leader could not assign; raised once, and the group tries
+                again.
+            ClientError: No broker answers or accepts the client. Raised for as long as that holds,
+                while
+                the member retries.
+            NotAMemberError: The membership is closed.
         """
         while True:
             self._check()
@@ -227,23 +239,23 @@ class Membership:
             await self._meeting.wait_changed()
 
     async def assignments(self) -> AsyncIterator[MemberAssignment]:
-        """Each new standing, for ever; some may be skipped if several come at once."""
+        """Yield each new assignment, without end. Some may be skipped if several arrive at once."""
         last = -1
         while True:
             standing = await self.assignment(after=last)
             last = standing.generation
             yield standing
 
-    # What is wanted.
+    # Requests
 
     def update(self, metadata: Any, *, rejoins: bool = True) -> None:
-        """Change what the leader learns of this member: at once, or when it next joins anyway."""
+        """Replace the metadata of this member; sent now (``rejoins``) or at the next join."""
         self._meeting.set_metadata(metadata)
         if rejoins:
             self.rejoin("the member's metadata has changed")
 
     def rejoin(self, reason: str) -> None:
-        """Ask for a rebalance, for a reason that the coordinator logs."""
+        """Request a rebalance. The coordinator logs ``reason``."""
         self._check()
         assert self._driver is not None
         self._driver.handle(RejoinRequested(at_ms=now_ms(), reason=reason))
@@ -254,7 +266,7 @@ class Membership:
 
 
 def _options(given: Mapping[str, Any]) -> tuple[ConsumerOptions, ClientOptions]:
-    """A member's options and the client's; nothing of a consumer's."""
+    """Split options into those of a member and of a client; reject consumer options."""
     of_consumers = set(ConsumerOptions.__struct_fields__) - set(_MEMBER_OPTIONS)
     known = [name for name in option_names() if name not in of_consumers]
     for name in given:

@@ -21,23 +21,23 @@ class TopicPartition(NamedTuple):
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads a partition (-1: nobody for now), and since which epoch (-1: not told)."""
+    """The leader of a partition (-1: none at present) and its epoch (-1: unknown)."""
 
     leader_id: int
     leader_epoch: int
 
 
 class BrokerMetadata(NamedTuple):
-    """Where a broker is: its host, and its rack if it has one (KIP-36)."""
+    """The host of a broker, and its rack if it has one (KIP-36)."""
 
     host: str
     rack: str | None
 
 
 class TopicMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic; ``topic_id`` is zero with brokers that have none (before Kafka 2.8).
+    """A topic. ``topic_id`` is zero from brokers without topic ids (before Kafka 2.8).
 
-    ``replicas`` has the ids of each partition's brokers.
+    ``partitions`` has the leader of each partition, ``replicas`` the ids of its brokers.
     """
 
     name: str
@@ -48,5 +48,5 @@ class TopicMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def topic_partitions(self) -> list[TopicPartition]:
-        """All partitions, in order."""
+        """Partitions of the topic, in order."""
         return [TopicPartition(self.name, index) for index in sorted(self.partitions)]

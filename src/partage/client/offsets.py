@@ -1,4 +1,4 @@
-"""ListOffsets: where partitions begin and end, and which record is the first of a time."""
+"""ListOffsets: the ends of partitions, and offsets by time."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ from partage.wire.apis.list_offsets import (
     ListOffsetsTopic,
 )
 
-_LEFT_OUT = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # what a partition without an answer is taken for
+# The error for a partition that is missing in the response
+_LEFT_OUT = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 __all__ = ["EARLIEST", "LATEST", "OffsetAndTimestamp", "list_offsets"]
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """An offset and its record's time; ``timestamp_ms`` is -1 for the ends of a partition."""
+    """An offset and the timestamp of its record; ``timestamp_ms`` is -1 for the ends of a
+    partition.
+    """
 
     offset: int
     timestamp_ms: int
@@ -42,15 +45,23 @@ async def list_offsets(
     read_committed: bool = False,
     policy: RetryPolicy | None = None,
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """For each partition the first offset at or after a time in ms, or one of its ends.
+    """Return, for each partition, one of its ends or the first offset at or after a time.
 
-    The time may be `EARLIEST` or `LATEST`: the offset after the last record, or with
-    ``read_committed`` the first one of a transaction that is not decided. None where no record is
-    that late. Every leader is asked once; what could not be answered is asked again, within the
-    policy (the cluster's own if None).
+    Every leader gets one request; partitions without a result are requested again within the
+    policy.
+
+    Args:
+        cluster: The cluster.
+        wanted: A time in ms by partition, or `EARLIEST`, or `LATEST` (the offset after the last
+            record).
+        read_committed: True to let `LATEST` be the first offset of an open transaction.
+        policy: ``options.retries`` of the cluster if None.
+
+    Returns:
+        The offset by partition; None if no record is that late.
 
     Raises:
-        ClientError: what the last attempt failed with.
+        ClientError: The last error.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
     retries = Retries(policy or cluster.options.retries)
@@ -69,9 +80,9 @@ async def _attempt(
     read_committed: bool,
     found: dict[TopicPartition, OffsetAndTimestamp | None],
 ) -> ClientError | None:
-    """Ask all leaders for what is left; what failed, if anything did.
+    """Request the missing offsets from all leaders. Return a retriable error, or None.
 
-    An error that will not pass by itself is raised.
+    Other errors are raised.
     """
     asked: dict[Connection, list[tuple[TopicPartition, LeaderAndEpoch]]] = {}
     failures: list[ClientError] = []
@@ -104,7 +115,8 @@ async def _attempt(
         for partition, _ in group:
             if partition not in found:
                 cluster.invalidate_topic(partition.topic)
-    failures.sort(key=lambda failure: failure.is_retriable)  # what cannot be mended comes first
+    # Errors that cannot be retried come first
+    failures.sort(key=lambda failure: failure.is_retriable)
     return failures[0] if failures else None
 
 

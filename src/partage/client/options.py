@@ -1,4 +1,4 @@
-"""What paces and bounds a client; names and defaults as Kafka's where it has them."""
+"""Options of a client: retries, timeouts and limits, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from partage.client.security.options import SecurityOptions
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long, how often and in which rhythm something is tried again.
+    """The limits and delays of retries.
 
-    The wait doubles from ``backoff_ms`` to ``backoff_max_ms``, with a fifth of chance in it so
-    that clients do not march in step (KIP-580). ``attempts_max`` None leaves it to the time.
+    The delay doubles from ``backoff_ms`` to ``backoff_max_ms``, with 20 % jitter so that clients do
+    not retry in step (KIP-580). With ``attempts_max`` None only ``timeout_ms`` limits the retries.
     """
 
     timeout_ms: int = 60_000  # default.api.timeout.ms
@@ -21,11 +21,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for all of a client's connections.
+    """Options of all connections of a client.
 
-    ``response_bytes_max`` is the largest answer that is taken from a broker (CVE-2026-10142 is
-    what happens without it). ``is_patient`` also tries again when no broker at all has answered
-    yet; otherwise that is taken for a wrong address and said at once.
+    ``response_bytes_max`` is the size of the largest response that is accepted; without a limit a
+    broker could exhaust the memory (CVE-2026-10142). With ``may_retry_initial_connect`` the client
+    also retries before any broker has answered. Otherwise it reports wrong addresses at once.
     """
 
     client_id: str = "partage"

@@ -1,4 +1,4 @@
-"""Reading a range of a partition, whatever happens to its brokers meanwhile."""
+"""Reading a range of offsets from one partition, with retries."""
 
 from __future__ import annotations
 
@@ -36,17 +36,23 @@ from partage.wire.types import ZERO_UUID, Buffer
 
 log = logging.getLogger(__name__)
 
-_LAST_BY_NAME: Final = 12  # the last version that names topics; from 13 on they have ids
-_FRAME_ROOM: Final = 64 * 1024  # what an answer holds beside the records
+_LAST_BY_NAME: Final = 12  # The last version that uses topic names; later ones use topic ids
+_FRAME_ROOM: Final = 64 * 1024  # Bytes of a response besides the records
 _COLUMNS_SIZE: Final = 64 * 1024 * 1024
 
 
 class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a range is read.
+    """Options for reading a range.
 
-    ``partition_bytes_max`` is what one request asks for; a batch that is larger comes whole all
-    the same (KIP-74). ``patience_ms`` is how long nothing may come before that is an error. With
-    ``skip_gone`` offsets that are no longer there are passed over with a warning.
+    Attributes:
+        partition_bytes_max: The maximum size of one response; a larger batch is still returned
+            whole
+            (KIP-74).
+        max_wait_ms: The time for which a broker waits for records.
+        read_committed: True to skip records of aborted and open transactions.
+        verify_crc: True to verify checksums.
+        progress_timeout_ms: The longest time without a record before the read fails.
+        may_skip_unavailable: True to skip offsets that no longer exist, with a warning.
     """
 
     partition_bytes_max: int = 8 * 1024 * 1024
@@ -58,10 +64,11 @@ class FetchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchedRange(msgspec.Struct, frozen=True):
-    """What one answer brought: ``records`` are batches as they are stored.
+    """The batches of one response, as stored.
 
-    Wanted are the offsets from ``from_offset`` to before ``to_offset``; the first batch may begin
-    earlier and the last one end later. ``aborted`` is None unless only what is committed is read.
+    The wanted offsets are ``from_offset`` (inclusive) to ``to_offset`` (exclusive). The first batch
+    may begin earlier and the last one end later. ``aborted`` is None unless only committed records
+    are read.
     """
 
     partition: TopicPartition
@@ -78,15 +85,26 @@ async def fetch_range(
     to_offset: int,
     options: FetchOptions | None = None,
 ) -> AsyncIterator[FetchedRange]:
-    """The records with ``from_offset <= offset < to_offset``, an answer at a time, in order.
+    """Yield the records from ``from_offset`` (inclusive) to ``to_offset`` (exclusive), in order.
 
-    Leaders that change, brokers that restart and connections that break are borne, as long as
-    something comes within ``patience_ms``. Gaps that compaction left are no loss.
+    The read survives leader changes, broker restarts and broken connections, as long as records
+    arrive within ``progress_timeout_ms``. Gaps from compaction are normal.
+
+    Args:
+        cluster: The cluster to read from.
+        partition: The partition.
+        from_offset: The first offset.
+        to_offset: The offset after the last one.
+        options: The defaults if None.
+
+    Yields:
+        The batches of one response at a time.
 
     Raises:
-        RecordsUnavailableError: an offset of the range is no longer there, or not yet.
-        UnknownTopicError, UnknownPartitionError: there is no such partition, or no longer.
-        NoProgressError, BatchTooLargeError, CorruptRecordsError, BrokerResponseError, BrokersUnreachableError
+        RecordsUnavailableError: An offset of the range does not exist any longer, or not yet.
+        UnknownTopicError, UnknownPartitionError: The partition does not exist.
+        NoProgressError, BatchTooLargeError, CorruptRecordsError, BrokerResponseError,
+            BrokersUnreachableError: See there.
     """
     reading = _RangeFetcher(cluster, partition, to_offset, options or FetchOptions())
     position = from_offset
@@ -120,7 +138,7 @@ class _RangeFetcher:
         self._retries = Retries(policy)
 
     async def next(self, position: int) -> tuple[FetchedRange, int]:
-        """An answer with something in it, and the position after it."""
+        """Return the next response with records, and the position after it."""
         self._retries.reset()
         while True:
             try:
@@ -160,7 +178,7 @@ class _RangeFetcher:
             raise BrokerResponseError(answer.error_code, f"fetching {self._partition}")
         for one in answer.responses:
             for result in one.partitions:
-                return result  # one partition was asked for
+                return result  # One partition was requested
         raise BrokerResponseError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self._partition} is missing in the response"
         )
@@ -183,7 +201,9 @@ class _RangeFetcher:
         )
 
     async def _raise_gone(self, position: int) -> None:
-        """Find out what there is; a leader that does not know yet is asked again."""
+        """Raise `RecordsUnavailableError` with the existing range, or a retriable error if it is
+        unknown.
+        """
         committed = self.options.read_committed
         ends = [
             await list_offsets(self._cluster, {self._partition: end}, read_committed=committed)
@@ -195,7 +215,7 @@ class _RangeFetcher:
         raise RecordsUnavailableError(self._partition, position, earliest.offset, latest.offset)
 
     def _make_room(self, records: Buffer, position: int) -> None:
-        """Ask for more if not even one batch did fit (brokers that do not know KIP-74)."""
+        """Request more bytes if not even one batch fitted (brokers without KIP-74)."""
         if len(records) < HEADER_SIZE:
             return
         size = parse_header(records).size
@@ -206,9 +226,9 @@ class _RangeFetcher:
 
 
 def _position_after(partition: TopicPartition, records: Buffer, position: int) -> int:
-    """Where reading goes on: after the last whole batch, not after the last record.
+    """Return the position after the last complete batch, not after the last record.
 
-    Compaction removes records, and a transaction's markers are none.
+    Compaction removes records, and transaction markers are not returned as records.
     """
     found = scan(records, verify_crc=False)
     if found.reason not in ("end", "incomplete") and not found.count:
@@ -223,12 +243,12 @@ def decode_fetched(
     verify_crc: bool = True,
     size_max: int = _COLUMNS_SIZE,
 ) -> Iterator[RecordColumns]:
-    """The records of an answer as columns, none without a row.
+    """Decode the batches into columns; yield only columns that have rows.
 
-    One native call, unless there are more than ``size_max`` bytes of records once unpacked.
+    One native call decodes all records, unless they exceed ``size_max`` bytes uncompressed.
 
     Raises:
-        CorruptRecordsError: once what stands before the damage has been handed out.
+        CorruptRecordsError: After all records before the corrupt ones were yielded.
     """
     position = fetched.from_offset
     while position < fetched.to_offset:

@@ -1,10 +1,10 @@
-"""When a socket counts as readable while a large answer comes in.
+"""The low watermark of a socket's receive buffer while a large response arrives.
 
-An event loop wakes as soon as there is anything to read. An answer of some MiB so takes it a
-hundred turns, each with system calls, a fight for the interpreter's lock and a word to the sender
-that there is room again: more CPU than copying the bytes. Nobody can use a part of an answer, so
-the kernel is asked to wait for more of it (``SO_RCVLOWAT``). The receive buffer grows with that, to
-twice as much.
+An event loop wakes for any number of readable bytes. A response of several MiB then takes a hundred
+iterations. Each costs system calls, contention for the interpreter lock and a window update to the
+sender: more CPU time than copying the bytes. A partial response is useless. So the kernel is asked
+to
+wait for more bytes (``SO_RCVLOWAT``). The receive buffer grows with it, to twice the size.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-_BYTES_MIN: Final = 128 * 1024  # for less it is not worth a call
-_BYTES_MAX: Final = 2 * 1024 * 1024  # more spares little, and the kernel has to keep it
+_BYTES_MIN: Final = 128 * 1024  # Less is not worth a system call
+_BYTES_MAX: Final = 2 * 1024 * 1024  # More saves little, and the kernel has to hold it
 
 
 class ReceiveLowWatermark:
-    """When ``transport`` is readable; to be told after each read what `expect` wants to know.
+    """The low watermark of the socket of ``transport``; update it after each read.
 
-    Does nothing where the kernel may wait for bytes that it has no room for: Linux before 5.8, and
-    other systems. Nor with TLS, where what has come need not be what was read.
+    It does nothing where the kernel may wait for bytes that it has no room for: Linux before 5.8,
+    and other systems. It also does nothing with TLS, where the
+    bytes on the socket are not those that are read.
     """
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
@@ -34,16 +35,16 @@ class ReceiveLowWatermark:
         self._bytes = 1
 
     def set_missing_bytes(self, missing: int) -> None:
-        """So many bytes of an answer have still to come; 0: none is under way."""
+        """Set the number of bytes missing in the current response; 0 between responses."""
         wanted = 1 if missing < _BYTES_MIN else min(missing, _BYTES_MAX)
         if wanted != self._bytes and self._socket is not None:
             self._bytes = wanted
-            with suppress(OSError):  # the connection has just broken
+            with suppress(OSError):  # The connection is already broken
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
 
 
 def is_rcvlowat_safe(system: str, release: str) -> bool:
-    """Whether a socket is readable, too, once its buffer is nearly full."""
+    """True if a socket also becomes readable when its receive buffer is nearly full."""
     version = re.match(r"(\d+)\.(\d+)", release)
     return system == "linux" and version is not None and tuple(map(int, version.groups())) >= (5, 8)
 

@@ -1,4 +1,4 @@
-"""Trying again: how often, for how long, and how patiently."""
+"""Retries with exponential back-off and jitter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Retries:
         try:
             return await attempt()
         except ClientError as error:
-            await retries.after(error)
+            await retries.wait_or_raise(error)
     """
 
     def __init__(self, policy: RetryPolicy) -> None:
@@ -28,17 +28,17 @@ class Retries:
         self.reset()
 
     def reset(self) -> None:
-        """It went well: time and attempts count from here."""
+        """Start counting time and attempts again after a success."""
         self._deadline = self._loop.time() + self._policy.timeout_ms / 1000
         self._failures = 0
 
     @property
     def remaining_s(self) -> float:
-        """How long it may still take."""
+        """Remaining time in seconds."""
         return max(0.0, self._deadline - self._loop.time())
 
     async def wait_or_raise(self, error: ClientError) -> None:
-        """Wait before the next attempt; raises ``error`` if there is to be none."""
+        """Wait before the next attempt; raise ``error`` if there is none."""
         policy = self._policy
         self._failures += 1
         is_last = policy.attempts_max is not None and self._failures >= policy.attempts_max

@@ -1,4 +1,4 @@
-"""`Membership` for code without asyncio, on a loop in a thread of its own."""
+"""`Membership` for code without asyncio, on an event loop in a separate thread."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from partage.client.membership import Membership as AsyncMembership
 
 
 class Membership:
-    """The same as `partage.Membership`, which see, blocking; begins to join at once.
+    """The blocking form of `partage.Membership`; it starts to join when it is created.
 
-    A listener is called in the membership's thread. May be used from several threads::
+    Listeners are called in the membership's thread. It is thread-safe::
 
         with Membership("localhost:9092", "crew", "crew", {"url": url}) as member:
-            print(member.standing().state)
+            print(member.assignment().state)
     """
 
     def __init__(
@@ -38,25 +38,25 @@ class Membership:
 
     @property
     def current_assignment(self) -> MemberAssignment | None:
-        """The standing as of now, None while there is none."""
+        """Assignment of this generation; during a rebalance the last one, None if there is none."""
         return self._member.current_assignment
 
     @property
     def member_id(self) -> str:
-        """The member's id, empty until the coordinator has given it one."""
+        """Member id, empty before the coordinator has assigned one."""
         return self._member.member_id
 
     @property
     def exclusive_until_ms(self) -> int | None:
-        """See `partage.Membership.surely_until_ms`."""
+        """See `partage.Membership.exclusive_until_ms`."""
         return self._member.exclusive_until_ms
 
     def assignment(self, after: int = -1, timeout_ms: float | None = None) -> MemberAssignment:
-        """Wait for a standing in a generation later than ``after``.
+        """Wait for an assignment in a generation later than ``after``.
 
         Raises:
-            TimeoutError: there is none in time.
-            ClientError: as `partage.Membership.standing`.
+            TimeoutError: None arrived within ``timeout_ms``.
+            ClientError: Like `partage.Membership.assignment`.
         """
 
         self._check()
@@ -68,25 +68,26 @@ class Membership:
         return self._thread.call(within())
 
     def update(self, metadata: Any, *, rejoins: bool = True) -> None:
-        """Change what the leader learns of this member."""
+        """Replace the metadata of this member, see `partage.Membership.update`."""
         self._on_loop(lambda: self._member.update(metadata, rejoins=rejoins))
 
     def rejoin(self, reason: str) -> None:
-        """Ask for a rebalance."""
+        """Request a rebalance."""
         self._on_loop(lambda: self._member.rejoin(reason))
 
     def close(self, timeout_ms: float = 30_000) -> None:
-        """Leave, once the listener is through, and end the thread; again does nothing.
+        """Leave the group after the listener has finished, and stop the thread. A second call does
+        nothing.
 
         Raises:
-            CalledFromLoopError: from a listener, which it would wait for.
+            CalledFromLoopError: Called in a listener, which would be a deadlock.
         """
         self._thread.check_caller()
         if not self._is_closed:
             self._is_closed = True
             try:
                 self._thread.call(self._member.close(timeout_ms))
-            finally:  # also when Ctrl-C has cut the leaving short
+            finally:  # Also if Ctrl-C interrupted the leave
                 self._thread.stop()
 
     def _on_loop(self, work: Callable[[], None]) -> None:

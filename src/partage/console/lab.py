@@ -186,14 +186,14 @@ def _lived(scenario: Scenario) -> tuple[World, Verdict]:
 def _on_spark(seeds: range) -> Generator[Verdict]:
     try:
         from partage.lab.spreading import verdicts_on_spark
-        from partage.spark import NoJava, prepare_java
+        from partage.spark import JavaNotFoundError, prepare_java
     except ImportError as error:
         raise CommandError(
             f"--spark needs PySpark: pip install 'partage[spark]' ({error})"
         ) from None
     try:
         prepare_java()
-    except NoJava as error:
+    except JavaNotFoundError as error:
         raise CommandError(str(error)) from None
     return verdicts_on_spark(seeds)
 

@@ -35,7 +35,7 @@ from partage.demo.progress_report import ProgressReport
 from partage.demo.timeline import Owners
 from partage.demo.timeline_chart import draw_timeline
 from partage.pipelines.archive.directory import ArchiveDirectory
-from partage.spark import NoJava, prepare_java
+from partage.spark import JavaNotFoundError, prepare_java
 from partage.testing import BrokerProcess
 
 GROUP: Final = "departure-boards"
@@ -72,7 +72,7 @@ def _command(
     except (
         DemoError,
         FlightsNotInstalledError,
-        NoJava,
+        JavaNotFoundError,
         ApplicationError,
         LoadError,
         ClientError,

@@ -92,7 +92,9 @@ def main() -> None:
                 batches = query.batches
 
                 def take(frame: DataFrame, number: str, offset: Mapping[str, Any]) -> None:
-                    batches.bring(number, lambda place: _stage(joined(frame, weather), place))
+                    batches.archive_batch(
+                        number, lambda place: _stage(joined(frame, weather), place)
+                    )
 
                 query.run(reader.load(), take, name, every_s=1, is_over=words.finish.is_set)
             if not words.end.is_set():

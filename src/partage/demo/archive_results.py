@@ -9,7 +9,7 @@ import msgspec
 
 from partage.demo.timeline import ArchivedRows
 from partage.pipelines.archive.directory import entry_path
-from partage.pipelines.archive.manifest import Entry
+from partage.pipelines.archive.manifest import ManifestEntry
 
 
 class Entries:
@@ -17,20 +17,20 @@ class Entries:
 
     def __init__(self, archive: Path) -> None:
         self._archive = archive
-        self._read: list[Entry] = []
+        self._read: list[ManifestEntry] = []
 
-    def refresh(self) -> list[Entry]:
+    def refresh(self) -> list[ManifestEntry]:
         """Read new entries. Return all entries."""
         while True:
             try:
                 content = entry_path(self._archive, len(self._read)).read_bytes()
             except FileNotFoundError:
                 return list(self._read)
-            self._read.append(msgspec.json.decode(content, type=Entry))
+            self._read.append(msgspec.json.decode(content, type=ManifestEntry))
 
 
 def archived_rows(
-    entries: Iterable[Entry], since_began_s: Callable[[int], float]
+    entries: Iterable[ManifestEntry], since_began_s: Callable[[int], float]
 ) -> list[ArchivedRows]:
     """Return the rows that each application added to a partition, with the time."""
     return [

@@ -41,7 +41,7 @@ FENCED: Final = "a_write_is_fenced"
 #: Consequences of faults. They are counted when they occur; they cannot be planned.
 CONSEQUENCES: Final = (LOST, TORN, EXPIRED, IN_DOUBT, FENCED)
 
-#: In the order of a group's life. `GroupState.DEAD` is missing: a Dead group is removed.
+#: In the order of a group's life. A Dead group is removed, so there is no such state here.
 STATES: Final[tuple[str, ...]] = (
     NONE,
     GroupState.EMPTY,

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 #: Which line of a batch's file in Spark's log of offsets has those of the first source.
 _OFFSET_LINE: Final = 2
 
 
-class QueryFailed(RuntimeError):
+class QueryFailedError(RuntimeError):
     """A streaming query ended by itself, with an error; the message is what it said."""
 
 
-def ran_until(query: StreamingQuery, is_over: Callable[[], bool], look: Callable[[], None]) -> None:
+def run_until(query: StreamingQuery, is_over: Callable[[], bool], look: Callable[[], None]) -> None:
     """Wait for the query to end, or end it when ``is_over``; call ``look`` meanwhile.
 
     Raises:
-        QueryFailed: it failed.
+        QueryFailedError: it failed.
     """
     try:
         while not _has_ended(query):
@@ -40,12 +40,12 @@ def _has_ended(query: StreamingQuery) -> bool:
     from pyspark.errors import StreamingQueryException
 
     try:
-        return bool(query.awaitTermination(_LOOK_S))  # type: ignore[arg-type]  # takes fractions
+        return bool(query.awaitTermination(_POLL_S))  # type: ignore[arg-type]  # takes fractions
     except StreamingQueryException as error:
-        raise QueryFailed(told(error)) from error
+        raise QueryFailedError(error_message(error)) from error
 
 
-def kept_offset(checkpoint: Path, number: int) -> dict[str, Any]:
+def read_batch_offset(checkpoint: Path, number: int) -> dict[str, Any]:
     """What Spark keeps of a batch (`partage.spark.stream.offset`): by then it is written."""
     lines = (checkpoint / "offsets" / str(number)).read_text().splitlines()
     kept: dict[str, Any] = json.loads(lines[_OFFSET_LINE])
@@ -66,14 +66,14 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return PySparkException, Py4JError
 
 
-def told(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """What went wrong, out of what Spark tells around it: the last error that Python raised."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if _is_pythons(line)]
+    raised = [line for line in lines if _is_partage_error(line)]
     return raised[-1] if raised else (lines[0] if lines else repr(error))
 
 
-def _is_pythons(line: str) -> bool:
+def _is_partage_error(line: str) -> bool:
     """Whether a line is the end of a traceback of ours, ``partage.....Name: what``."""
     name, colon, _ = line.partition(": ")
     return bool(colon) and name.startswith("partage.") and " " not in name

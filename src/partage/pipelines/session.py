@@ -29,7 +29,7 @@ _LOCAL: Final = {
 }
 
 
-class NoSpark(RuntimeError):
+class SparkUnavailableError(RuntimeError):
     """PySpark or what it needs is not installed, or does not start."""
 
 
@@ -38,17 +38,19 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
     """A session of this name, ended afterwards; one that runs already is used, and goes on.
 
     Raises:
-        NoSpark: there is none to be had; the message says what to do.
+        SparkUnavailableError: there is none to be had; the message says what to do.
     """
     missing = [each for each in ("pyspark", "pyarrow") if find_spec(each) is None]
     if missing:
-        raise NoSpark(f"{' and '.join(missing)} is not installed: pip install 'partage[spark]'")
-    from partage.spark import NoJava, prepare_java
+        raise SparkUnavailableError(
+            f"{' and '.join(missing)} is not installed: pip install 'partage[spark]'"
+        )
+    from partage.spark import JavaNotFoundError, prepare_java
 
     try:
         prepare_java()
-    except NoJava as error:
-        raise NoSpark(str(error)) from None
+    except JavaNotFoundError as error:
+        raise SparkUnavailableError(str(error)) from None
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -62,7 +64,7 @@ def spark_session(name: str, master: str, settings: Mapping[str, str]) -> Iterat
     try:
         session = builder.getOrCreate()
     except spark_errors() as error:
-        raise NoSpark(f"Spark did not start on {master}: {error}") from error
+        raise SparkUnavailableError(f"Spark did not start on {master}: {error}") from error
     try:
         yield session
     finally:

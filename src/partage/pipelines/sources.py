@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 
 from partage.client.cluster import Cluster
 from partage.client.errors import ClientError
-from partage.spark.bounds import BadOption
-from partage.spark.connecting import connect
+from partage.spark.bounds import SparkOptionError
+from partage.spark.client_cache import get_client
+from partage.spark.offset_resolver import end_offsets
 from partage.spark.options import ReadOptions, parse_options
-from partage.spark.planning import end_offsets
 
 T = TypeVar("T")
 
 
-class BadSource(RuntimeError):
+class SourceError(RuntimeError):
     """The source's options, its brokers or its topics are not what a pipeline needs."""
 
 
@@ -25,20 +25,20 @@ def partition_counts(
     """How many partitions each topic has; ``options`` are more options of the streaming source.
 
     Raises:
-        BadSource: an option is wrong, no broker answers, or a topic is not there.
+        SourceError: an option is wrong, no broker answers, or a topic is not there.
     """
     names = list(topics)
-    found = _asked(servers, names, options, lambda cluster, _: cluster.topics(names))
+    found = _query_cluster(servers, names, options, lambda cluster, _: cluster.topics(names))
     return {name: len(topic.topic_partitions) for name, topic in found.items()}
 
 
-def ends(servers: str, topic: str, options: Mapping[str, str]) -> dict[int, int]:
+def topic_end_offsets(servers: str, topic: str, options: Mapping[str, str]) -> dict[int, int]:
     """Where each partition of a topic ends now; the rest as `partition_counts`."""
-    found = _asked(servers, [topic], options, end_offsets)
+    found = _query_cluster(servers, [topic], options, end_offsets)
     return {place.partition: offset for place, offset in found.items()}
 
 
-def _asked(
+def _query_cluster(
     servers: str,
     topics: Iterable[str],
     options: Mapping[str, str],
@@ -47,20 +47,20 @@ def _asked(
     given = {"kafka.bootstrap.servers": servers, "subscribe": ",".join(topics), **options}
     try:
         parsed = parse_options(given)
-        connected = connect(parsed.kafka, is_known_to_answer=False)
+        connected = get_client(parsed.kafka, is_known_to_answer=False)
         return connected.loop.call(ask(connected.cluster, parsed))
-    except (BadOption, ClientError) as error:
-        raise BadSource(str(error)) from None
+    except (SparkOptionError, ClientError) as error:
+        raise SourceError(str(error)) from None
 
 
 def check_co_partitioned(counts: Mapping[str, int]) -> None:
     """Make sure that topics can be joined partition by partition.
 
     Raises:
-        BadSource: they have different numbers of partitions.
+        SourceError: they have different numbers of partitions.
     """
     if len(set(counts.values())) > 1:
         told = " and ".join(f"{name} has {count}" for name, count in counts.items())
-        raise BadSource(
+        raise SourceError(
             f"joined topics need the same number of partitions, so that equal keys meet: {told}"
         )

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from partage.spark.java import Java, NoJava, prepare_java
+from partage.spark.java import Java, JavaNotFoundError, prepare_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from partage.spark.stream.listener import CommitListener
 
-__all__ = ["Java", "NoJava", "install", "prepare_java"]
+__all__ = ["Java", "JavaNotFoundError", "install", "prepare_java"]
 
 
 def install(spark: SparkSession, options: Mapping[str, str] | None = None) -> CommitListener:

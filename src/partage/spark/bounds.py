@@ -17,7 +17,7 @@ LATEST_OFFSET: Final = -1
 EARLIEST_OFFSET: Final = -2
 
 
-class BadOption(ValueError):
+class SparkOptionError(ValueError):
     """An option is unknown, missing, invalid, or contradicts another option."""
 
 
@@ -35,19 +35,19 @@ class AtOffsets(msgspec.Struct, frozen=True, tag=True):
     offsets: Mapping[TopicPartition, int]
 
 
-class AtTime(msgspec.Struct, frozen=True, tag=True):
+class AtTimestamp(msgspec.Struct, frozen=True, tag=True):
     """The first record of each partition at or after one timestamp, in ms since the epoch."""
 
     timestamp_ms: int
 
 
-class AtTimes(msgspec.Struct, frozen=True, tag=True):
+class AtTimestamps(msgspec.Struct, frozen=True, tag=True):
     """The first record of each partition at or after its own timestamp."""
 
     timestamps_ms: Mapping[TopicPartition, int]
 
 
-Bound: TypeAlias = Earliest | Latest | AtOffsets | AtTime | AtTimes
+OffsetBound: TypeAlias = Earliest | Latest | AtOffsets | AtTimestamp | AtTimestamps
 
 
 def parse_partitions(name: str, text: str) -> list[TopicPartition]:
@@ -60,19 +60,19 @@ def parse_partitions(name: str, text: str) -> list[TopicPartition]:
     found = []
     for topic, indexes in _object(text, form).items():
         if not isinstance(indexes, list) or not indexes:
-            raise BadOption(f"{form}; {topic!r} has {_short(indexes)}")
+            raise SparkOptionError(f"{form}; {topic!r} has {_abbreviate(indexes)}")
         for index in indexes:
             if not _is_number(index, 0):
-                raise BadOption(f"{form}; {topic!r} has {_short(index)}")
+                raise SparkOptionError(f"{form}; {topic!r} has {_abbreviate(index)}")
             found.append(TopicPartition(topic, index))
     if not found:
-        raise BadOption(f"{form}; it names no partition")
+        raise SparkOptionError(f"{form}; it names no partition")
     if len(set(found)) < len(found):
-        raise BadOption(f"{name} names a partition twice: {text}")
+        raise SparkOptionError(f"{name} names a partition twice: {text}")
     return found
 
 
-def parse_offsets(name: str, text: str) -> Bound:
+def parse_offsets(name: str, text: str) -> OffsetBound:
     """Parse ``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -2}}``.
 
     Raises:
@@ -90,7 +90,7 @@ def parse_offsets(name: str, text: str) -> Bound:
     return AtOffsets(_per_partition(text, form, EARLIEST_OFFSET))
 
 
-def parse_time(name: str, text: str) -> AtTime:
+def parse_timestamp(name: str, text: str) -> AtTimestamp:
     """Parse a timestamp in milliseconds since the epoch.
 
     Raises:
@@ -101,33 +101,33 @@ def parse_time(name: str, text: str) -> AtTime:
     except ValueError:
         timestamp_ms = -1
     if timestamp_ms < 0:
-        raise BadOption(
+        raise SparkOptionError(
             f"{name} takes milliseconds since 1970, such as 1609459200000, not {text!r}"
         )
-    return AtTime(timestamp_ms)
+    return AtTimestamp(timestamp_ms)
 
 
-def parse_times(name: str, text: str) -> AtTimes:
+def parse_timestamps(name: str, text: str) -> AtTimestamps:
     """Parse a timestamp for each partition: ``{"topic": {"0": 1609459200000}}``.
 
     Raises:
         SparkOptionError: if the text is not such JSON.
     """
     form = f'{name} takes JSON such as {{"topic": {{"0": 1609459200000}}}}'
-    return AtTimes(_per_partition(text, form, 0))
+    return AtTimestamps(_per_partition(text, form, 0))
 
 
 def _per_partition(text: str, form: str, least: int) -> dict[TopicPartition, int]:
     found = {}
     for topic, values in _object(text, form).items():
         if not isinstance(values, dict) or not values:
-            raise BadOption(f"{form}; {topic!r} has {_short(values)}")
+            raise SparkOptionError(f"{form}; {topic!r} has {_abbreviate(values)}")
         for index, value in values.items():
             if not (index.isascii() and index.isdigit()) or not _is_number(value, least):
-                raise BadOption(f"{form}; {topic!r} has {_short({index: value})}")
+                raise SparkOptionError(f"{form}; {topic!r} has {_abbreviate({index: value})}")
             found[TopicPartition(topic, int(index))] = value
     if not found:
-        raise BadOption(f"{form}; it names no partition")
+        raise SparkOptionError(f"{form}; it names no partition")
     return found
 
 
@@ -135,9 +135,9 @@ def _object(text: str, form: str) -> dict[str, Any]:
     try:
         found = json.loads(text, object_pairs_hook=_unique)
     except ValueError as error:
-        raise BadOption(f"{form}; {_short(text)} is not valid ({error})") from None
+        raise SparkOptionError(f"{form}; {_abbreviate(text)} is not valid ({error})") from None
     if not isinstance(found, dict):
-        raise BadOption(f"{form}; not {_short(found)}")
+        raise SparkOptionError(f"{form}; not {_abbreviate(found)}")
     return found
 
 
@@ -152,6 +152,6 @@ def _is_number(value: Any, least: int) -> bool:
     return type(value) is int and least <= value < 2**63
 
 
-def _short(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."

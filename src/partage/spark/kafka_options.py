@@ -20,9 +20,9 @@ from partage.client.addresses import InvalidAddressError, parse_bootstrap_server
 from partage.client.options import ClientOptions
 from partage.client.range_fetch import FetchOptions
 from partage.spark import group_options, security
-from partage.spark.bounds import BadOption
+from partage.spark.bounds import SparkOptionError
 from partage.spark.group_options import GroupOptions, parse_group_options
-from partage.spark.values import nearest, one_of, positive, truth
+from partage.spark.option_values import parse_boolean, parse_choice, parse_positive, suggest_name
 
 log = logging.getLogger(__name__)
 
@@ -40,34 +40,39 @@ class KafkaOptions(msgspec.Struct, frozen=True):
     fetch: FetchOptions
     group: GroupOptions = GroupOptions()
     #: Given options, with the prefix, that have an effect for group members only.
-    membership_only: tuple[str, ...] = ()
+    group_only_names: tuple[str, ...] = ()
 
 
 #: Option name -> (field to set, parser of the value).
 _CLIENT: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "client.id": ("client_id", lambda name, text: text.strip()),
-    "request.timeout.ms": ("request_timeout_ms", positive),
-    "socket.connection.setup.timeout.ms": ("connect_timeout_ms", positive),
-    "metadata.max.age.ms": ("metadata_max_age_ms", positive),
+    "request.timeout.ms": ("request_timeout_ms", parse_positive),
+    "socket.connection.setup.timeout.ms": ("connect_timeout_ms", parse_positive),
+    "metadata.max.age.ms": ("metadata_max_age_ms", parse_positive),
 }
 _RETRIES: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
-    "default.api.timeout.ms": ("timeout_ms", positive),
-    "retry.backoff.ms": ("backoff_ms", positive),
-    "retry.backoff.max.ms": ("backoff_max_ms", positive),
+    "default.api.timeout.ms": ("timeout_ms", parse_positive),
+    "retry.backoff.ms": ("backoff_ms", parse_positive),
+    "retry.backoff.max.ms": ("backoff_max_ms", parse_positive),
 }
 _FETCH: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
-    "max.partition.fetch.bytes": ("partition_bytes_max", positive),
-    "fetch.max.wait.ms": ("max_wait_ms", positive),
-    "check.crcs": ("verify_crc", truth),
+    "max.partition.fetch.bytes": ("partition_bytes_max", parse_positive),
+    "fetch.max.wait.ms": ("max_wait_ms", parse_positive),
+    "check.crcs": ("verify_crc", parse_boolean),
     "isolation.level": (
         "read_committed",
         lambda name, text: (
-            one_of(name, text, ("read_uncommitted", "read_committed")) == "read_committed"
+            parse_choice(name, text, ("read_uncommitted", "read_committed")) == "read_committed"
         ),
     ),
 }
 #: Supported options that the tables above do not contain.
-_HONOURED: Final = (SERVERS, "fetch.max.bytes", *security.NAMES, *group_options.NAMES)
+_SUPPORTED_ELSEWHERE: Final = (
+    SERVERS,
+    "fetch.max.bytes",
+    *security.SECURITY_OPTION_NAMES,
+    *group_options.GROUP_OPTION_NAMES,
+)
 
 _NO_EFFECT: Final = frozenset(
     {
@@ -96,9 +101,9 @@ _NO_EFFECT: Final = frozenset(
     }
 )
 #: A batch read has no group. It ignores these two options without a warning.
-_SILENT: Final = ("group.id", "group.instance.id")
+_IGNORED_SILENTLY: Final = ("group.id", "group.instance.id")
 
-_REFUSED: Final = {
+_UNSUPPORTED: Final = {
     "auto.offset.reset": "use startingOffsets=earliest or latest instead",
     "enable.auto.commit": (
         "a batch read commits nothing; a streaming query commits each finished batch"
@@ -122,17 +127,17 @@ def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
     Raises:
         SparkOptionError: if a setting is missing, unknown, not supported, or has an invalid value.
     """
-    _refuse_unknown(given)
+    _check_names(given)
     servers = given.get(SERVERS)
     if servers is None:
-        raise BadOption(f"{PREFIX}{SERVERS} is missing; set it to HOST:PORT of the brokers")
+        raise SparkOptionError(f"{PREFIX}{SERVERS} is missing; set it to HOST:PORT of the brokers")
     try:
         parse_bootstrap_servers(servers)
     except InvalidAddressError as error:
-        raise BadOption(f"{PREFIX}{SERVERS}: {error}") from None
-    client = msgspec.structs.replace(ClientOptions(), **_taken(_CLIENT, given))
-    retries = msgspec.structs.replace(client.retries, **_taken(_RETRIES, given))
-    fetch = msgspec.structs.replace(FetchOptions(), **_taken(_FETCH, given))
+        raise SparkOptionError(f"{PREFIX}{SERVERS}: {error}") from None
+    client = msgspec.structs.replace(ClientOptions(), **_parse_table(_CLIENT, given))
+    retries = msgspec.structs.replace(client.retries, **_parse_table(_RETRIES, given))
+    fetch = msgspec.structs.replace(FetchOptions(), **_parse_table(_FETCH, given))
     if "fetch.max.bytes" in given:
         limit = min(_bytes("fetch.max.bytes", given), fetch.partition_bytes_max)
         fetch = msgspec.structs.replace(fetch, partition_bytes_max=limit)
@@ -147,16 +152,20 @@ def parse_kafka_options(given: Mapping[str, str]) -> KafkaOptions:
         ),
         fetch,
         parse_group_options(given),
-        tuple(PREFIX + n for n in group_options.NAMES if n in given and n not in _SILENT),
+        tuple(
+            PREFIX + n
+            for n in group_options.GROUP_OPTION_NAMES
+            if n in given and n not in _IGNORED_SILENTLY
+        ),
     )
 
 
 def known_kafka_options() -> list[str]:
     """Return the names of all options that have an effect, with the prefix."""
-    return [PREFIX + name for name in (*_HONOURED, *_CLIENT, *_RETRIES, *_FETCH)]
+    return [PREFIX + name for name in (*_SUPPORTED_ELSEWHERE, *_CLIENT, *_RETRIES, *_FETCH)]
 
 
-def _taken(
+def _parse_table(
     table: Mapping[str, tuple[str, Callable[[str, str], object]]], given: Mapping[str, str]
 ) -> dict[str, object]:
     return {
@@ -167,17 +176,17 @@ def _taken(
 
 
 def _bytes(name: str, given: Mapping[str, str]) -> int:
-    return min(positive(PREFIX + name, given[name]), _INT_MAX)
+    return min(parse_positive(PREFIX + name, given[name]), _INT_MAX)
 
 
-def _refuse_unknown(given: Mapping[str, str]) -> None:
+def _check_names(given: Mapping[str, str]) -> None:
     known = {name.removeprefix(PREFIX) for name in known_kafka_options()}
     for name in given:
-        why = _REFUSED.get(name)
+        why = _UNSUPPORTED.get(name)
         if why is not None:
-            raise BadOption(f"{PREFIX}{name} is not supported: {why}")
+            raise SparkOptionError(f"{PREFIX}{name} is not supported: {why}")
         if name in _NO_EFFECT:
             log.warning("%s%s has no effect on a partage source", PREFIX, name)
         elif name not in known:
-            hint = nearest(PREFIX + name, [PREFIX + one for one in (*known, *_NO_EFFECT)])
-            raise BadOption(f"{PREFIX}{name} is not a setting of this source{hint}")
+            hint = suggest_name(PREFIX + name, [PREFIX + one for one in (*known, *_NO_EFFECT)])
+            raise SparkOptionError(f"{PREFIX}{name} is not a setting of this source{hint}")

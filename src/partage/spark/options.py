@@ -13,41 +13,47 @@ from partage.spark.bounds import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     AtOffsets,
-    AtTime,
-    AtTimes,
-    BadOption,
-    Bound,
+    AtTimestamp,
+    AtTimestamps,
     Earliest,
     Latest,
+    OffsetBound,
+    SparkOptionError,
     parse_offsets,
     parse_partitions,
-    parse_time,
-    parse_times,
+    parse_timestamp,
+    parse_timestamps,
 )
 from partage.spark.kafka_options import PREFIX, KafkaOptions, parse_kafka_options
-from partage.spark.stream.sharing import DELAY_MAX_MS, Pace
-from partage.spark.values import duration_ms, nearest, one_of, positive, truth
+from partage.spark.option_values import (
+    parse_boolean,
+    parse_choice,
+    parse_duration_ms,
+    parse_positive,
+    suggest_name,
+)
+from partage.spark.stream.trigger_limits import TRIGGER_DELAY_MAX_MS, TriggerLimits
 
 
-class Subscribe(msgspec.Struct, frozen=True, tag=True):
+class SubscribeStrategy(msgspec.Struct, frozen=True, tag=True):
     """All partitions of the named topics."""
 
     topics: tuple[str, ...]
 
 
-class SubscribePattern(msgspec.Struct, frozen=True, tag=True):
+class SubscribePatternStrategy(msgspec.Struct, frozen=True, tag=True):
     """All partitions of each topic whose whole name matches a regular expression."""
 
     pattern: str
 
 
-class Assign(msgspec.Struct, frozen=True, tag=True):
+class AssignStrategy(msgspec.Struct, frozen=True, tag=True):
     """The named partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
 
-Wanted: TypeAlias = Subscribe | SubscribePattern | Assign
+ConsumerStrategy: TypeAlias = SubscribeStrategy | SubscribePatternStrategy | AssignStrategy
 
 ALL_COLUMNS: Final = (
     "key",
@@ -61,7 +67,7 @@ ALL_COLUMNS: Final = (
 )
 _CHOICES: Final = ("subscribe", "subscribePattern", "assign")
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-STREAMING_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+STREAMING_ONLY_OPTIONS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _OTHERS: Final = (
     "startingOffsets",
     "startingTimestamp",
@@ -81,7 +87,7 @@ _OTHERS: Final = (
     "groupIdPrefix",
 )
 #: All options without the prefix ``kafka.``.
-KNOWN: Final = (*_CHOICES, *_OTHERS, *STREAMING_ONLY)
+KNOWN_OPTIONS: Final = (*_CHOICES, *_OTHERS, *STREAMING_ONLY_OPTIONS)
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,9 +98,9 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kafka: KafkaOptions
-    wanted: Wanted
-    starting: Bound | None = None
-    ending: Bound | None = None
+    strategy: ConsumerStrategy
+    starting: OffsetBound | None = None
+    ending: OffsetBound | None = None
     #: Action for partitions without a record at or after the starting timestamp.
     unmatched_start: Literal["error", "latest"] = "error"
     fail_on_data_loss: bool = True
@@ -104,10 +110,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     poll_timeout_ms: int = 120_000
     offset_attempts_max: int = 3
     offset_retry_interval_ms: int = 1_000
-    pace: Pace = Pace()
+    trigger_limits: TriggerLimits = TriggerLimits()
     #: Given options that have an effect in streaming queries only, and in batch reads only.
-    streaming_only: tuple[str, ...] = ()
-    batch_only: tuple[str, ...] = ()
+    streaming_only_names: tuple[str, ...] = ()
+    batch_only_names: tuple[str, ...] = ()
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -123,31 +129,35 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         for name, value in options.items()
         if name.startswith(PREFIX)
     }
-    own = _Own({name: text for name, text in options.items() if not name.startswith(PREFIX)})
-    own.refuse_unknown()
-    wanted = own.wanted()
+    own = _SourceOptions(
+        {name: text for name, text in options.items() if not name.startswith(PREFIX)}
+    )
+    own.check_names()
+    wanted = own.strategy()
     parsed = ReadOptions(
         kafka=parse_kafka_options(kafka),
-        wanted=wanted,
+        strategy=wanted,
         starting=own.bound("starting"),
         ending=own.bound("ending"),
         unmatched_start=own.unmatched_start(),
-        fail_on_data_loss=own.truth("failOnDataLoss", True),
+        fail_on_data_loss=own.boolean("failOnDataLoss", True),
         partitions_min=own.number("minPartitions"),
         records_per_partition_max=own.number("maxRecordsPerPartition"),
         columns=own.columns(),
         poll_timeout_ms=own.number("kafkaConsumer.pollTimeoutMs") or 120_000,
         offset_attempts_max=own.number("fetchOffset.numRetries") or 3,
         offset_retry_interval_ms=own.number("fetchOffset.retryIntervalMs") or 1_000,
-        pace=own.pace(),
-        streaming_only=tuple(name for name in STREAMING_ONLY if name.lower() in options),
-        batch_only=tuple(name for name in _BATCH_ONLY if name.lower() in options),
+        trigger_limits=own.trigger_limits(),
+        streaming_only_names=tuple(
+            name for name in STREAMING_ONLY_OPTIONS if name.lower() in options
+        ),
+        batch_only_names=tuple(name for name in _BATCH_ONLY if name.lower() in options),
     )
     _check_partitions_named(parsed)
     return parsed
 
 
-def check_batch(options: ReadOptions) -> None:
+def check_batch_options(options: ReadOptions) -> None:
     """Check the rules for batch reads: the range must not end before it starts.
 
     Raises:
@@ -155,9 +165,9 @@ def check_batch(options: ReadOptions) -> None:
     """
     starting, ending = options.starting, options.ending
     if isinstance(starting, Latest):
-        raise BadOption("startingOffsets=latest leaves a batch read nothing to read")
+        raise SparkOptionError("startingOffsets=latest leaves a batch read nothing to read")
     if isinstance(ending, Earliest):
-        raise BadOption("endingOffsets=earliest leaves a batch read nothing to read")
+        raise SparkOptionError("endingOffsets=earliest leaves a batch read nothing to read")
     for name, bound, word in (
         ("startingOffsets", starting, LATEST_OFFSET),
         ("endingOffsets", ending, EARLIEST_OFFSET),
@@ -165,44 +175,44 @@ def check_batch(options: ReadOptions) -> None:
         for partition, offset in bound.offsets.items() if isinstance(bound, AtOffsets) else ():
             if offset == word:
                 meaning = "latest" if word == LATEST_OFFSET else "earliest"
-                raise BadOption(
+                raise SparkOptionError(
                     f"{name} has {word} ({meaning}) for {partition}, which leaves a batch read "
                     "nothing to read"
                 )
     if isinstance(starting, AtOffsets) and isinstance(ending, AtOffsets):
         _check_order(starting.offsets, ending.offsets, "Offsets")
-    if isinstance(starting, AtTimes) and isinstance(ending, AtTimes):
+    if isinstance(starting, AtTimestamps) and isinstance(ending, AtTimestamps):
         _check_order(starting.timestamps_ms, ending.timestamps_ms, "OffsetsByTimestamp")
     if (
-        isinstance(starting, AtTime)
-        and isinstance(ending, AtTime)
+        isinstance(starting, AtTimestamp)
+        and isinstance(ending, AtTimestamp)
         and starting.timestamp_ms > ending.timestamp_ms
     ):
-        raise BadOption(
+        raise SparkOptionError(
             f"startingTimestamp={starting.timestamp_ms} is after "
             f"endingTimestamp={ending.timestamp_ms}"
         )
 
 
-def check_stream(options: ReadOptions) -> None:
+def check_stream_options(options: ReadOptions) -> None:
     """Check the rules for streaming queries: no end, and membership options only with a group.
 
     Raises:
         SparkOptionError: if a rule is violated, as for `parse_options`.
     """
-    if options.batch_only:
-        raise BadOption(
-            f"{options.batch_only[0]} is for batch reads; a streaming query has no end. "
+    if options.batch_only_names:
+        raise SparkOptionError(
+            f"{options.batch_only_names[0]} is for batch reads; a streaming query has no end. "
             "Trigger.AvailableNow reads the existing records and ends"
         )
     group = options.kafka.group
-    if group.group_id is None and options.kafka.membership_only:
-        named = ", ".join(options.kafka.membership_only)
-        raise BadOption(f"{named}: only a group member uses it; set kafka.group.id")
+    if group.group_id is None and options.kafka.group_only_names:
+        named = ", ".join(options.kafka.group_only_names)
+        raise SparkOptionError(f"{named}: only a group member uses it; set kafka.group.id")
     if group.group_id is None and group.instance_id is not None:
-        raise BadOption("kafka.group.instance.id names a group member; set kafka.group.id")
-    if isinstance(options.wanted, Assign) and group.instance_id is not None:
-        raise BadOption(
+        raise SparkOptionError("kafka.group.instance.id names a group member; set kafka.group.id")
+    if isinstance(options.strategy, AssignStrategy) and group.instance_id is not None:
+        raise SparkOptionError(
             "with assign the query does not join its group; remove "
             "kafka.group.instance.id, or use subscribe"
         )
@@ -213,33 +223,39 @@ def _check_order(
 ) -> None:
     if starting.keys() != ending.keys():
         odd = ", ".join(map(str, sorted(starting.keys() ^ ending.keys())))
-        raise BadOption(f"starting{what} and ending{what} must name the same partitions: {odd}")
+        raise SparkOptionError(
+            f"starting{what} and ending{what} must name the same partitions: {odd}"
+        )
     for partition, first in starting.items():
         last = ending[partition]
         if 0 <= last < first:
-            raise BadOption(f"starting{what} {first} is after ending{what} {last} for {partition}")
+            raise SparkOptionError(
+                f"starting{what} {first} is after ending{what} {last} for {partition}"
+            )
 
 
 def _check_partitions_named(options: ReadOptions) -> None:
     """With ``assign``, require offsets for exactly the assigned partitions."""
-    if not isinstance(options.wanted, Assign):
+    if not isinstance(options.strategy, AssignStrategy):
         return
     for name, bound in (("starting", options.starting), ("ending", options.ending)):
         named = named_partitions(bound)
         if named is not None:
-            check_named(name, named, set(options.wanted.partitions))
+            check_same_partitions(name, named, set(options.strategy.partitions))
 
 
-def named_partitions(bound: Bound | None) -> set[TopicPartition] | None:
+def named_partitions(bound: OffsetBound | None) -> set[TopicPartition] | None:
     """Return the partitions that a bound names, or None if it names none."""
     if isinstance(bound, AtOffsets):
         return set(bound.offsets)
-    if isinstance(bound, AtTimes):
+    if isinstance(bound, AtTimestamps):
         return set(bound.timestamps_ms)
     return None
 
 
-def check_named(end: str, named: set[TopicPartition], wanted: set[TopicPartition]) -> None:
+def check_same_partitions(
+    end: str, named: set[TopicPartition], wanted: set[TopicPartition]
+) -> None:
     """Check that a bound names exactly the partitions that are read.
 
     Args:
@@ -254,83 +270,85 @@ def check_named(end: str, named: set[TopicPartition], wanted: set[TopicPartition
     if missing or odd:
         story = [f"missing: {', '.join(map(str, missing))}"] if missing else []
         story += [f"not read: {', '.join(map(str, odd))}"] if odd else []
-        raise BadOption(
+        raise SparkOptionError(
             f"{end} offsets must name exactly the partitions that are read "
             f"(-2 is earliest, -1 latest); {'; '.join(story)}"
         )
 
 
-class _Own:
+class _SourceOptions:
     """The options without the prefix ``kafka.``, by lower-case name."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
 
-    def refuse_unknown(self) -> None:
-        known = {name.lower() for name in KNOWN}
+    def check_names(self) -> None:
+        known = {name.lower() for name in KNOWN_OPTIONS}
         for name in self._given:
             if name not in known:
-                close = nearest(name, [*KNOWN, f"{PREFIX}bootstrap.servers", f"{PREFIX}group.id"])
-                raise BadOption(f"there is no option {name!r}{close}")
+                close = suggest_name(
+                    name, [*KNOWN_OPTIONS, f"{PREFIX}bootstrap.servers", f"{PREFIX}group.id"]
+                )
+                raise SparkOptionError(f"there is no option {name!r}{close}")
 
     def text(self, name: str) -> str | None:
         return self._given.get(name.lower())
 
     def number(self, name: str) -> int | None:
         text = self.text(name)
-        return None if text is None else positive(name, text)
+        return None if text is None else parse_positive(name, text)
 
-    def truth(self, name: str, default: bool) -> bool:
+    def boolean(self, name: str, default: bool) -> bool:
         text = self.text(name)
-        return default if text is None else truth(name, text)
+        return default if text is None else parse_boolean(name, text)
 
-    def wanted(self) -> Wanted:
+    def strategy(self) -> ConsumerStrategy:
         named = [name for name in _CHOICES if self.text(name) is not None]
         if len(named) != 1:
             story = "none is set" if not named else f"{' and '.join(named)} are set"
-            raise BadOption(f"set exactly one of {', '.join(_CHOICES)}; {story}")
+            raise SparkOptionError(f"set exactly one of {', '.join(_CHOICES)}; {story}")
         name = named[0]
         text = (self.text(name) or "").strip()
         if name == "assign":
-            return Assign(tuple(sorted(parse_partitions(name, text))))
+            return AssignStrategy(tuple(sorted(parse_partitions(name, text))))
         if name == "subscribePattern":
             return _pattern(text)
         topics = [topic.strip() for topic in text.split(",") if topic.strip()]
         if not topics:
-            raise BadOption("subscribe takes topic names, separated by commas")
-        return Subscribe(tuple(dict.fromkeys(topics)))
+            raise SparkOptionError("subscribe takes topic names, separated by commas")
+        return SubscribeStrategy(tuple(dict.fromkeys(topics)))
 
-    def bound(self, end: str) -> Bound | None:
+    def bound(self, end: str) -> OffsetBound | None:
         """Return one bound, with the connector's precedence: one timestamp, timestamps, offsets."""
         name = f"{end}Timestamp"
         if (text := self.text(name)) is not None:
-            return parse_time(name, text)
+            return parse_timestamp(name, text)
         name = f"{end}OffsetsByTimestamp"
         if (text := self.text(name)) is not None:
-            return parse_times(name, text)
+            return parse_timestamps(name, text)
         name = f"{end}Offsets"
         return None if (text := self.text(name)) is None else parse_offsets(name, text)
 
     def unmatched_start(self) -> Literal["error", "latest"]:
         name = "startingOffsetsByTimestampStrategy"
-        word = one_of(name, self.text(name) or "error", ("error", "latest"))
+        word = parse_choice(name, self.text(name) or "error", ("error", "latest"))
         return cast(Literal["error", "latest"], word)
 
-    def pace(self) -> Pace:
+    def trigger_limits(self) -> TriggerLimits:
         least, most = self.number("minOffsetsPerTrigger"), self.number("maxOffsetsPerTrigger")
         if least is not None and most is not None and least > most:
-            raise BadOption(
+            raise SparkOptionError(
                 f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}"
             )
         name = "maxTriggerDelay"
         text = self.text(name)
-        delay_ms = DELAY_MAX_MS if text is None else duration_ms(name, text)
-        return Pace(records_max=most, records_min=least, delay_max_ms=delay_ms)
+        delay_ms = TRIGGER_DELAY_MAX_MS if text is None else parse_duration_ms(name, text)
+        return TriggerLimits(records_max=most, records_min=least, delay_max_ms=delay_ms)
 
     def columns(self) -> tuple[str, ...]:
         text = self.text("columns")
         wants_headers = self.text("includeHeaders")
-        with_headers = wants_headers is not None and truth("includeHeaders", wants_headers)
+        with_headers = wants_headers is not None and parse_boolean("includeHeaders", wants_headers)
         if text is None:
             return ALL_COLUMNS if with_headers else ALL_COLUMNS[:-1]
         by_lower = {name.lower(): name for name in ALL_COLUMNS}
@@ -338,23 +356,23 @@ class _Own:
         for part in text.split(","):
             name = by_lower.get(part.strip().lower())
             if name is None:
-                close = nearest(part.strip(), ALL_COLUMNS)
-                raise BadOption(f"columns: there is no column {part.strip()!r}{close}")
+                close = suggest_name(part.strip(), ALL_COLUMNS)
+                raise SparkOptionError(f"columns: there is no column {part.strip()!r}{close}")
             names.append(name)
         if len(set(names)) < len(names):
-            raise BadOption(f"columns names a column twice: {text}")
+            raise SparkOptionError(f"columns names a column twice: {text}")
         if wants_headers is not None and with_headers != ("headers" in names):
-            raise BadOption(f"includeHeaders={wants_headers} contradicts columns={text}")
+            raise SparkOptionError(f"includeHeaders={wants_headers} contradicts columns={text}")
         return tuple(names)
 
 
-def _pattern(text: str) -> SubscribePattern:
+def _pattern(text: str) -> SubscribePatternStrategy:
     if not text:
-        raise BadOption("subscribePattern takes a regular expression for whole topic names")
+        raise SparkOptionError("subscribePattern takes a regular expression for whole topic names")
     try:
         re.compile(text)
     except re.error as error:
-        raise BadOption(
+        raise SparkOptionError(
             f"subscribePattern is not a regular expression (Python syntax): {error}"
         ) from None
-    return SubscribePattern(text)
+    return SubscribePatternStrategy(text)

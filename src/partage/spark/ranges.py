@@ -11,9 +11,9 @@ from pyspark.sql.datasource import InputPartition
 
 from partage.client.metadata import TopicPartition
 from partage.client.range_fetch import decode_fetched, fetch_range
-from partage.spark.connecting import connect
+from partage.spark.client_cache import get_client
+from partage.spark.offset_resolver import OffsetRange
 from partage.spark.options import ReadOptions
-from partage.spark.planning import OffsetRange
 from partage.wire.records.decoder import DECODER
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def read_range(of: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch
 
     if DECODER == "plain":
         log.warning("the compiled decoder is not built; the Python one is about 30 times slower")
-    connected = connect(options.kafka, is_known_to_answer=True)
+    connected = get_client(options.kafka, is_known_to_answer=True)
     fetch = msgspec.structs.replace(
         options.kafka.fetch,
         patience_ms=options.poll_timeout_ms,

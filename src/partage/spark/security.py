@@ -12,8 +12,8 @@ from partage.client.security.options import (
     parse_security_options,
 )
 from partage.client.security.tls import make_context
-from partage.spark.bounds import BadOption
-from partage.spark.values import one_of, truth
+from partage.spark.bounds import SparkOptionError
+from partage.spark.option_values import parse_boolean, parse_choice
 
 _PREFIX: Final = "kafka."
 _JAAS: Final = "sasl.jaas.config"
@@ -23,15 +23,15 @@ def _text(name: str, text: str) -> str:
     return text
 
 
-def _is_checked(name: str, text: str) -> bool:
+def _parse_hostname_check(name: str, text: str) -> bool:
     """Parse the host name check; in Java, an empty algorithm name switches it off."""
-    return bool(text.strip()) and one_of(name, text, ("https", "none")) == "https"
+    return bool(text.strip()) and parse_choice(name, text, ("https", "none")) == "https"
 
 
 #: Option name -> (client option to set, parser of the value).
-_PLAIN: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
+_OPTIONS: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
     "security.protocol": ("security_protocol", lambda name, text: text.strip().upper()),
-    "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", _is_checked),
+    "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", _parse_hostname_check),
     "ssl.key.password": ("ssl_password", _text),
     "ssl.ca.location": ("ssl_cafile", _text),
     "ssl.certificate.location": ("ssl_certfile", _text),
@@ -50,12 +50,12 @@ _PLAIN: Final[dict[str, tuple[str, Callable[[str, str], object]]]] = {
         _text,
     ),
     "sasl.oauthbearer.scope": ("sasl_oauthbearer_scope", _text),
-    "sasl.oauthbearer.header.urlencode": ("sasl_oauthbearer_header_urlencode", truth),
+    "sasl.oauthbearer.header.urlencode": ("sasl_oauthbearer_header_urlencode", parse_boolean),
 }
 #: Key and trust stores: only PEM files, because Python cannot read Java's formats.
 _STORES: Final = {"ssl.truststore": "ssl_cafile", "ssl.keystore": "ssl_certfile"}
 _STORE_NAMES: Final = tuple(f"{store}.{what}" for store in _STORES for what in ("location", "type"))
-_LOGINS: Final = {
+_LOGIN_MODULES: Final = {
     "PlainLoginModule": {"username": "sasl_username", "password": "sasl_password"},
     "ScramLoginModule": {"username": "sasl_username", "password": "sasl_password"},
     "OAuthBearerLoginModule": {
@@ -66,7 +66,7 @@ _LOGINS: Final = {
 }
 
 #: All options that have an effect.
-NAMES: Final = (*_PLAIN, *_STORE_NAMES, _JAAS)
+SECURITY_OPTION_NAMES: Final = (*_OPTIONS, *_STORE_NAMES, _JAAS)
 
 
 def parse_security(given: Mapping[str, str]) -> SecurityOptions:
@@ -82,28 +82,30 @@ def parse_security(given: Mapping[str, str]) -> SecurityOptions:
     """
     taken: dict[str, Any] = {
         option: read(_PREFIX + name, given[name])
-        for name, (option, read) in _PLAIN.items()
+        for name, (option, read) in _OPTIONS.items()
         if name in given
     }
-    taken |= _stores(given)
+    taken |= _parse_stores(given)
     if _JAAS in given:
-        taken |= _login(given[_JAAS])
+        taken |= _parse_login(given[_JAAS])
     try:
         options = parse_security_options(taken)
         make_context(options)
     except InvalidSecurityOptionError as error:
-        raise BadOption(f"{_PREFIX}security.protocol and its related options: {error}") from None
+        raise SparkOptionError(
+            f"{_PREFIX}security.protocol and its related options: {error}"
+        ) from None
     return options
 
 
-def _stores(given: Mapping[str, str]) -> dict[str, str]:
+def _parse_stores(given: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for store, option in _STORES.items():
         kind = given.get(f"{store}.type", "JKS").strip().upper()
         location = given.get(f"{store}.location")
         if location is not None:
             if kind != "PEM":
-                raise BadOption(
+                raise SparkOptionError(
                     f"{_PREFIX}{store}.location is of type {kind}, which Python cannot read; "
                     f"convert it to PEM and set {_PREFIX}{store}.type=PEM"
                 )
@@ -111,8 +113,10 @@ def _stores(given: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _login(text: str) -> dict[str, str]:
+def _parse_login(text: str) -> dict[str, str]:
     module, options = parse_jaas(text)
-    if module not in _LOGINS:
-        raise BadOption(f"{_PREFIX}{_JAAS} must name one of {', '.join(_LOGINS)}")
-    return {option: options[name] for name, option in _LOGINS[module].items() if name in options}
+    if module not in _LOGIN_MODULES:
+        raise SparkOptionError(f"{_PREFIX}{_JAAS} must name one of {', '.join(_LOGIN_MODULES)}")
+    return {
+        option: options[name] for name, option in _LOGIN_MODULES[module].items() if name in options
+    }

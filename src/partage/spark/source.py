@@ -20,10 +20,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from partage.spark.bounds import BadOption
-from partage.spark.connecting import connect
-from partage.spark.options import ReadOptions, check_batch, check_stream, parse_options
-from partage.spark.planning import plan_batch
+from partage.spark.bounds import SparkOptionError
+from partage.spark.client_cache import get_client
+from partage.spark.offset_resolver import plan_batch
+from partage.spark.options import (
+    ReadOptions,
+    check_batch_options,
+    check_stream_options,
+    parse_options,
+)
 from partage.spark.ranges import RangePartition, read_range
 from partage.spark.rows import row_schema
 from partage.spark.sink.writers import make_stream_writer, make_writer
@@ -56,10 +61,10 @@ class PartageDataSource(DataSource):
             SparkOptionError: if an option is invalid, or a schema is given.
         """
         options = parse_options(self.options)
-        check_batch(options)
+        check_batch_options(options)
         if schema.names != list(options.columns):
-            raise BadOption("the source has a fixed schema: remove .schema(...)")
-        for name in (*options.streaming_only, *options.kafka.membership_only):
+            raise SparkOptionError("the source has a fixed schema: remove .schema(...)")
+        for name in (*options.streaming_only_names, *options.kafka.group_only_names):
             log.warning("%s has no effect on a batch read", name)
         return BatchReader(options)
 
@@ -70,9 +75,9 @@ class PartageDataSource(DataSource):
             SparkOptionError: if an option is invalid, or a schema is given.
         """
         options = parse_options(self.options)
-        check_stream(options)
+        check_stream_options(options)
         if schema.names != list(options.columns):
-            raise BadOption("the source has a fixed schema: remove .schema(...)")
+            raise SparkOptionError("the source has a fixed schema: remove .schema(...)")
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -100,7 +105,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Resolve the offsets. Spark calls it once for each ``load()``. Raises as `plan_batch`."""
-        connected = connect(self._options.kafka, is_known_to_answer=False)
+        connected = get_client(self._options.kafka, is_known_to_answer=False)
         ranges = connected.loop.call(plan_batch(connected.cluster, self._options))
         return [RangePartition(one) for one in ranges]
 

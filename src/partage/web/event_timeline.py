@@ -6,8 +6,8 @@ from collections import deque
 from typing import Final
 
 from partage.coordinator.outcome import GroupEventType
-from partage.pipelines.rebalances.history import History
-from partage.pipelines.rebalances.reported import event_of
+from partage.pipelines.rebalances.event_decoder import decode_event
+from partage.pipelines.rebalances.group_analysis import GroupAnalysis
 from partage.store.group_events import LAG, GroupEventRecord, order_by_epoch
 from partage.web.timeline import OwnershipSpan, Timeline, TimelineMember, TimelineRebalance
 
@@ -78,10 +78,10 @@ class EventTimeline:
         self.bytes -= len(self._values.popleft())
 
     def _analysed(self) -> Timeline:
-        history = History("")
+        history = GroupAnalysis("")
         values = list(self._values)
         for place in order_by_epoch(values):
-            history.take(event_of(values[place]))
+            history.apply(decode_event(values[place]))
         return Timeline(
             spans=[
                 OwnershipSpan(

@@ -35,12 +35,14 @@ T = TypeVar("T")
 
 
 class Engine(AssignmentTarget):
-    """One consumer. Its thread runs from the beginning until `close`.
+    """The engine of one consumer. Its thread runs until `close`.
 
-    ``owner`` may be another one later, once all is disowned. ``cluster`` belongs to the loop.
+    Attributes:
+        assignment_source: It can be replaced when no partitions are assigned.
+        cluster: Use it on the engine's event loop only.
 
     Raises:
-        InvalidAddressError: on construction, for servers that are no addresses.
+        InvalidAddressError: ``bootstrap_servers`` is invalid.
     """
 
     def __init__(

@@ -189,11 +189,11 @@ class FetchStateMachine:
                 and not state.chunks
                 and state.permit.delivered_offset is None
             ):
-                log.warning("%s-%d: %s", *state.partition, _RESET_REASONS[type(state.position_error)])
+                log.warning(
+                    "%s-%d: %s", *state.partition, _RESET_REASONS[type(state.position_error)]
+                )
                 state.restart(FetchState.AWAIT_RESET, reset=self._policy)
-            is_due = (
-                not state.is_in_flight and state.error is None and state.retry_at_ms <= now_ms
-            )
+            is_due = not state.is_in_flight and state.error is None and state.retry_at_ms <= now_ms
             is_placed = state.fetch_state is FetchState.INITIALIZING or state.partition in placed
             if state.fetch_state is not FetchState.FETCHING and is_due and is_placed:
                 state.is_in_flight = True

@@ -1,6 +1,6 @@
-"""TLS and SASL on a client's connections.
+"""TLS and SASL for a client's connections.
 
-`options` says what a user may set, `tls` makes contexts and words what OpenSSL says, `mechanisms`
-are the SASL mechanisms as steps without I/O, `handshake` runs one of them over a connection, and
-`tokens` gets OAuth tokens. `credentials` holds what all connections of a cluster share.
+`options` defines the user's options. `tls` creates TLS contexts and turns OpenSSL errors into
+messages. `mechanisms` has the SASL mechanisms as steps without I/O, and `handshake` runs one over a
+connection. `tokens` gets OAuth tokens. `credentials` holds what the connections of a cluster share.
 """

@@ -1,4 +1,4 @@
-"""What all connections of one cluster share: whom they trust, and how they say who they are."""
+"""The credentials that all connections of a cluster share."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from partage.client.security.tokens import TokenSource
 
 log = logging.getLogger(__name__)
 
-#: Mechanisms whose secret anybody on the way could read.
+#: Mechanisms that send the secret in cleartext.
 _CLEARTEXT_MECHANISMS: Final = ("PLAIN", "OAUTHBEARER")
 
 
 @functools.cache
 def warn_secret_unencrypted(mechanism: str) -> None:
-    """Once in a process, however many clients it makes."""
+    """Log a warning, once for each mechanism in a process."""
     log.warning("sasl_mechanism=%s without TLS sends the secret unencrypted", mechanism)
 
 
 class Credentials:
-    """Made once for a cluster; belongs to the event loop that it is first used on.
+    """The trust and the identity of a client; belongs to the event loop that first uses it.
 
     Raises:
-        InvalidSecurityOptionError: on construction, if a file is missing or holds something else.
+        InvalidSecurityOptionError: A file is missing or invalid.
     """
 
     def __init__(self, options: SecurityOptions) -> None:
@@ -43,23 +43,27 @@ class Credentials:
 
     @property
     def has_certificate(self) -> bool:
-        """Whether the client shows a certificate, as far as we know."""
+        """True if the client may present a certificate."""
         return self.options.ssl_certfile is not None or self.options.ssl_context is not None
 
     def is_first_probe(self, address: Address) -> bool:
-        """Whether nobody has looked yet what kind of port it is that closed on us."""
+        """True if this is the first probe of a port that closed a connection."""
         is_first = address not in self._doubted
         self._doubted.add(address)
         return is_first
 
     async def context(self) -> ssl.SSLContext | None:
-        """The TLS context for a connection; None for one without. Raises `InvalidSecurityOptionError`."""
+        """Return the TLS context of a connection, None without TLS.
+
+        Raises:
+            InvalidSecurityOptionError: A file is missing or invalid.
+        """
         if not self.options.uses_tls:
             return None
         return await run_in_daemon_thread(lambda: make_context(self.options))
 
     def mechanism(self, address: Address) -> Mechanism | None:
-        """One authentication at a broker; None if there is to be none."""
+        """Return an authentication with a broker, None without SASL."""
         options = self.options
         username, password = options.sasl_username or "", options.sasl_password or ""
         match options.sasl_mechanism:

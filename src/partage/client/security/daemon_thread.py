@@ -1,4 +1,4 @@
-"""Work that would hold up the event loop."""
+"""Blocking work in daemon threads, so that it does not block the event loop."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ T = TypeVar("T")
 
 
 async def run_in_daemon_thread(work: Callable[[], T]) -> T:
-    """What ``work`` returns or raises, in a daemon thread of its own.
+    """Run ``work`` in a new daemon thread and return its result.
 
-    Not the loop's executor: its threads are waited for when the program ends, and a user's token
+    The loop's executor does not fit: Python waits for its threads at exit, and a user's token
     provider may hang.
     """
     outcome: Future[T] = Future()
-    outcome.set_running_or_notify_cancel()  # from here on giving up does not disturb the thread
+    # From here on, cancelling the awaiting task does not affect the thread
+    outcome.set_running_or_notify_cancel()
 
     def run() -> None:
         try:

@@ -1,4 +1,4 @@
-"""What can go wrong when the two sides prove who they are; none of it passes by itself."""
+"""Errors of TLS and authentication."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from partage.client.errors import ClientError
 
 
 class SecurityError(ClientError):
-    """The root of them. Not tried again: another attempt would end the same way."""
+    """The base class of security errors. They are not retriable: a retry would fail alike."""
 
     def __init__(self, address: Address, why: str) -> None:
         super().__init__(f"{address}: {why}")
@@ -17,11 +17,11 @@ class SecurityError(ClientError):
 
 
 class WrongSecurityProtocolError(SecurityError):
-    """One side speaks TLS, or asks for SASL, and the other does not."""
+    """One side uses TLS or SASL, and the other does not."""
 
 
 class UntrustedCertificateError(SecurityError):
-    """The broker's certificate is not valid, or was signed by nobody whom we trust."""
+    """The broker's certificate is invalid, or no trusted authority signed it."""
 
     def __init__(self, address: Address, why: str) -> None:
         super().__init__(
@@ -32,18 +32,18 @@ class UntrustedCertificateError(SecurityError):
 
 
 class CertificateHostMismatchError(SecurityError):
-    """The broker's certificate is sound but names another host."""
+    """The broker's certificate is valid, but for another host."""
 
     def __init__(self, address: Address, why: str) -> None:
         super().__init__(
             address,
-            f"its certificate is for another host: {why}. Connect to a host name in the "
-            "certificate, and let the broker advertise it; ssl_check_hostname=False skips this check",
+            f"its certificate is for another host: {why}. Connect to a host name in the certificate, "
+            "and let the broker advertise it; ssl_check_hostname=False skips this check",
         )
 
 
 class ClientCertificateRejectedError(SecurityError):
-    """The broker asks for a certificate of the client's, and got none or one it does not trust."""
+    """The broker requires a client certificate, and got none or one that it does not trust."""
 
     def __init__(self, address: Address, why: str, *, has_one: bool) -> None:
         way_out = (
@@ -55,7 +55,7 @@ class ClientCertificateRejectedError(SecurityError):
 
 
 class TlsNegotiationError(SecurityError):
-    """The two sides do not agree on a version or a cipher of TLS."""
+    """The two sides have no TLS version or cipher in common."""
 
     def __init__(self, address: Address, why: str, *, has_certificate: bool) -> None:
         hint = "" if has_certificate else "; if it asks for a certificate, set ssl_certfile"
@@ -65,7 +65,7 @@ class TlsNegotiationError(SecurityError):
 
 
 class AuthenticationRequiredError(SecurityError):
-    """The broker asks clients who they are, and we were told not to say."""
+    """The broker requires authentication, and the client is not configured for it."""
 
     def __init__(self, address: Address, mechanisms: Sequence[str], *, uses_tls: bool) -> None:
         protocol = "SASL_SSL" if uses_tls else "SASL_PLAINTEXT"
@@ -78,7 +78,7 @@ class AuthenticationRequiredError(SecurityError):
 
 
 class UnsupportedMechanismError(SecurityError):
-    """The broker does not have the SASL mechanism that we were told to use."""
+    """The broker does not support the configured SASL mechanism."""
 
     def __init__(self, address: Address, mechanism: str, theirs: Sequence[str]) -> None:
         super().__init__(
@@ -90,7 +90,7 @@ class UnsupportedMechanismError(SecurityError):
 
 
 class AuthenticationFailedError(SecurityError):
-    """The broker does not know the user, or not by this password."""
+    """The broker does not know the user, or the password is wrong."""
 
     def __init__(
         self,
@@ -103,11 +103,13 @@ class AuthenticationFailedError(SecurityError):
 
 
 class TokenRejectedError(AuthenticationFailedError):
-    """The broker does not accept our token: expired, for somebody else, or wrongly signed."""
+    """The broker rejected the token: it expired, has another audience, or its signature is invalid."""
 
 
 class BrokerProofError(SecurityError):
-    """In SCRAM the broker proves itself too, and this one did not; somebody may stand between."""
+    """The broker did not prove that it knows the password, as SCRAM requires. It may be an
+    attacker.
+    """
 
     def __init__(self, address: Address, why: str) -> None:
         super().__init__(
@@ -117,7 +119,7 @@ class BrokerProofError(SecurityError):
 
 
 class TokenUnavailableError(SecurityError):
-    """No OAuth token could be had; tried again if the endpoint may answer a moment later."""
+    """No OAuth token is available; retriable if the endpoint may answer later."""
 
     def __init__(self, address: Address, why: str, *, is_retriable: bool = False) -> None:
         super().__init__(address, f"no OAuth token is available: {why}")

@@ -1,4 +1,4 @@
-"""SASL over a connection: agree on the mechanism, then let it speak (KIP-43, KIP-152)."""
+"""The SASL exchange on a connection: choose the mechanism, then run its steps (KIP-43, KIP-152)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ from partage.wire.api import Api, Req, Res
 from partage.wire.apis.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest
 from partage.wire.apis.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
 
-#: No mechanism has more steps.
+#: The largest number of steps of a mechanism.
 _STEPS_MAX: Final = 4
 
 
 class SendRequest(Protocol):
-    """Sends a request and waits for its answer."""
+    """A function that sends a request and returns its response."""
 
     async def __call__(self, api: Api[Req, Res], message: Req) -> Res:
-        """The answer. Raises `ClientError`."""
+        """Send the request and return its response. Raises `ClientError`."""
 
 
 async def authenticate(ask: SendRequest, mechanism: Mechanism) -> int:
-    """Prove who we are; how long that holds in milliseconds, 0 for as long as the connection.
+    """Authenticate the client.
+
+    Returns:
+        The session lifetime in ms; 0 if it lasts as long as the connection.
 
     Raises:
-        SecurityError: the broker refused, or did not prove itself.
-        ClientError: the exchange broke off.
+        SecurityError: The broker rejected the client, or did not prove its identity.
+        ClientError: The exchange failed.
     """
     address = mechanism.address
     try:
@@ -60,7 +63,7 @@ async def authenticate(ask: SendRequest, mechanism: Mechanism) -> int:
 
 
 async def required_mechanisms(ask: SendRequest) -> Sequence[str] | None:
-    """By what a broker wants us to authenticate; None if it does not."""
+    """Return the SASL mechanisms that a broker requires; None if it requires no SASL."""
     try:
         greeting = await ask(SASL_HANDSHAKE, SaslHandshakeRequest(mechanism=""))
     except UnsupportedApiError:

@@ -1,4 +1,4 @@
-"""Java's ``sasl.jaas.config``: a login module and its options in one line."""
+"""A parser for Java's ``sasl.jaas.config``: a login module and its options in one line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _OPTION: Final = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'
 
 
 class JaasLogin(NamedTuple):
-    """The module's class without its package, and what it is given."""
+    """The class name of a login module without its package, and its options."""
 
     module: str
     options: dict[str, str]
 
 
 def parse_jaas(text: str) -> JaasLogin:
-    """The login in ``text``; what is no such line gives a module of no name."""
+    """Parse the login in ``text``; text in another format gives an empty module name."""
     name = re.match(r"\s*([\w.]*)", text)
     module = name[1].rpartition(".")[2] if name else ""
     return JaasLogin(module, {key: _unquoted(value) for key, value in _OPTION.findall(text)})

@@ -1,6 +1,6 @@
-"""The SASL mechanisms, each as its steps: what to say first, and what upon each answer.
+"""The SASL mechanisms, each as a state machine without I/O.
 
-A mechanism object is for one authentication. Its errors name the broker but never a secret.
+A mechanism object is for one authentication. Its errors name the broker but never contain a secret.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from partage.client.security.errors import (
 )
 from partage.client.security.tokens import Token, TokenSource, token_expiry_s
 
-#: Fewer let whoever listens guess the password cheaply (RFC 7677 §4, and Kafka's own least) ...
+#: Fewer iterations let an eavesdropper guess the password cheaply (RFC 7677 §4; also Kafka's
+#: minimum).
 ITERATIONS_MIN: Final = 4_096
-#: ... and more would keep a processor busy for longer than anybody configures (CVE-2026-10143).
+#: More iterations would waste CPU time; no real configuration needs them (CVE-2026-10143).
 ITERATIONS_MAX: Final = 1_000_000
 
 _SAID_MAX: Final = 300
@@ -40,21 +41,25 @@ class Mechanism(ABC):
 
     @abstractmethod
     async def initial_response(self) -> bytes:
-        """What the client says first."""
+        """Return the first message of the client."""
 
     @abstractmethod
     async def evaluate_challenge(self, said: bytes) -> bytes | None:
-        """What the client says next; None when it is satisfied. Raises `SecurityError`."""
+        """Return the response to a broker's message; None if the exchange is complete.
+
+        Raises:
+            SecurityError: The broker's message is invalid or rejects the client.
+        """
 
     @abstractmethod
     def rejection_error(self, said: str) -> SecurityError:
-        """The broker refused, and said this."""
+        """Return the error for a rejection with the broker's message ``said``."""
 
 
 class Plain(Mechanism):
-    """PLAIN (RFC 4616): the password as it is.
+    """PLAIN (RFC 4616): sends the password in cleartext.
 
-    No identity to act as is ever given: a broker takes the user's own (CVE-2017-12610).
+    The authorization identity is always empty, so a broker uses the user name (CVE-2017-12610).
     """
 
     def __init__(self, address: Address, username: str, password: str) -> None:
@@ -74,7 +79,7 @@ class Plain(Mechanism):
 
 
 class Scram(Mechanism):
-    """SCRAM (RFC 5802, RFC 7677): each side proves that it knows the password, unsaid."""
+    """SCRAM (RFC 5802, RFC 7677): both sides prove that they know the password without sending it."""
 
     def __init__(self, address: Address, name: str, username: str, password: str) -> None:
         super().__init__(address, name)
@@ -102,7 +107,7 @@ class Scram(Mechanism):
         return final.encode()
 
     def _check_first(self, said: str) -> None:
-        """Before anything is computed: our whole nonce, and a bearable number of iterations."""
+        """Check the nonce and the number of iterations before computing anything."""
         parts = dict(part.partition("=")[::2] for part in said.split(","))
         nonce = parts.get("r", "").encode()
         ours = self._nonce.encode()
@@ -121,7 +126,7 @@ class Scram(Mechanism):
 
 
 class OAuthBearer(Mechanism):
-    """OAUTHBEARER (RFC 7628): a token that somebody else has signed."""
+    """OAUTHBEARER (RFC 7628): sends a token that an authorization server signed."""
 
     def __init__(self, address: Address, tokens: TokenSource) -> None:
         super().__init__(address, "OAUTHBEARER")
@@ -137,7 +142,8 @@ class OAuthBearer(Mechanism):
     async def evaluate_challenge(self, said: bytes) -> bytes | None:
         if not said:
             return None
-        # It was refused, and why; the broker ends the exchange when it has been acknowledged.
+        # The broker rejected the token and sent a reason. It ends the exchange after our
+        # acknowledgement.
         try:
             self._status = str(json.loads(said)["status"])
         except (ValueError, KeyError, TypeError):
@@ -159,16 +165,16 @@ def _way_out(token: str) -> str:
 
 
 def _shown(said: str) -> str:
-    """A broker's words, for people."""
+    """Return a broker's message in printable form."""
     line = "".join(char if char.isprintable() else " " for char in said).strip()
     return line[:_SAID_MAX] or "no reason given"
 
 
 def _client(mechanism: str, username: str, password: str, nonce: str) -> Any:
-    """scramp's client, with names and passwords byte by byte, as Kafka takes them.
+    """Create scramp's client, with names and passwords byte by byte, like Kafka.
 
-    RFC 5802 would have both prepared (SASLprep), which changes or refuses some; Kafka's brokers
-    and clients do not.
+    RFC 5802 requires SASLprep for both, which changes or rejects some; Kafka's brokers and clients
+    do not apply it.
     """
     from scramp import ScramClient
     from scramp.core import Password, Username

@@ -1,4 +1,4 @@
-"""The options of TLS and SASL: names as Python's Kafka clients have them, or else Kafka's own."""
+"""The TLS and SASL options: names as in Python's Kafka clients, otherwise Kafka's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SASL_MECHANISMS: Final = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
 
-#: kafka-python's and aiokafka's names, from when PLAIN was all there was.
+#: Names in kafka-python and aiokafka, from the time when PLAIN was the only mechanism.
 _ALIASES: Final = {
     "sasl_plain_username": "sasl_username",
     "sasl_plain_password": "sasl_password",
@@ -27,27 +27,27 @@ _CLIENT_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"
 
 
 class InvalidSecurityOptionError(ValueError):
-    """An option of TLS or SASL that is unknown, missing, or at odds with another one."""
+    """A TLS or SASL option is unknown, missing, or conflicts with another one."""
 
 
 class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How connections are encrypted, and how each side proves who it is.
+    """The security options of a client's connections.
 
-    Secrets are left out of its text. Files are read anew for each connection, so that
-    certificates can be renewed in place.
+    Its repr omits secrets. Files are read again for each connection, so certificates can be renewed
+    in place.
 
     Raises:
-        InvalidSecurityOptionError: on construction, for options that do not go together.
+        InvalidSecurityOptionError: The options conflict with each other.
     """
 
     security_protocol: str = "PLAINTEXT"
-    #: Instead of all that follows with ``ssl_``.
+    #: A ready context, instead of all following ``ssl_`` options.
     ssl_context: ssl.SSLContext | None = None
     ssl_check_hostname: bool = True
-    #: Whom to trust, in a PEM file or as PEM text; the system's authorities if neither is given.
+    #: Trusted authorities as a PEM file or PEM text; the system's if neither is set.
     ssl_cafile: str | None = None
     ssl_cadata: str | None = None
-    #: The client's own certificate, the chain after it, and its key (in the same file if None).
+    #: The client certificate with its chain, and its key (in the same file if None).
     ssl_certfile: str | None = None
     ssl_keyfile: str | None = None
     ssl_password: str | None = None
@@ -56,15 +56,15 @@ class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
     sasl_password: str | None = None
     #: Called for each authentication; see `partage.client.security.tokens`.
     sasl_oauth_token_provider: Callable[[], Any] | Any = None
-    #: Or a token endpoint, asked with the client's credentials (KIP-768).
+    #: Alternative: a token endpoint, called with the client's credentials (KIP-768).
     sasl_oauthbearer_token_endpoint_url: str | None = None
     sasl_oauthbearer_client_credentials_client_id: str | None = None
     sasl_oauthbearer_client_credentials_client_secret: str | None = None
     sasl_oauthbearer_scope: str | None = None
     sasl_oauthbearer_header_urlencode: bool = False
-    #: If not empty, the only endpoints that are asked; one without TLS must stand here.
+    #: If not empty, only these endpoints are allowed. An endpoint without TLS must be listed here.
     sasl_oauthbearer_allowed_urls: tuple[str, ...] = ()
-    #: Whom to trust at the endpoint, a PEM file; the system's authorities if None.
+    #: Trusted authorities for the endpoint, a PEM file; the system's if None.
     sasl_oauthbearer_ssl_cafile: str | None = None
 
     def __post_init__(self) -> None:
@@ -74,12 +74,12 @@ class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uses_tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """True if connections are encrypted."""
         return self.security_protocol.endswith("SSL")
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether the client authenticates itself by SASL."""
+        """True if the client authenticates with SASL."""
         return self.security_protocol.startswith("SASL_")
 
     def __repr__(self) -> str:
@@ -89,15 +89,16 @@ class SecurityOptions(msgspec.Struct, frozen=True, kw_only=True):
         return [(name, "***" if name in _SECRETS else getattr(self, name)) for name in _given(self)]
 
 
-#: The names of all of them.
+#: The names of all security options, including aliases.
 SECURITY_OPTION_NAMES: Final = frozenset((*SecurityOptions.__struct_fields__, *_ALIASES))
 
 
 def parse_security_options(given: Mapping[str, Any]) -> SecurityOptions:
-    """The options in ``given`` by their names; ``sasl_plain_username`` and the like are known.
+    """Return the options in ``given`` by name; aliases such as ``sasl_plain_username`` are allowed.
 
     Raises:
-        InvalidSecurityOptionError: one is unknown, given twice, or at odds with another one.
+        InvalidSecurityOptionError: An option is unknown, given twice, or conflicts with another
+            one.
     """
     known = SecurityOptions.__struct_fields__
     taken: dict[str, Any] = {}
@@ -116,14 +117,14 @@ def parse_security_options(given: Mapping[str, Any]) -> SecurityOptions:
 
 
 def _given(options: SecurityOptions) -> list[str]:
-    """The names of what is not as it is by default."""
+    """Return the names of options that differ from their defaults."""
     defaults = zip(SecurityOptions.__struct_fields__, _DEFAULTS, strict=True)
     return [name for name, default in defaults if getattr(options, name) != default]
 
 
 _DEFAULTS: Final = tuple(
     field.default for field in msgspec.structs.fields(SecurityOptions)
-)  # of all fields: each has one
+)  # Every field has a default
 
 
 def _check_protocol(options: SecurityOptions) -> None:
@@ -174,7 +175,7 @@ def _check_sasl(options: SecurityOptions) -> None:
         value = getattr(options, name)
         if not value:
             raise InvalidSecurityOptionError(f"sasl_mechanism={mechanism} needs {name}")
-        if "\0" in value:  # it separates the two in PLAIN (RFC 4616)
+        if "\0" in value:  # NUL separates user and password in PLAIN (RFC 4616)
             raise InvalidSecurityOptionError(f"{name} contains a NUL character")
 
 
@@ -192,7 +193,7 @@ def _check_oauth(options: SecurityOptions) -> None:
 
 
 def _check_endpoint(options: SecurityOptions) -> None:
-    """Only where the user wants it, and only over TLS unless they say so (CVE-2025-27817)."""
+    """Check that the endpoint is allowed, and uses TLS unless listed explicitly (CVE-2025-27817)."""
     url = options.sasl_oauthbearer_token_endpoint_url or ""
     allowed = options.sasl_oauthbearer_allowed_urls
     if allowed and url not in allowed:

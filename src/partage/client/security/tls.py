@@ -1,4 +1,4 @@
-"""TLS contexts out of options, and what OpenSSL says in words that help."""
+"""TLS contexts from options, and readable messages for OpenSSL errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from partage.client.security.options import InvalidSecurityOptionError, Security
 
 # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL's x509_vfy.h.
 _OTHER_HOST: Final = frozenset({62, 64})
-#: Parts of OpenSSL's reasons: the broker's alerts about our certificate (RFC 8446 §6.2) ...
+#: Parts of OpenSSL's reasons for a broker's alert about the client certificate (RFC 8446 §6.2).
 _ABOUT_OUR_CERTIFICATE: Final = (
     "ALERT_BAD_CERTIFICATE",
     "ALERT_CERTIFICATE_",
@@ -27,22 +27,22 @@ _ABOUT_OUR_CERTIFICATE: Final = (
     "ALERT_ACCESS_DENIED",
     "ALERT_NO_CERTIFICATE",
 )
-#: ... and of what it makes of bytes that are not TLS.
+#: Parts of OpenSSL's reasons for bytes that are not TLS.
 _NOT_TLS: Final = (
     "WRONG_VERSION_NUMBER",
     "HTTP_REQUEST",
     "PACKET_LENGTH_TOO_LONG",
     "RECORD_TOO_",
 )
-#: How a TLS alert begins (RFC 8446 §5.1); as a frame's length it is more than any frame has.
+#: The first bytes of a TLS alert (RFC 8446 §5.1). As a frame size they exceed the maximum.
 _ALERT: Final = b"\x15\x03"
 
 
 def make_context(options: SecurityOptions) -> ssl.SSLContext | None:
-    """The context of a connection; None if it is not to be encrypted.
+    """Return the TLS context of a connection; None without TLS.
 
     Raises:
-        InvalidSecurityOptionError: a file is missing, or does not hold what it should.
+        InvalidSecurityOptionError: A file is missing or invalid.
     """
     if not options.uses_tls:
         return None
@@ -63,7 +63,7 @@ def make_context(options: SecurityOptions) -> ssl.SSLContext | None:
 def _load_client_certificate(
     context: ssl.SSLContext, options: SecurityOptions, certfile: str
 ) -> None:
-    # Some password always: without one OpenSSL asks for it at the terminal.
+    # Always pass a password: without one OpenSSL prompts at the terminal.
     password = options.ssl_password or ""
     try:
         context.load_cert_chain(certfile, options.ssl_keyfile, password)
@@ -85,24 +85,24 @@ def _file_error_text(error: Exception) -> str:
 
 
 def is_tls_alert(start: bytes) -> bool:
-    """Whether what a broker sent begins like a TLS alert: it expected TLS of us."""
+    """True if a broker's first bytes are a TLS alert, so it expects TLS."""
     return start.startswith(_ALERT)
 
 
 def has_tls_reason(error: Exception | None) -> TypeGuard[ssl.SSLError]:
-    """Whether OpenSSL knows what went wrong; an end without a word may have any reason."""
+    """True if OpenSSL names a reason; a connection that just ends may have any."""
     return isinstance(error, ssl.SSLError) and not isinstance(
         error, ssl.SSLEOFError | ssl.SSLZeroReturnError
     )
 
 
 def is_from_tls_peer(error: Exception) -> bool:
-    """Whether it comes of a broker that does speak TLS, but not as we do."""
+    """True if the peer uses TLS, but the handshake failed."""
     return has_tls_reason(error) and not any(part in (error.reason or "") for part in _NOT_TLS)
 
 
 def tls_error(address: Address, error: ssl.SSLError, *, has_certificate: bool) -> SecurityError:
-    """What ended a TLS connection, by its name."""
+    """Return the error for a failed TLS connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_HOST:
             return CertificateHostMismatchError(address, error.verify_message)
@@ -117,7 +117,7 @@ def tls_error(address: Address, error: ssl.SSLError, *, has_certificate: bool) -
 
 
 def plaintext_port_error(address: Address) -> WrongSecurityProtocolError:
-    """We spoke TLS to a port that does not."""
+    """Return the error for TLS with a plaintext port."""
     return WrongSecurityProtocolError(
         address,
         "this port does not speak TLS; connect to the broker's TLS listener, or set "
@@ -126,7 +126,7 @@ def plaintext_port_error(address: Address) -> WrongSecurityProtocolError:
 
 
 def tls_port_error(address: Address) -> WrongSecurityProtocolError:
-    """We did not speak TLS to a port that does."""
+    """Return the error for plaintext with a TLS port."""
     return WrongSecurityProtocolError(
         address, "this port speaks TLS; set security_protocol to SSL or SASL_SSL"
     )

@@ -1,4 +1,4 @@
-"""What kind of port broke off a connection: looked at only then, to say what is wrong."""
+"""A probe of a port that closed a connection, to report the cause."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 from partage.client.addresses import Address
 from partage.client.security.tls import is_from_tls_peer
 
-#: How long a port is looked at; one that speaks TLS answers at once.
+#: The timeout of a probe; a TLS port answers at once.
 PROBE_TIMEOUT_MS: Final = 2_000
 
 
 async def speaks_tls(address: Address) -> bool:
-    """Whether a port answers a TLS greeting; nothing is sent over what comes of it."""
+    """True if a port answers a TLS handshake; no data is sent over the connection."""
     anybody = ssl.create_default_context()
     anybody.check_hostname = False
     anybody.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""One request to a token endpoint: the client-credentials grant (RFC 6749 §4.4, KIP-768)."""
+"""A request to a token endpoint: the client-credentials grant (RFC 6749 §4.4, KIP-768)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ import msgspec
 
 from partage.client.security.options import SecurityOptions
 
-_TIMEOUT_S: Final = 10  # as sasl.login.connect.timeout.ms and .read.timeout.ms, which have none
+# Kafka's sasl.login.connect.timeout.ms and sasl.login.read.timeout.ms have no default
+_TIMEOUT_S: Final = 10
 _RESPONSE_BYTES_MAX: Final = 256 * 1024
-#: Statuses that may be others a moment later.
+#: HTTP statuses after which a retry may succeed.
 _RETRIABLE_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -35,7 +36,7 @@ class TokenEndpointError(Exception):
 
 
 class TokenResponse(msgspec.Struct, frozen=True):
-    """What an endpoint answers."""
+    """The response of a token endpoint."""
 
     access_token: str
     expires_in: float | None = None
@@ -49,14 +50,14 @@ class _ErrorResponse(msgspec.Struct, frozen=True):
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """The secret goes to the address that was configured, and to no other."""
+    """Forbids redirects: the secret goes only to the configured address."""
 
     def redirect_request(self, *request: Any) -> None:
         return None
 
 
 def request_token(options: SecurityOptions) -> TokenResponse:
-    """Ask for a token, blocking. Raises `TokenEndpointError`."""
+    """Request a token; blocking. Raises `TokenEndpointError`."""
     url = options.sasl_oauthbearer_token_endpoint_url or ""
     trusted = _context(options)
     opener = build_opener(ProxyHandler(), HTTPSHandler(context=trusted), _NoRedirects())
@@ -81,7 +82,7 @@ def request_token(options: SecurityOptions) -> TokenResponse:
     try:
         return msgspec.json.decode(body, type=TokenResponse)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # Without the cause: it may quote what was sent.
+        # Without the cause: it may quote the response.
         raise TokenEndpointError(f"{url} answered without an access_token in JSON") from None
 
 
@@ -99,7 +100,8 @@ def _context(options: SecurityOptions) -> ssl.SSLContext:
 def _request(url: str, options: SecurityOptions) -> Request:
     user = options.sasl_oauthbearer_client_credentials_client_id or ""
     secret = options.sasl_oauthbearer_client_credentials_client_secret or ""
-    if options.sasl_oauthbearer_header_urlencode:  # as RFC 6749 has it; Kafka asks for it
+    # Required by RFC 6749; Kafka has an option for it
+    if options.sasl_oauthbearer_header_urlencode:
         user, secret = quote_plus(user), quote_plus(secret)
     form = {"grant_type": "client_credentials"}
     if options.sasl_oauthbearer_scope is not None:
@@ -116,7 +118,7 @@ def _request(url: str, options: SecurityOptions) -> Request:
 
 
 def _reason(error: HTTPError) -> str:
-    """The error code of RFC 6749 §5.2, such as ``invalid_client``, if there is one."""
+    """Return the error code of RFC 6749 §5.2, such as ``invalid_client``, in parentheses, or ""."""
     try:
         code = msgspec.json.decode(error.read(_RESPONSE_BYTES_MAX), type=_ErrorResponse).error
     except (msgspec.DecodeError, OSError, HTTPException):

@@ -1,4 +1,4 @@
-"""OAuth tokens: from a function of the user's, or from a token endpoint."""
+"""OAuth tokens, from a user's function or from a token endpoint."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from partage.client.security.options import SecurityOptions
 if TYPE_CHECKING:
     from partage.client.security.token_endpoint import TokenResponse
 
-#: Used until this share of its life has passed, as sasl.login.refresh.window.factor.
+#: The part of its lifetime for which a token is used, as sasl.login.refresh.window.factor.
 _REFRESH_AT: Final = 0.8
-#: What a token may consist of (RFC 6750 §2.1), and so never what separates it from the rest.
+#: The characters of a token (RFC 6750 §2.1); they include no separator of the SASL message.
 _TOKEN: Final = re.compile(r"[-._~+/A-Za-z0-9]+=*")
-#: And an extension (RFC 7628 §3.1).
+#: The name and value of an extension (RFC 7628 §3.1).
 _NAME: Final = re.compile("[A-Za-z]+")
 _VALUE: Final = re.compile(r"[\x20-\x7e\t\r\n]+")
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token, and SASL extensions to send with it (KIP-342); its text is left out of its own."""
+    """A token, and the SASL extensions to send with it (KIP-342). Its repr omits the token."""
 
     value: str
     extensions: Mapping[str, str] = {}
@@ -41,12 +41,12 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class TokenSource:
-    """The tokens that all connections of a cluster authenticate with.
+    """The source of tokens for all connections of a cluster.
 
-    ``sasl_oauth_token_provider`` is a function, asynchronous or not, that returns a token as text
-    or as `Token`; or an object with such a method ``token`` and perhaps ``extensions``, which
-    returns a mapping. It is called for each authentication. A token from an endpoint is kept
-    until most of its life has passed.
+    ``sasl_oauth_token_provider`` is a function, synchronous or not, that returns a token as text or
+    as `Token`. Or it is an object with such a method ``token``, and optionally ``extensions``,
+    which returns a mapping. It is called for each authentication. A token from an endpoint is
+    cached for most of its lifetime.
     """
 
     def __init__(self, options: SecurityOptions) -> None:
@@ -56,7 +56,7 @@ class TokenSource:
         self._cached_until = 0.0
 
     async def get_token(self, address: Address) -> Token:
-        """A token to authenticate at this broker with. Raises `TokenUnavailableError`."""
+        """Return a token to authenticate with a broker. Raises `TokenUnavailableError`."""
         if self._options.sasl_oauth_token_provider is None:
             token = await self._from_endpoint(address)
         else:
@@ -71,7 +71,7 @@ class TokenSource:
         return token
 
     def invalidate(self, token: Token) -> None:
-        """A broker did not accept it: ask for another one the next time."""
+        """Drop a token that a broker rejected, so that the next call requests another one."""
         if token is self._cached:
             self._cached = None
 
@@ -91,7 +91,7 @@ class TokenSource:
         return Token(token, dict(extensions))
 
     async def _from_endpoint(self, address: Address) -> Token:
-        async with self._turn:  # one request for all connections that open at once
+        async with self._turn:  # One request for all connections that open at the same time
             now = asyncio.get_running_loop().time()
             if self._cached is None or now >= self._cached_until:
                 granted = await self._granted(address)
@@ -100,7 +100,7 @@ class TokenSource:
             return self._cached
 
     async def _granted(self, address: Address) -> TokenResponse:
-        # Not before it is needed: Python's HTTP client takes a while to import.
+        # Import on demand: Python's HTTP client takes a while to import.
         from partage.client.security.token_endpoint import TokenEndpointError, request_token
 
         try:
@@ -112,13 +112,13 @@ class TokenSource:
 
 
 def token_expiry_s(token: str) -> float | None:
-    """When a token expires by its own words, in seconds since 1970; None if it does not say."""
+    """Return the expiry of a token in seconds since 1970; None if it has none."""
     try:
         payload = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         return float(claims["exp"])
     except (IndexError, KeyError, TypeError, ValueError):
-        return None  # not every token is a JWT
+        return None  # Not every token is a JWT
 
 
 def _lifetime_s(granted: TokenResponse) -> float:
@@ -129,7 +129,7 @@ def _lifetime_s(granted: TokenResponse) -> float:
 
 
 async def _called(function: Callable[[], Any | Awaitable[Any]]) -> Any:
-    """What the function returns, wherever it may be called."""
+    """Call the function, on the loop or in a thread, and return its result."""
     if inspect.iscoroutinefunction(function):
         return await function()
     result = await run_in_daemon_thread(function)

@@ -21,9 +21,9 @@ from partage.console.pipelines.spark_options import (
 )
 from partage.console.pipelines.spark_runner import convert_errors, print_report, run_with_progress
 from partage.pipelines.archive.directory import ArchiveDirectory
+from partage.pipelines.archive.job import ArchiveOptions
+from partage.pipelines.archive.job import archive as run_archive
 from partage.pipelines.archive.manifest import ArchiveReport
-from partage.pipelines.archive.running import ArchiveOptions
-from partage.pipelines.archive.running import archive as run_archive
 from partage.pipelines.sources import partition_counts
 
 app = command_app()

@@ -23,9 +23,9 @@ from partage.console.pipelines.spark_options import (
 from partage.console.pipelines.spark_runner import convert_errors, print_report, run_with_progress
 from partage.pipelines.archive.directory import ArchiveDirectory
 from partage.pipelines.archive.manifest import ArchiveReport
-from partage.pipelines.join.running import JoinOptions
-from partage.pipelines.join.running import join as run_join
-from partage.pipelines.join.windows import Terms
+from partage.pipelines.join.job import JoinOptions
+from partage.pipelines.join.job import join as run_join
+from partage.pipelines.join.window import JoinWindow
 from partage.pipelines.sources import check_co_partitioned, partition_counts
 
 app = command_app()
@@ -95,7 +95,7 @@ def join(
         servers=bootstrap_server,
         left=left,
         right=right,
-        terms=Terms(within_ms=round(within * 1000), late_ms=round(late * 1000)),
+        window=JoinWindow(within_ms=round(within * 1000), late_ms=round(late * 1000)),
         group=group or f"join-{output.resolve().name}",
         output=output.resolve(),
         every_s=every,

@@ -21,12 +21,12 @@ from partage.console.pipelines.spark_options import (
     SparkConfOption,
     source_options,
 )
-from partage.pipelines.queries import QueryFailed
+from partage.pipelines.queries import QueryFailedError
+from partage.pipelines.rebalances.job import RebalancesOptions
+from partage.pipelines.rebalances.job import rebalances as run_rebalances
 from partage.pipelines.rebalances.report import RebalancesReport
-from partage.pipelines.rebalances.results import AlreadyThere, Format
-from partage.pipelines.rebalances.running import RebalancesOptions
-from partage.pipelines.rebalances.running import rebalances as run_rebalances
-from partage.pipelines.session import NoSpark, spark_session
+from partage.pipelines.rebalances.results import OutputExistsError, TableFormat
+from partage.pipelines.session import SparkUnavailableError, spark_session
 from partage.store.group_events import TOPIC
 
 app = command_app()
@@ -62,8 +62,8 @@ def rebalances(
         str, typer.Option("--topic", "-t", metavar="TOPIC", help="Topic of the events.")
     ] = TOPIC,
     kind: Annotated[
-        Format, typer.Option("--format", help="File format of the tables.")
-    ] = Format.PARQUET,
+        TableFormat, typer.Option("--format", help="File format of the tables.")
+    ] = TableFormat.PARQUET,
     pictures: Annotated[
         int, typer.Option(metavar="GROUPS", min=0, help="Number of groups to draw.")
     ] = 4,
@@ -95,7 +95,7 @@ def rebalances(
         topic=topic,
         groups=tuple(group or ()),
         since_ms=None if since is None else parse_datetime(since, "--since"),
-        kind=kind,
+        table_format=kind,
         may_overwrite=overwrite,
         pictures_max=pictures,
         source=source_options(option),
@@ -109,7 +109,7 @@ def rebalances(
                 settings = parse_pairs(conf or [], "--conf")
                 spark = stack.enter_context(spark_session("rebalances", master, settings))
             report = run_rebalances(options, spark, step=note)
-        except (AlreadyThere, NoSpark, QueryFailed) as error:
+        except (OutputExistsError, SparkUnavailableError, QueryFailedError) as error:
             raise CommandError(str(error)) from None
         except OSError as error:
             raise CommandError(f"cannot write to {output}: {error}") from None

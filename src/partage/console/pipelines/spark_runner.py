@@ -11,11 +11,11 @@ from partage.console.common.errors import CommandError
 from partage.console.common.options import parse_pairs
 from partage.console.common.output import ProgressBar, count, format_bytes, print_json, print_table
 from partage.console.common.signals import StopRequest
-from partage.pipelines.archive.directory import NotAnArchive
-from partage.pipelines.archive.manifest import ArchiveReport, BadManifest
-from partage.pipelines.queries import QueryFailed
-from partage.pipelines.session import NoSpark, spark_session
-from partage.pipelines.sources import BadSource
+from partage.pipelines.archive.directory import ArchiveDirectoryError
+from partage.pipelines.archive.manifest import ArchiveReport, ManifestError
+from partage.pipelines.queries import QueryFailedError
+from partage.pipelines.session import SparkUnavailableError, spark_session
+from partage.pipelines.sources import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,13 @@ def convert_errors(output: Path) -> Iterator[None]:
     """Convert errors of a pipeline into `CommandError`."""
     try:
         yield
-    except (NotAnArchive, BadManifest, NoSpark, QueryFailed, BadSource) as error:
+    except (
+        ArchiveDirectoryError,
+        ManifestError,
+        SparkUnavailableError,
+        QueryFailedError,
+        SourceError,
+    ) as error:
         raise CommandError(str(error)) from None
     except OSError as error:
         raise CommandError(f"cannot use directory {output}: {error.strerror or error}") from None

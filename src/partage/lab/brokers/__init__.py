@@ -1,6 +1,7 @@
-"""The brokers of a world: shells on the virtual clock around the broker's own parts.
+"""The brokers of a world: shells on the virtual clock around production components.
 
-``broker`` is the process, ``serving`` its end of connections, ``hosting`` what drives a shard, over
-``local_store`` or ``shared_store``; ``place`` is its place among others; ``storage``, ``topics``
-and ``upkeep`` are about its disk.
+- `broker`: the process. `server_connection`: the broker's end of a client connection.
+- `shard_host`: the driver of one shard, with its state in `local_store` or `shared_store`.
+- `cluster_membership`: the broker as a member of a ZooKeeper cluster.
+- `storage`, `request_handlers`, `log_maintenance`: the partitions on the broker's disk.
 """

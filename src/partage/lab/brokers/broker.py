@@ -1,7 +1,7 @@
-"""The broker of a world: a shell on the virtual clock around the broker's own parts.
+"""The broker of a world: a shell on the virtual clock around production components.
 
-It is what `partage.broker` is on asyncio: frames to events by the bridge, events to the shard's
-`host`. It can die at any moment, stand still, and lose its disk's power.
+It corresponds to `partage.broker` on asyncio: the bridge turns frames into events, and a shard host
+handles them. The process can crash or pause at any moment, and its disk can lose power.
 """
 
 from __future__ import annotations
@@ -37,33 +37,34 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """One broker process after the other, on one disk; the first one has the topics."""
+    """A broker: successive processes with one disk. The first broker has the topics."""
 
     def __init__(self, world: World, broker_id: int) -> None:
         self.world = world
         self.broker_id = broker_id
         self.disk = CrashDisk()
         self.disk.struck = world.struck
-        self.disk_slow: tuple[int, int] = (0, 0)  # until when, and how slow
+        self.disk_slow: tuple[int, int] = (0, 0)  # end of the slow period, and the longest delay
         self.is_up = False
         self.is_paused = False
-        self._paused_ms = 0  # when
+        self._paused_ms = 0  # time of the pause
         self.storage: Storage | None = None
         self.hosts = [Host(self, LocalStore(self))]
         self._place: Place | None = None
         self._stores: list[SharedStore] = []
         self.connections: list[ServerEnd] = []
-        self._life = 0  # counts processes
+        self._life = 0  # number of processes so far
         self.upkeep = Upkeep(self)
-        self._awaiting: list[tuple[bool, Callable[[], None]]] = []  # while it stands still
+        # calls deferred while the process is paused
+        self._awaiting: list[tuple[bool, Callable[[], None]]] = []
         self._surroundings = BrokerContext(
             shard_count=world.options.shard_count, has_partition=world.has_partition
         )
 
-    # The process.
+    # Process
 
     def start(self) -> None:
-        """Start the process; it opens what is on its disk, or fails to."""
+        """Start the process. Opening its disk can fail, which schedules another start."""
         world = self.world
         self._life += 1
         self.is_paused = False
@@ -96,7 +97,7 @@ class Broker:
             self._join(world.zookeeper)
 
     def _join(self, servers: ZooKeeper) -> None:
-        """Take a place among the others; the disk has nothing of groups, and is found right."""
+        """Join the ZooKeeper cluster, which stores the state of the groups."""
         life, timeout_ms = self._life, self.world.options.zookeeper_timeout_ms
 
         def when_awake(call: Callable[[], None]) -> None:
@@ -117,7 +118,7 @@ class Broker:
             self.world.passed_over()
 
     def die(self, how: str) -> None:
-        """The process is gone; what it wrote is not."""
+        """Kill the process. Data that was written stays in the page cache."""
         world = self.world
         if self.storage is not None:
             world.note(history.Died(at_ms=world.now_ms, broker=self.broker_id, how=how))
@@ -136,8 +137,10 @@ class Broker:
         world.restart_later(self)
 
     def stop(self, within_ms: int) -> bool:
-        """Have the process end cleanly: first it leaves the others, then it is gone. Whether it
-        could be told to.
+        """Shut the process down cleanly: it leaves the cluster first and ends ``within_ms`` later.
+
+        Returns:
+            False if the broker is alone or paused, so that it cannot shut down.
         """
         if self._place is None or self.is_paused:
             return False
@@ -146,7 +149,15 @@ class Broker:
         return True
 
     def dies_of(self, records: Sequence[Record], *, is_stored: bool) -> bool:
-        """Whether it has: of records that it is about to store, or has stored, as was planned."""
+        """Kill the process if the planned crash point matches these records.
+
+        Args:
+            records: The records that are about to be stored, or are stored.
+            is_stored: True after storing.
+
+        Returns:
+            True if the process was killed.
+        """
         trap = self.world.trap
         if trap is None or trap.is_stored != is_stored or not any(map(trap.springs, records)):
             return False
@@ -156,12 +167,12 @@ class Broker:
         return True
 
     def lose_power(self) -> None:
-        """The whole machine is gone, and of what was not synced any part."""
+        """Cut the power: the process dies, and any part of the unsynced data survives."""
         self.disk.crash(self.world.disk_rng)
         self.die("the power fails")
 
     def pause(self, for_ms: int) -> None:
-        """The process stands still."""
+        """Pause the process for a time."""
         if self.is_up and not self.is_paused:
             self.is_paused, self._paused_ms = True, self.world.now_ms
             life = self._life
@@ -176,23 +187,24 @@ class Broker:
         world.note(stood)
         awaiting, self._awaiting = self._awaiting, []
         if len(self.world.brokers) > 1 and self.world.broker_rng.random() < 0.5:
-            awaiting.sort(key=itemgetter(0), reverse=True)  # timers before what has come meanwhile
+            # timers before events that arrived meanwhile
+            awaiting.sort(key=itemgetter(0), reverse=True)
         for _, call in awaiting:
             call()
 
     def resume(self) -> None:
-        """Go on now."""
+        """End the pause now."""
         self._resume(self._life)
 
     def when_awake(self, call: Callable[[], None], *, is_timer: bool = False) -> None:
-        """Do something once the process goes on; at once, mostly."""
+        """Call now, or after the pause if the process is paused."""
         if self.is_paused:
             self._awaiting.append((is_timer, call))
         else:
             call()
 
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        """Do something after a while, if this process still lives then."""
+        """Call after a delay, if this process still lives then."""
         life = self._life
 
         def due() -> None:
@@ -206,34 +218,34 @@ class Broker:
         longest = slow_ms if self.world.now_ms < until_ms else self.world.options.disk_delay_ms
         return self.world.disk_rng.randrange(longest + 1)
 
-    # The shard.
+    # Shards
 
     @property
     def shard(self) -> Shard | None:
-        """The core of a broker that is alone, if it is loaded."""
+        """The shard of a single broker, if it is loaded."""
         return self.hosts[0].shard if self.is_up else None
 
     def host_of(self, group_id: str) -> Host:
-        """The host of a group's shard."""
+        """Return the host of a group's shard."""
         return self.hosts[self.world.shard_of(group_id)]
 
     def core_of(self, group_id: str) -> Shard | None:
-        """The core that has a group, if it is loaded here."""
+        """Return the loaded shard of a group, or None."""
         return self.host_of(group_id).shard if self.is_up else None
 
     @property
     def may_answer(self) -> bool:
-        """Whether nobody else can have the groups by now."""
+        """True if no other broker can own the shards by now."""
         return self._place is None or self._place.may_answer()
 
     def coordinator(self, group_id: str) -> int | None:
-        """The id of the broker that has a group, as far as this one knows."""
+        """Return the coordinator's broker id, as far as this broker knows."""
         if self._place is None:
             return self.broker_id
         return self._place.owner(self.world.shard_of(group_id))
 
     def merge(self, group_id: str) -> bool:
-        """Merge the log that a group's shard has in ZooKeeper; whether this broker may."""
+        """Merge the ZooKeeper log of a group's shard. Return False if this broker does not own it."""
         log = None if self._place is None else self._stores[self.world.shard_of(group_id)].log
         if self._place is None or log is None or self.is_paused:
             return False
@@ -241,7 +253,7 @@ class Broker:
         return True
 
     def forget(self, topic: str) -> None:
-        """A topic is gone; the shards hear of it, as from `partage.broker`'s hosts."""
+        """Notify the shards of this broker that a topic was deleted."""
         if not self.is_up:
             return
 
@@ -256,10 +268,10 @@ class Broker:
 
         self.later(0, tell)
 
-    # Requests.
+    # Requests
 
     def accepts(self, connection: Connection) -> ServerEnd | None:
-        """Take a connection."""
+        """Accept a connection; None if the process is down."""
         if not self.is_up:
             return None
         end = ServerEnd(self, connection)
@@ -267,7 +279,7 @@ class Broker:
         return end
 
     def serve(self, inbound: Inbound) -> None:
-        """Answer a request, at once or later."""
+        """Handle a request. The response may be sent later."""
         key = inbound.api.key
         if key in API_ADAPTERS:
             fresh_id = f"{self.world.broker_rng.getrandbits(64):016x}"
@@ -291,6 +303,6 @@ class Broker:
             inbound.connection.close()
 
     def closed(self, end: ServerEnd) -> None:
-        """A connection is gone."""
+        """Forget a closed connection."""
         if end in self.connections:
             self.connections.remove(end)

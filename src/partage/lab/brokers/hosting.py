@@ -1,8 +1,7 @@
-"""The host of a world's shard: a shell on the virtual clock around the driver and its store.
+"""Shard host of a world: a shell on the virtual clock around the driver and its store.
 
-It is what `partage.broker.shard_host` is on asyncio: events to the driver, records to the store,
-replies to clients once what they say is durable. A process that dies takes its host along; the next
-one has its own.
+It corresponds to `partage.broker.shard_host` on asyncio. It hands events to the driver, records to
+the store, and replies to clients once their records are durable. Each process creates new hosts.
 """
 
 from __future__ import annotations
@@ -31,48 +30,56 @@ if TYPE_CHECKING:
     from partage.lab.brokers.broker import Broker
 
 
-_FIRED_A_TURN: Final = 256  # as a broker's loop does
+_FIRED_A_TURN: Final = 256  # the same limit as in the broker's event loop
 
 
 class StateStore(Protocol):
-    """Where a shard's state lives, as its host sees it."""
+    """Store of one shard's state, as its host sees it."""
 
     @property
     def epoch(self) -> int:
-        """Goes up whenever a broker takes the shard over."""
+        """Increases whenever a broker takes the shard over."""
 
     def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
-        """Read all record batches, again until it succeeds or the process dies."""
+        """Read all record batches, retrying until it succeeds or the process dies."""
 
     def append(self, batches: Sequence[bytes], done: Callable[[ErrorCode], None]) -> bool:
-        """Append batches; ``done`` hears when the last is durable. False if they are refused."""
+        """Append batches.
+
+        Args:
+            batches: Encoded record batches.
+            done: Called when the last batch is durable, or with an error.
+
+        Returns:
+            False if the batches are rejected at once.
+        """
 
     def open_again(self, opened: Callable[[], None]) -> None:
-        """Begin anew after a failure."""
+        """Open the store again after a failure."""
 
     def may_answer(self) -> bool:
-        """Whether no other broker can have the shard by now."""
+        """Return True if no other broker can own the shard by now."""
 
 
 class Watched(Driver):
-    """The driver, and who sees what it hears."""
+    """A driver that reports each event before it handles it."""
 
     def __init__(self, sees: Callable[[Event], None]) -> None:
         super().__init__()
         self._sees = sees
 
     def handle(self, event: Event) -> None:
-        """Hand an event to the core."""
+        """Report the event, then handle it."""
         self._sees(event)
         super().handle(event)
 
 
 class Host:
-    """The shard of one process."""
+    """The host of one shard in one broker process."""
 
     def __init__(self, broker: Broker, store: StateStore, shard: int = 0) -> None:
         self.driver = Watched(self._see)
-        self.is_over = False  # its process is dead
+        self.is_over = False  # the process has ended
         self.broker = broker
         self._world = broker.world
         self._store = store
@@ -81,12 +88,12 @@ class Host:
         self._is_flushing = False
         self._is_resigned = False
         self._alarm = TimerScheduler(self)
-        self._expired: list[GroupEvent] = []  # that nobody has been told of yet
+        self._expired: list[GroupEvent] = []  # expirations that are not yet in the history
 
-    # Loading and failing.
+    # Loading and failures
 
     def load_later(self) -> None:
-        """Load after a while, in which requests are told so."""
+        """Load the shard after a random delay. Meanwhile requests fail with a loading error."""
         failures = self._failures
 
         def load() -> None:
@@ -109,7 +116,7 @@ class Host:
         self.settle()
 
     def fail(self) -> None:
-        """The log failed, or the shard itself did: drop the core, and load it again."""
+        """Drop the shard after a failure of its log or of the shard itself, and load it again."""
         world = self._world
         world.note(history.LogFailed(at_ms=world.now_ms, **self._noted_of))
         self._drop()
@@ -124,7 +131,7 @@ class Host:
         self._store.open_again(opened)
 
     def resign(self) -> None:
-        """The shard is somebody else's, until it is expected again: drop it, and say so."""
+        """Drop the shard because another broker may own it, and redirect its clients."""
         world = self._world
         world.note(history.Resigned(at_ms=world.now_ms, **self._noted_of))
         self._drop()
@@ -133,14 +140,14 @@ class Host:
         self.settle()
 
     def expect(self) -> None:
-        """The shard is going to be loaded."""
+        """Prepare to load the shard."""
         world, epoch = self._world, self._store.epoch
         world.note(history.Taken(at_ms=world.now_ms, **self._noted_of, epoch=epoch))
         self._is_resigned = False
         self.driver.start_loading()
 
     def _drop(self) -> None:
-        """What is under way counts no more; the driver has to be told why."""
+        """Invalidate pending loads, writes and timers. The caller tells the driver the reason."""
         self._failures += 1
         self._is_flushing = False
         self._expired.clear()
@@ -148,14 +155,14 @@ class Host:
 
     @property
     def shard(self) -> Shard | None:
-        """The core, if it is loaded."""
+        """The shard, if it is loaded."""
         return self.driver.shard
 
     def open_tickets(self) -> int:
-        """Replies that the driver still owes."""
+        """Return the number of requests without a reply."""
         return len(cast(Any, self.driver)._open)
 
-    # Events.
+    # Events
 
     def _see(self, event: Event) -> None:
         absence = ELSEWHERE if self._is_resigned else LOADING
@@ -163,11 +170,11 @@ class Host:
             self._world.met[met] += 1
 
     def handle(self, event: Event) -> None:
-        """Hand an event to the core; `settle` when all are."""
+        """Hand an event to the driver. Call `flush` after the last event."""
         self.driver.handle(event)
 
     def settle(self) -> None:
-        """Send what may be sent, store what is to be stored, see to the next timer."""
+        """Send durable replies, schedule the append of new records and set the next timer."""
         driver = self.driver
         if driver.shard is not None and self._world.is_judged:
             invariants.check(driver.shard, driver.timers.armed)
@@ -183,7 +190,7 @@ class Host:
             self.broker.later(0, lambda: self._flush(failures))
         taken = driver.pop_group_events()
         self._expired += [each for each in taken if each.event_type is GroupEventType.EXPIRED]
-        # While somebody else may have the shard nobody can tell: what is due then waits.
+        # Only the owner reports expirations. They wait until the lease is valid again.
         if self._expired and self._store.may_answer():
             expired, self._expired = self._expired, []
             for notice in expired:
@@ -198,10 +205,10 @@ class Host:
                 )
         self._alarm.schedule(driver.timers.wake_at_ms())
 
-    # The log.
+    # Log
 
     def _flush(self, failures: int) -> None:
-        """Append what this moment has brought, as the broker does at the end of a turn."""
+        """Append the records of this moment, as the broker does at the end of an event-loop turn."""
         if failures != self._failures:
             return
         self._is_flushing = False
@@ -239,29 +246,29 @@ class Host:
         ):
             self.fail()
 
-    # What the alarm asks: see `partage.runtime.timer_scheduler.TimerShell`.
+    # Interface of the timer scheduler: see `partage.runtime.timer_scheduler.TimerShell`
 
     def now_ms(self) -> int:
         """The time, in ms since the epoch."""
         return self._world.now_ms
 
     def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        """Have something called after a while, if the process still lives then."""
+        """Call after a delay, if the process still lives then."""
         self.broker.later(delay_ms, call)
 
     def call_after_input(self, call: Callable[[], None]) -> None:
-        """What arrives at this moment comes first."""
+        """Call after the input of this moment was handled."""
         self.broker.later(0, call)
 
     def may_fire(self) -> bool:
-        """Nothing is decided while somebody else may have the shard."""
+        """Return True if no other broker may own the shard; otherwise timers must wait."""
         return self._store.may_answer()
 
     def fire_timers(self, now_ms: int, until_ms: int) -> None:
-        """Fire timers, as many as a turn of the broker's loop would."""
+        """Fire due timers, as many as one turn of the broker's event loop would."""
         self.driver.fire_due(now_ms, _FIRED_A_TURN, until_ms)
         self.settle()
 
     def on_stall(self, stood_ms: int) -> None:
-        """Timers wait for as long as nobody could be heard of."""
+        """Flush after the timers were delayed by the time in which no member could be heard."""
         self.settle()

@@ -1,4 +1,4 @@
-"""A shard's state on the disk of its broker: one partition of ``__consumer_offsets``."""
+"""Shard state on the broker's disk: one partition of ``__consumer_offsets``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVERYTHING: Final = 1 << 40
 
 
 class LocalStore:
-    """The store of a broker that is alone."""
+    """The state store of a single broker."""
 
     epoch: Final = 0
 
@@ -36,7 +36,7 @@ class LocalStore:
         return storage
 
     def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
-        """Read the partition; damage ends the process, and is put right."""
+        """Read the partition. Damage ends the process and is repaired."""
         world = self._broker.world
         try:
             content = self._read()
@@ -80,9 +80,9 @@ class LocalStore:
         return True
 
     def may_answer(self) -> bool:
-        """There is nobody else."""
+        """Return True: there is no other broker."""
         return True
 
     def open_again(self, opened: Callable[[], None]) -> None:
-        """Wait until the disk is done; loading opens the partition."""
+        """Wait for pending writes. `load` then opens the partition again."""
         self._broker.writer.submit([], lambda error: opened())

@@ -1,8 +1,8 @@
-"""A broker's place among those that share a ZooKeeper, on the virtual clock.
+"""A broker as a member of a ZooKeeper cluster, on the virtual clock.
 
-It is what `partage.broker.cluster` is on asyncio: one session after the other, each with a lease
-that is renewed; shards that are taken, given back and lost, as the roster says; entries that are
-written tick by tick, and merged when they have become many.
+It corresponds to `partage.broker.cluster` on asyncio. It opens one session after the other, each
+with a lease that it renews. It acquires, releases and loses shards according to the cluster
+registry. Log entries are written in batches, and merged when there are many.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from partage.store.zk_schema import BrokerDoc, ZkPaths
 from partage.store.zookeeper import InDoubtError, RefusedError, SessionEndedError, StoreError
 
 TREE: Final = ZkPaths("/partage")
-#: As in `partage.broker.cluster`.
+#: The values of `partage.broker.cluster`.
 _RENEWALS: Final = 8
 _LOOKED_EVERY_MS: Final = 2_000
 _TICK_MS: Final = 5
 
 
 class Holder(Protocol):
-    """Who answers for a shard as long as the broker has it."""
+    """Receives the ownership changes of one shard."""
 
     def take(self, log: SharedLog) -> None:
-        """The shard is this broker's: load it."""
+        """Load the shard, which this broker now owns."""
 
     def resign(self) -> None:
-        """It is somebody else's, or may be."""
+        """Drop the shard, which another broker may own."""
 
     def settle(self) -> None:
-        """What waited for the lease may leave."""
+        """Send the replies that waited for the lease."""
 
 
 class Place:
-    """The place of one process, which lasts as long as it lives; ``holders`` are its shards'.
+    """The cluster membership of one broker process; ``holders`` has one entry for each shard.
 
-    ``when_awake`` is to do nothing any more once the process is dead. Logs are merged when they
-    want it, which few live to see, and after every ``merges_every``-th entry.
+    After the process died, ``when_awake`` must drop all calls. A log is merged when it asks for it,
+    which is rare in a world, and after every ``merges_every``-th entry.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Place:
         self.spawn(self._live())
 
     def _begin(self) -> None:
-        """What is known goes with the session that it was read in."""
+        """Open a session and reset all state that belongs to the previous one."""
         self.session = session = self._servers.begin(
             name_of(self._broker_id), self._timeout_ms, self._when_awake
         )
@@ -85,12 +85,12 @@ class Place:
         self._is_flushing = False
 
     def end(self) -> None:
-        """The process is dead; ZooKeeper finds out when the session is over."""
+        """Stop because the process died. ZooKeeper notices when the session expires."""
         self.session.end()
         self._cancel()
 
     def leave(self) -> None:
-        """Be down at once: others need not wait until the session would be over."""
+        """Close the session, so that other brokers need not wait for its timeout."""
         for shard in list(self.held):
             self._resign(shard)
         self._cancel()
@@ -102,11 +102,11 @@ class Place:
             task.cancel()
 
     def spawn(self, work: Coroutine[Moment[Any], None, None]) -> None:
-        """Have something done as long as the session lasts."""
+        """Run a coroutine until it ends or the session ends."""
         self._tasks = [task for task in self._tasks if not task.is_over]
         self._tasks.append(Task(work, self._when_awake, _expect_end))
 
-    # Life.
+    # Sessions
 
     async def _live(self) -> None:
         while True:
@@ -146,7 +146,7 @@ class Place:
         await self._roster.register(me)
 
     async def _keep(self, lease: Lease, session: LabSession) -> None:
-        """Renew the lease; see `partage.broker.cluster.leasing`."""
+        """Renew the lease (see `partage.broker.cluster`)."""
         while True:
             sent_ms = self._clock.now_ms
             try:
@@ -168,13 +168,13 @@ class Place:
         return moment
 
     def _over(self) -> None:
-        """Somebody else may have the shards: forget them."""
+        """Drop all shards, which other brokers may own by now."""
         self._lease.invalidate()
         for shard in list(self.held):
             self._resign(shard)
         self._look()
 
-    # The shards, as `partage.broker.cluster.holding` has them.
+    # Shards (as in `partage.broker.cluster`)
 
     async def _see_to_shards(self) -> None:
         async with self._deciding:
@@ -193,21 +193,25 @@ class Place:
                 self._holders[tenure.shard].take(log)
 
     def _resign(self, shard: int) -> None:
-        self.held.pop(shard, None)  # what it owned and did not hold is given back too
+        self.held.pop(shard, None)  # shards that it owned without a log are released too
         self._holders[shard].resign()
 
     def owner(self, shard: int) -> int | None:
-        """The broker that has a shard, as far as this one knows."""
+        """Return the broker that owns a shard, as far as this broker knows."""
         owner = self._roster.owner(shard)
         return None if owner == self._broker_id and shard not in self.held else owner
 
     def may_answer(self) -> bool:
-        """Whether nobody can have taken over what this broker has."""
+        """Return True if no other broker can have acquired this broker's shards."""
         return self._lease.is_valid(self._clock.now_ms)
 
     def retake(self, lost: SharedLog, taken: Callable[[SharedLog | None], None]) -> None:
-        """Take the shard of this log over anew, if the broker still has it by then; ``taken`` gets
-        the new tenure's log, or None where another broker has the shard.
+        """Acquire the shard of a failed log again, in a new epoch.
+
+        Args:
+            lost: The log that failed.
+            taken: Called with the new log, or with None if another broker owns the shard. Not
+                called if this broker lost the shard meanwhile.
         """
         self.spawn(self._retake(lost, taken))
 
@@ -229,15 +233,15 @@ class Place:
         taken(None)
 
     def deposed(self, lost: SharedLog) -> None:
-        """Another broker has the shard of this log."""
+        """Drop the shard of a log that another broker has taken over."""
         if self.held.get(lost.shard) is lost:
             self._resign(lost.shard)
             self._look()
 
-    # Writing, as `partage.broker.cluster.writing` does it.
+    # Writes (as in `partage.broker.cluster`)
 
     def append(self, to: SharedLog, batch: bytes, written: WriteCallback) -> None:
-        """Have a batch appended, together with what else comes in these milliseconds."""
+        """Append a batch, together with other batches of the next few milliseconds."""
 
         def appended(fault: StoreError | None) -> None:
             if fault is None and self._is_to_merge(to):
@@ -261,25 +265,25 @@ class Place:
             self._is_flushing = False
 
     def merge(self, log: SharedLog) -> None:
-        """Put what has come together into parts."""
+        """Merge the entries of a log into parts."""
         self.spawn(self._merge(log))
 
     async def _merge(self, log: SharedLog) -> None:
-        with contextlib.suppress(RefusedError, InDoubtError):  # the next entry has it tried again
+        with contextlib.suppress(RefusedError, InDoubtError):  # retried after the next entry
             await log.merge(self._offloaded)
 
     async def _offloaded(self, work: Callable[[], list[bytes]]) -> list[bytes]:
-        """As in a thread: what comes meanwhile is written."""
+        """Run work as if in a thread: other calls continue meanwhile."""
         await self._sleep(_TICK_MS)
         return work()
 
 
 def name_of(broker_id: int) -> str:
-    """The name under which ZooKeeper knows a broker's process."""
+    """Return the name of a broker process as a ZooKeeper client."""
     return f"broker {broker_id}"
 
 
 def _expect_end(error: Exception) -> None:
-    """With the session ends what was done in it; `Place` begins another."""
+    """Ignore the end of the session, after which `ClusterMembership` opens another."""
     if not isinstance(error, SessionEndedError):
         raise error

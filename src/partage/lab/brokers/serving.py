@@ -1,4 +1,4 @@
-"""The broker's end of a connection: frames in, one request after the other, responses out."""
+"""The broker's end of a connection: it serves requests one at a time, in order."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _FRAME_BYTES_MAX: Final = 1 << 24
 
 
 class Inbound(ApiCall[Any]):
-    """A request that came in over a connection."""
+    """A request that the broker is serving."""
 
     __slots__ = ("api", "connection", "correlation_id", "entry")
 
     def answer(self, message: Message) -> None:
-        """Answer with a message of the API, in the client's version."""
+        """Send a response message, encoded in the request's API version."""
         self.connection.respond(self, self.api.encode_response(self.version, message))
 
     api: AnyApi
@@ -42,7 +42,7 @@ class Inbound(ApiCall[Any]):
 
 
 class ServerEnd:
-    """One client's connection, as the broker has it."""
+    """The broker's end of one client connection."""
 
     def __init__(self, broker: Broker, connection: Connection) -> None:
         self._broker = broker
@@ -53,12 +53,12 @@ class ServerEnd:
         self._is_open = True
 
     def received(self, data: bytes) -> None:
-        """Bytes arrived; a process that stands still reads them when it goes on."""
+        """Read received bytes, after the pause if the process is paused."""
         arrived_ms = self._broker.world.now_ms
         self._broker.when_awake(lambda: self._read(data, arrived_ms))
 
     def lost(self) -> None:
-        """The client is gone; what it asked for of a group is not taken back."""
+        """Handle the loss of the connection. Group requests in progress continue."""
         self._broker.when_awake(self._lose)
 
     def _lose(self) -> None:
@@ -68,13 +68,13 @@ class ServerEnd:
             self._broker.closed(self)
 
     def close(self) -> None:
-        """Turn the client away."""
+        """Close the connection."""
         if self._is_open:
             self._lose()
             self._connection.close_from_broker()
 
     def abandon(self) -> None:
-        """The process is gone, and the system closes what it had open."""
+        """Close the connection as the operating system does after the process died."""
         self._is_open = False
         self._connection.close_from_broker()
 
@@ -125,7 +125,7 @@ class ServerEnd:
         self._broker.serve(inbound)
 
     def respond(self, inbound: Inbound, body: list[Buffer]) -> None:
-        """Send the response to the request that is being served, then serve the next one."""
+        """Send the response to the current request, then serve the next one."""
         world, api = self._broker.world, inbound.api
         header_version = api.response_header_version(inbound.version)
         frame = b"".join(encode_response_frame(header_version, inbound.correlation_id, body))
@@ -137,7 +137,7 @@ class ServerEnd:
             self._connection.down.send(frame)
         if self._served is inbound:
             self._served = None
-            if self._backlog:  # not from within: the core may be in the middle of answering others
+            if self._backlog:  # not from here: the shard may be sending other replies
                 self._broker.when_awake(lambda: world.clock.later(0, self._serve_awake))
 
     def _serve_awake(self) -> None:

@@ -1,4 +1,4 @@
-"""A shard's state in ZooKeeper, as its host in a broker among several sees it."""
+"""Shard state in ZooKeeper, for a broker in a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class SharedStore:
-    """The store of one shard; ``log`` is that of the tenure that is under way, if one is."""
+    """The state store of one shard; ``log`` belongs to the current epoch, if this broker owns the
+    shard.
+    """
 
     host: Host
     place: Place
@@ -31,35 +33,35 @@ class SharedStore:
         self._broker = broker
 
     def serve(self, place: Place, host: Host) -> None:
-        """Be the store of this host, in this place."""
+        """Set the membership and the host that use this store."""
         self.place, self.host = place, host
 
-    # For the place: see `partage.lab.brokers.place.Holder`.
+    # Interface of the membership: see `ShardOwner`
 
     def take(self, log: SharedLog) -> None:
-        """The shard is this broker's: load it."""
+        """Load the shard, which this broker now owns."""
         self.log = log
         self.host.expect()
         self.host.load_later()
 
     def resign(self) -> None:
-        """It is somebody else's, or may be."""
+        """Drop the shard, which another broker may own."""
         self.log = None
         self.host.resign()
 
     def settle(self) -> None:
-        """What waited for the lease may leave."""
+        """Send the replies that waited for the lease."""
         self.host.settle()
 
-    # For the host: see `partage.lab.brokers.hosting.StateStore`.
+    # Interface of the host: see `StateStore`
 
     @property
     def epoch(self) -> int:
-        """That of the tenure under way."""
+        """The epoch in which this broker owns the shard; 0 if it does not."""
         return 0 if self.log is None else self.log.epoch
 
     def load(self, loaded: Callable[[Sequence[Buffer]], None]) -> None:
-        """Read everything, again until it succeeds."""
+        """Read the log, retrying until it succeeds."""
         if self.log is not None:
             self.place.spawn(self._load(self.log, loaded))
 
@@ -69,14 +71,14 @@ class SharedStore:
         except (
             StoreError,
             MalformedError,
-        ):  # a broker that has got the shard may have merged meanwhile
+        ):  # a broker that acquired the shard may have merged the log meanwhile
             self._broker.later(RELOAD_AFTER_MS, lambda: self.load(loaded))
         else:
             if log is self.log:
                 loaded(content)
 
     def append(self, batches: Sequence[bytes], done: Callable[[ErrorCode], None]) -> bool:
-        """Append the batches; they are durable when the last one is."""
+        """Append the batches. They are durable when the last one is."""
         log = self.log
         if log is None:
             return False
@@ -96,7 +98,7 @@ class SharedStore:
         return True
 
     def open_again(self, opened: Callable[[], None]) -> None:
-        """Begin a tenure anew: what is still under way of the old one is refused by ZooKeeper."""
+        """Acquire the shard in a new epoch. ZooKeeper rejects pending writes of the old epoch."""
 
         lost = self.log
         if lost is None:
@@ -114,5 +116,5 @@ class SharedStore:
         self.place.retake(lost, taken)
 
     def may_answer(self) -> bool:
-        """Whether no other broker can have the shard by now."""
+        """Return True if no other broker can own the shard by now."""
         return self.place.may_answer()

@@ -1,7 +1,7 @@
-"""The broker's disk in a world: the logs on it, the writer before it, power failures in it.
+"""The broker's storage in a world: its logs, the disk writer, and power failures.
 
-The logs, their recovery and what makes writes durable are the broker's own (`partage.log`); only
-the thread that waits for the disk is the virtual clock here.
+Logs, recovery and durability are production code (`partage.log`). Only the thread that waits for
+the disk is replaced by the virtual clock.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ _MARKERS_EVERY_MS: Final = 1_000
 
 
 def topic_id_of(topic: str) -> bytes:
-    """The id of a topic; there is no catalogue here to look it up in."""
+    """Return the id of a topic. It is derived from the name, because worlds have no topic
+    catalogue.
+    """
     return hashlib.blake2b(topic.encode(), digest_size=16).digest()
 
 
 @cache
 def _configs(segment_bytes: int) -> tuple[LogConfig, LogConfig]:
-    """The configuration of topics, and that of the coordinator's log."""
+    """Return the log configuration of topics and that of the coordinator's log."""
     compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
     size = {"segment.bytes": str(segment_bytes)}
     return LogConfig.from_configs(size), LogConfig.from_configs(compacted | size)
@@ -47,7 +49,7 @@ Done = Callable[[ErrorCode], None]
 
 
 class Partition:
-    """A partition that the broker holds."""
+    """A partition on the broker's disk."""
 
     def __init__(self, name: str, log: PartitionLog, writer: Writer) -> None:
         self.name = name
@@ -58,7 +60,7 @@ class Partition:
     def append(
         self, payload: bytes, done: Done, *, at_ms: int, from_client: bool = True
     ) -> AppendResult | Refusal:
-        """Append batches; ``done`` hears when they are durable, or that they may not be."""
+        """Append batches. ``done`` is called when they are durable, or with an error."""
         if self.failure is not None:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} is offline")
         appended = self.log.append(payload, at_ms=at_ms, from_client=from_client)
@@ -80,7 +82,7 @@ class Partition:
 
 
 class Writer:
-    """Performs writes in groups, each after a while that the disk takes."""
+    """Performs writes in groups, each after a random disk delay."""
 
     def __init__(
         self,
@@ -101,14 +103,14 @@ class Writer:
         self.is_over = False
 
     def submit(self, writes: Sequence[Write], done: Callable[[OSError | None], None]) -> None:
-        """Have writes done after all submitted before."""
+        """Queue writes behind all earlier ones."""
         self._waiting.append((writes, done))
         if not self._is_begun:
             self._is_begun = True
             self._clock.later(0, self._begin)
 
     def note(self, marker: Write) -> None:
-        """Write a marker along with the next group, or alone if there is none within a second."""
+        """Queue a checkpoint for the next group, or for a separate write within a second."""
         self._notes[marker.position] = marker
         if not self._is_alone:
             self._is_alone = True
@@ -125,7 +127,8 @@ class Writer:
         group, notes = self._waiting, list(self._notes.values())
         self._waiting, self._notes = [], {}
         delay_ms = self._delay_ms()
-        # What is on the disk before anybody is told of it, and what is not yet when power fails.
+        # Half of the delay passes before the write and half after it. So a power failure can find
+        # data that is not yet written, or written but not yet acknowledged.
         early_ms = delay_ms // 2
         self._clock.later(early_ms, lambda: self._perform(group, notes, delay_ms - early_ms))
 
@@ -167,11 +170,11 @@ class Writer:
 
 
 class Storage:
-    """Everything on the broker's disk, in one life of the broker.
+    """The partitions on the broker's disk, during one process.
 
     Raises:
-        DamagedLogError: acknowledged bytes are missing or changed.
-        OSError, Crash: the disk fails.
+        CorruptLogError: Acknowledged bytes are missing or changed.
+        OSError, PowerLossError: The disk fails.
     """
 
     def __init__(
@@ -187,7 +190,7 @@ class Storage:
         self._config, self._offsets_config = _configs(segment_bytes)
         places = [(topic, index) for topic, count in counts.items() for index in range(count)]
         known = [(topic_id_of(topic), index) for topic, index in places]
-        # As in a broker, whose catalogue is empty when it starts for the first time.
+        # As in a broker, whose catalogue is empty at the first start.
         self._markers = CheckpointFile.load(disk, known if disk.names("") else [])
         self.partitions: dict[tuple[str, int], Partition] = {}
         for topic, index in places:
@@ -212,8 +215,8 @@ class Storage:
 
     @staticmethod
     def acknowledged(disk: CrashDisk, topic: str) -> dict[str, int]:
-        """The log files of a topic's first partition, each with how many bytes of it the markers
-        on a disk know to be acknowledged.
+        """Return the log files of a topic's first partition, with their acknowledged lengths
+        according to the checkpoints on the disk.
         """
         topic_id, directory = topic_id_of(topic), partition_directory(topic, 0)
         try:
@@ -233,14 +236,14 @@ class Storage:
         }
 
     def read(self, partition: Partition, offset: int, bytes_max: int) -> list[bytes]:
-        """The batches from an offset on, as far as they are durable."""
+        """Return the durable batches from an offset on."""
         slices = partition.log.locate(offset, bytes_max)
         if isinstance(slices, Refusal):
             raise OSError(slices.message)
         return [self._disk.read(part.path, part.position, part.length) for part in slices]
 
     def reread(self, place: tuple[str, int], partition: Partition, now_ms: int) -> Reread:
-        """All records of a partition, from the disk."""
+        """Return all records of a partition, read from the disk."""
         first, end = partition.log.log_start_offset, partition.log.high_watermark
         records: list[tuple[int, bytes]] = []
         at = first
@@ -254,7 +257,7 @@ class Storage:
         return Reread(at_ms=now_ms, partition=place, first=first, end=end, records=tuple(records))
 
     def compact(self, now_ms: int) -> bool:
-        """Compact the coordinator's log, if there is something to do."""
+        """Compact the coordinator's log. Return False if there is nothing to compact."""
         partition = self.partitions[OFFSETS_TOPIC, 0]
         log = partition.log
         plan = None if partition.failure else log.plan_compaction(now_ms)

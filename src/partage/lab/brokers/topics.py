@@ -1,4 +1,4 @@
-"""The topics of a world's broker: Produce and Fetch, as short as they can be, on the real log."""
+"""Handlers of FindCoordinator, Produce and Fetch: minimal, on the production log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FETCHED_MAX = 4_000
 
 
 def find_coordinator(broker: Broker, request: Any) -> FindCoordinatorResponse:
-    """Who coordinates each group, as far as a broker knows; at the moment it may be nobody."""
+    """Return the coordinator of each group, or COORDINATOR_NOT_AVAILABLE."""
     found = [_coordinator(key, broker.coordinator(key)) for key in request.coordinator_keys]
     first = found[0] if found else _coordinator(request.key, broker.coordinator(request.key))
     return FindCoordinatorResponse(
@@ -43,7 +43,7 @@ def _coordinator(key: str, broker_id: int | None) -> FindCoordinatorResult:
 
 
 def produce(broker: Broker, inbound: Inbound) -> None:
-    """Append one batch, and answer when it is durable."""
+    """Append one batch and respond when it is durable."""
     (topic,) = inbound.message.topic_data
     (asked,) = topic.partition_data
     assert broker.storage is not None
@@ -84,7 +84,7 @@ def produce(broker: Broker, inbound: Inbound) -> None:
 
 
 def fetch(broker: Broker, request: Any) -> FetchResponse:
-    """What is durable from the asked offsets on."""
+    """Return the durable batches from the requested offsets on."""
     return FetchResponse(
         responses=[
             FetchTopicResult(

@@ -1,4 +1,4 @@
-"""What the broker of a world does with its files beside writing them."""
+"""Log maintenance of a broker: reopening, adding and compacting partitions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from partage.store.shard_log import TOPIC as OFFSETS_TOPIC
 if TYPE_CHECKING:
     from partage.lab.brokers.broker import Broker
 
-#: How long after a failure a log is opened again.
+#: Delay before a log is opened again after a failure.
 RELOAD_AFTER_MS: Final = 500
 
 
 class Upkeep:
-    """Opens partitions, again where they failed, and compacts the coordinator's log."""
+    """Opens partitions, reopens them after failures, and compacts the coordinator's log."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._reopening: set[tuple[str, int]] = set()
 
     def reopen_later(self, topic: str, index: int) -> None:
-        """Open a topic's partition again whose writing failed."""
+        """Schedule the reopening of a partition whose write failed."""
         if (topic, index) not in self._reopening:
             self._reopening.add((topic, index))
             again = self._reopen(topic, index)
@@ -47,7 +47,7 @@ class Upkeep:
         return again
 
     def grow(self, topic: str, index: int) -> bool:
-        """Open a partition that was not there; False if the disk does not let us."""
+        """Open a new partition. Return False if the disk or the process prevents it."""
         if self._broker.storage is None or self._broker.is_paused:
             return False
         try:
@@ -60,11 +60,11 @@ class Upkeep:
         return True
 
     def compact(self) -> bool:
-        """Compact the coordinator's log; whether there was something to do."""
+        """Compact the coordinator's log. Return False if there is nothing to compact."""
         if self._broker.storage is None or self._broker.is_paused or self._broker.shard is None:
             return False
         partition = self._broker.storage.partitions.get((OFFSETS_TOPIC, 0))
-        if partition is None:  # the state of groups is elsewhere
+        if partition is None:  # the state of groups is in ZooKeeper
             return False
         try:
             return self._broker.storage.compact(self._broker.world.now_ms)

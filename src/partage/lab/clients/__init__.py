@@ -1,1 +1,1 @@
-"""The clients of a world: consumers around the member's core, producers, and strangers."""
+"""The clients of a world: consumers, producers and rogue clients."""

@@ -1,4 +1,4 @@
-"""A client's end of a connection: requests out, responses in, in the same order."""
+"""A client's end of a connection: responses arrive in the order of the requests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ Heard = Callable[[Any], None]
 
 
 class Link:
-    """One connection of a client to a broker; after ``lost`` it is of no more use.
+    """One connection of a client to a broker.
 
-    ``version_cap`` says how many versions below its newest the client speaks of each API.
+    Args:
+        network: The simulated network.
+        client: The client's name.
+        broker_id: The broker to connect to.
+        version_cap: How many versions below the newest the client speaks of each API.
+        on_lost: Called when the connection is lost or a request times out. The connection cannot be
+            used after that.
+        when_awake: Defers a call while the client's process is paused.
     """
 
     def __init__(
@@ -41,12 +48,12 @@ class Link:
         self._when_awake = when_awake
         self._connection: Connection | None = None
         self._waiting: deque[tuple[int, AnyApi, int, Heard, int]] = deque()
-        self._look_ms: int | None = None  # when patience is looked at next
+        self._look_ms: int | None = None  # time of the next timeout check
         self._correlation_id = 0
         self._tail = b""
 
     def open(self, done: Callable[[bool], None]) -> None:
-        """Connect; ``done`` hears whether that went well."""
+        """Connect. ``done`` is called with True on success."""
 
         def connected(connection: Connection | None) -> None:
             if self.is_over:
@@ -66,12 +73,24 @@ class Link:
         )
 
     def version(self, api: AnyApi) -> int:
-        """The version of an API that this client speaks; of Fetch one that names its topics."""
+        """Return the version of an API that this client speaks. Fetch stays below v13, which has
+        topic ids instead of names.
+        """
         newest = min(api.version_max, 12)
         return max(api.version_min, newest - self._version_cap)
 
     def send(self, api: AnyApi, message: Message, heard: Heard, patience_ms: int) -> bool:
-        """Send a request; False if the connection is gone."""
+        """Send a request.
+
+        Args:
+            api: The API of the request.
+            message: The request.
+            heard: Called with the decoded response.
+            patience_ms: Request timeout.
+
+        Returns:
+            False if the connection is closed.
+        """
         connection = self._connection
         if connection is None or not self.is_open:
             return False
@@ -86,12 +105,12 @@ class Link:
         return True
 
     def send_bytes(self, data: bytes) -> None:
-        """Send anything."""
+        """Send arbitrary bytes."""
         if self._connection is not None and self.is_open:
             self._connection.up.send(data)
 
     def _look_at(self, at_ms: int) -> None:
-        """Look then whether an answer is overdue; one look is under way, that at the earliest."""
+        """Schedule the next timeout check. Only the earliest scheduled check counts."""
         self._look_ms = at_ms
         self._clock.later(
             at_ms - self._clock.now_ms, lambda: self._when_awake(lambda: self._look(at_ms))
@@ -111,7 +130,7 @@ class Link:
             self._on_lost()
 
     def close(self) -> None:
-        """Close the connection; what is owed on it is not heard any more."""
+        """Close the connection and drop requests in flight."""
         self.is_over = True
         if self.is_open and self._connection is not None:
             self.is_open = False
@@ -119,13 +138,13 @@ class Link:
             self._connection.close_from_client()
 
     def vanish(self) -> None:
-        """The machine is gone, without a word to anybody."""
+        """Stop without closing the connection, as after a machine failure."""
         self.is_open, self.is_over = False, True
         if self._connection is not None:
             self._connection.down.vanish()
 
     def lost(self) -> None:
-        """The connection is gone."""
+        """Handle the loss of the connection."""
         self._when_awake(self._lose)
 
     def _lose(self) -> None:
@@ -135,7 +154,7 @@ class Link:
             self._on_lost()
 
     def received(self, data: bytes) -> None:
-        """Bytes arrived; a process that stands still reads them when it goes on."""
+        """Read received bytes, after the pause if the process is paused."""
         self._when_awake(lambda: self._read(data))
 
     def _read(self, data: bytes) -> None:
@@ -152,7 +171,7 @@ class Link:
 
     def _hear(self, frame: bytes) -> None:
         if not self._waiting:
-            return  # to bytes that were sent as they are
+            return  # a response to bytes sent by `send_bytes`
         serial, api, version, heard, _ = self._waiting.popleft()
         correlation_id, pos = parse_response_header(api, version, frame)
         assert correlation_id == serial, f"{api} is answered out of order"

@@ -1,8 +1,8 @@
-"""A consumer process of a world: a shell on the virtual clock around the member's core.
+"""A consumer process of a world: a shell on the virtual clock around the member state machine.
 
-It is what `partage.client.group.driver` and `partage.client.consumer.group_assignment` are on asyncio: it
-finds the coordinator, sends what the core wants sent, tells its listener, and publishes what may
-be delivered. Reading and committing are in `reading`.
+It corresponds to the group driver and the consumer's group subscription in `partage.client` on
+asyncio. It finds the coordinator, performs the actions of the member, runs listener callbacks, and
+publishes the partitions that may be delivered. Fetching and committing are in `poll_loop`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _OUT: Final = frozenset({MemberState.UNSUBSCRIBED, MemberState.FATAL})
 
 
 class Process:
-    """A process with one consumer; ``topics`` are what it subscribes to."""
+    """A process with one consumer that subscribes to ``topics``."""
 
-    #: What it does with what it owns.
+    #: The class that reads the owned partitions.
     reads: ClassVar[type[Reading]] = Reading
 
     def __init__(
@@ -55,14 +55,14 @@ class Process:
         self.rng = Random(f"{world.scenario.seed} {name}")
         self.is_alive = True
         self.is_asleep = False
-        self.is_slow = False  # its listener takes its time
-        self.is_wedged = False  # its assignor hangs
+        self.is_slow = False  # its listener exceeds the rebalance timeout
+        self.is_wedged = False  # its assignor does not return
         self.fails_to_assign = 0
         self.failure: str | None = None
         self.has_left = False
         self.link: Link | None = None
-        self.coordinator_id = 1  # the broker that was found last
-        self.due: outcome.CallListener | None = None  # the call that the listener is due
+        self.coordinator_id = 1  # the last coordinator found
+        self.due: outcome.CallListener | None = None  # the listener callback that is not yet called
         self.topics = topics
         self.embedded = EmbeddedProtocol(self, embedding)
         self._found: int | None = None
@@ -70,8 +70,8 @@ class Process:
         self._timers: TimerQueue[MemberTimer] = TimerQueue()
         self._wake_ms: int | None = None
         self._holds: frozenset[history.Partition] = frozenset()
-        self._generation = -1  # in which it was stable last
-        self.wants_in = True  # its user does
+        self._generation = -1  # the last generation in which it was Stable
+        self.wants_in = True  # its user wants it to be a member
         self._owned: frozenset[history.Partition] = frozenset()
         options = world.options
         self.version_cap = min(options.version_cap, 1) if instance_id else options.version_cap
@@ -93,27 +93,27 @@ class Process:
         self.hear(events.SubscriptionChanged(at_ms=world.now_ms, topics=topics))
         self.reading.poll()
 
-    # Time.
+    # Time
 
     def when_awake(self, call: Callable[[], None]) -> None:
-        """Do something, unless the process is dead; once it goes on, if it stands still."""
+        """Call now, or after the pause if the process is paused. A dead process drops the call."""
         if self.is_asleep:
             self._postponed.append(call)
         elif self.is_alive:
             call()
 
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        """The same after a while."""
+        """Call after a delay, or later if the process is paused then."""
         self.world.clock.later(delay_ms, lambda: self.when_awake(call))
 
     def pause(self, for_ms: int) -> None:
-        """The process stands still."""
+        """Pause the process for a time."""
         if not self.is_asleep:
             self.is_asleep = True
             self.world.clock.later(for_ms, self.resume)
 
     def resume(self) -> None:
-        """It goes on; before anything is delivered the core is told the time."""
+        """End the pause. The member gets the current time before any deferred call runs."""
         if not self.is_asleep:
             return
         self.is_asleep = False
@@ -124,10 +124,10 @@ class Process:
         for call in postponed:
             self.when_awake(call)
 
-    # Events.
+    # Events
 
     def hear(self, event: events.Event) -> None:
-        """Have the core handle an event, and do what comes of it."""
+        """Let the member handle an event, and perform the resulting actions."""
         if not self.is_alive:
             return
         core = self.core
@@ -152,12 +152,12 @@ class Process:
             self.note_holds()
 
     def unwedge(self) -> None:
-        """Its assignor hangs no more."""
+        """Let a hung assignor return."""
         self.is_wedged = False
         self.when_awake(self.embedded.go_on)
 
     def note_holds(self) -> None:
-        """Say what the process holds, as far as it knows."""
+        """Append the partitions that the process owns, as far as it knows, to the history."""
         membership = self.core.membership
         self.world.note(
             history.Holds(
@@ -171,14 +171,15 @@ class Process:
         )
 
     def _arm(self, key: MemberTimer, deadline_ms: int | None) -> None:
-        if deadline_ms is not None and key is MemberTimer.RETRY:  # as the driver, it jitters these
+        # jittered, as in the production driver
+        if deadline_ms is not None and key is MemberTimer.RETRY:
             wait_ms = max(0, deadline_ms - self.world.now_ms)
             deadline_ms = self.world.now_ms + int(wait_ms * self.rng.uniform(0.8, 1.2))
         self._timers.set(key, deadline_ms)
         self._wake()
 
     def _wake(self) -> None:
-        """See to it that the next timer fires; what was to wake us later then counts no more."""
+        """Schedule a wake-up for the next timer. It replaces a later one."""
         wake_ms = self._timers.wake_at_ms()
         if wake_ms is not None and (self._wake_ms is None or wake_ms < self._wake_ms):
             self._wake_ms = wake_ms
@@ -193,7 +194,7 @@ class Process:
             self.hear(events.TimerFired(at_ms=now_ms, key=key))
         self._wake()
 
-    # Actions.
+    # Actions
 
     def _do(self, action: outcome.Action) -> None:
         match action:
@@ -233,7 +234,7 @@ class Process:
             case outcome.LeftGroup():
                 self.has_left = True
             case outcome.WatchTopics():
-                if self.embedded.is_outdated:  # topics changed while nobody led
+                if self.embedded.is_outdated:  # topics changed while the group had no leader
                     self.later(0, self.notice_metadata)
 
     def _disconnect(self) -> None:
@@ -244,7 +245,7 @@ class Process:
     def connect(
         self, broker_id: int, on_lost: Callable[[], None], done: Callable[[Link | None], None]
     ) -> Link:
-        """A new connection to a broker."""
+        """Open a new connection to a broker."""
         network = self.world.network
         link = Link(network, self.name, broker_id, self.version_cap, on_lost, self.when_awake)
         link.open(lambda is_open: done(link if is_open else None))
@@ -304,7 +305,9 @@ class Process:
         return lambda answer: self.hear(to_event(action, answer, self.world.now_ms))
 
     def _patience_ms(self, action: MemberRequest) -> int:
-        """Requests that park have the core's own timer."""
+        """Return the request timeout. Parked requests have a longer one, because the member times
+        them itself.
+        """
         settings = self.core.membership.settings
         if isinstance(action, outcome.SendJoin | outcome.SendSync):
             longest = max(
@@ -323,15 +326,19 @@ class Process:
 
         self.link = self.connect(self.coordinator_id, lambda: None, connected)
 
-    # What happens to it.
+    # Actions of the user and faults
 
     @property
     def is_member(self) -> bool:
-        """Whether it is, or wants to be, in its group."""
+        """True if the process is a member of its group or wants to be."""
         return self.is_alive and self.core.membership.state not in _OUT
 
     def crash(self, *, silently: bool) -> None:
-        """The process dies; its system tells the broker, or dies with it."""
+        """Kill the process.
+
+        Args:
+            silently: The machine dies too, so that brokers do not see closed connections.
+        """
         for link in (self.link, *self.reading.links):
             if link is not None:
                 if silently:
@@ -348,12 +355,12 @@ class Process:
         self.hear(events.LeaveRequested(at_ms=self.world.now_ms, reason="enough"))
 
     def drain(self) -> None:
-        """Leave the group once the others are at hand."""
+        """Leave the group after handing over the owned partitions."""
         self.wants_in = False
         self.hear(events.DrainRequested(at_ms=self.world.now_ms, reason="going"))
 
     def subscribe(self, topics: frozenset[str]) -> None:
-        """Subscribe to other topics; as a new start, if it is out."""
+        """Subscribe to other topics. A process that left or failed joins again."""
         self.topics = topics
         self.wants_in = True
         self.failure = None
@@ -361,15 +368,15 @@ class Process:
         self.hear(events.SubscriptionChanged(at_ms=self.world.now_ms, topics=topics))
 
     def notice_metadata(self) -> None:
-        """See that topics have changed."""
+        """Notify the member that topics have changed."""
         self.hear(events.MetadataChanged(at_ms=self.world.now_ms, reason="partitions"))
 
     def rejoin(self) -> None:
-        """Ask for a rebalance."""
+        """Request a rebalance."""
         self.hear(events.RejoinRequested(at_ms=self.world.now_ms, reason="asked to"))
 
     def copied(self, name: str) -> dict[str, Any]:
-        """What a new process needs to be what this one was."""
+        """Return the arguments of a new process that replaces this one."""
         return {
             "name": name,
             "group_id": self.group_id,

@@ -1,4 +1,4 @@
-"""What a consumer process of a world is asked by its member's core: to describe, assign, decode."""
+"""Runs subscription, assignment and decoding for a consumer process of a world."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class EmbeddedProtocol:
-    """A consumer's own protocol within the group's, on the virtual clock."""
+    """The consumer protocol of one process, on the virtual clock."""
 
     def __init__(self, process: Process, embedding: ConsumerProtocol) -> None:
         self.embedding = embedding
         self._process = process
-        self._counts: dict[str, int] = {}  # what it last assigned, as the leader
+        self._counts: dict[str, int] = {}  # partition counts of its last assignment as leader
         self._hanging: outcome.ComputeAssignment | None = None
 
     @property
     def is_outdated(self) -> bool:
-        """Whether topics are not what this process last assigned."""
+        """True if partition counts changed since this process last assigned as leader."""
         return self._counts != self._process.world.partition_counts
 
     def describe(self, action: outcome.EncodeSubscription) -> None:
-        """Write what the process subscribes to and owns."""
+        """Encode the subscription and the owned partitions."""
 
         def describe() -> None:
             self._process.hear(
@@ -44,7 +44,7 @@ class EmbeddedProtocol:
         self._process.later(0, describe)
 
     def assign(self, action: outcome.ComputeAssignment) -> None:
-        """Assign as the leader: after a while, or once the assignor hangs no more."""
+        """Assign as the leader, after a short delay or once a hung assignor returns."""
         if self._process.is_wedged:
             self._hanging = action
             return
@@ -72,7 +72,7 @@ class EmbeddedProtocol:
         self._process.later(self._process.rng.randrange(50), assign)
 
     def go_on(self) -> None:
-        """An assignor that hung goes on, if there is one; mostly nobody waits for it any more."""
+        """Resume a hung assignor, if there is one. Its result is usually too late."""
         hanging, self._hanging = self._hanging, None
         if hanging is not None:
             self.assign(hanging)
@@ -88,7 +88,7 @@ class EmbeddedProtocol:
         )
 
     def decode(self, action: outcome.DecodeAssignment) -> None:
-        """Read the assignment."""
+        """Decode the assignment."""
 
         def decode() -> None:
             at_ms, serial = self._process.world.now_ms, action.serial

@@ -1,9 +1,9 @@
-"""Producers that never give up: idempotent, one record at a time in each partition.
+"""Idempotent producers with one record in flight and unlimited retries.
 
-Each record of a producer in a partition has a value of its own, so it belongs at one offset, and
-there once, whatever was lost on the way: the broker knows what it was sent twice. A second producer
-is slower, and now and then sends much later again what it was told is in, as one that has not heard
-that would.
+Each record of a producer has a unique value in its partition, so it must be stored at exactly one
+offset, whatever messages are lost: the broker detects duplicates. A second producer is slower. Now
+and then it sends an acknowledged record again much later, as a producer would that missed the
+response.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATIENCE_MS: Final = 2_000
 
 
 class Producer:
-    """Writes to every partition, in turn; the first one of a world has ``number`` 0."""
+    """A producer that writes to all partitions in turn; the first one has ``number`` 0."""
 
     def __init__(self, world: World, number: int) -> None:
         self._world = world
@@ -44,7 +44,7 @@ class Producer:
         world.clock.later(self._every_ms, self._produce)
 
     def stop(self) -> None:
-        """Write no more once what is under way is acknowledged."""
+        """Stop after the record in flight is acknowledged."""
         self._is_stopped = True
 
     def _partition(self) -> history.Partition:

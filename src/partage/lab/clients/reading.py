@@ -1,4 +1,4 @@
-"""What a consumer process does with what it owns: read, hand out, commit."""
+"""Poll loop of a consumer process: fetch, deliver, commit."""
 
 from __future__ import annotations
 
@@ -43,20 +43,23 @@ _FENCED: Final = frozenset(
 
 
 class Reading:
-    """The user's loop, over connections of its own: poll, work, commit, poll."""
+    """The user's loop on separate connections: poll, process, commit."""
 
     def __init__(self, process: Process) -> None:
         self._links: dict[int, Link] = {}
-        self.late_until_ms = 0  # until then the user does not poll
+        self.late_until_ms = 0  # the user does not poll before this time
         self._is_late = False
         self._polls = 0
         self._process = process
         self._positions: dict[Partition, int | None] = {}
-        self._tenures: dict[Partition, int] = {}  # counts up as a partition comes and goes
+        # incremented each time the process gets the partition
+        self._tenures: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
 
     def owns(self, owned: frozenset[Partition]) -> None:
-        """What is owned has changed: positions of what is new are not known yet."""
+        """Drop the positions of revoked partitions; positions of new ones are unknown until
+        fetched.
+        """
         for gone in sorted(self._positions.keys() - owned):
             del self._positions[gone]
             self._committed.pop(gone, None)
@@ -64,10 +67,10 @@ class Reading:
             self._positions[new] = None
             self._tenures[new] = self._tenures.get(new, 0) + 1
 
-    # The loop.
+    # Loop
 
     def poll(self) -> None:
-        """The user polls: the listener is told first, then records are asked for."""
+        """Poll: run a pending listener callback first, otherwise fetch records."""
         process = self._process
         process.hear(events.Polled(at_ms=process.world.now_ms, is_in_poll=True))
         due, process.due = process.due, None
@@ -118,21 +121,21 @@ class Reading:
         self._process.later(wait_ms, poll)
 
     def hurry(self) -> None:
-        """A user who is late polls now."""
+        """Make a late user poll now."""
         self.late_until_ms = 0
         if self._is_late:
             self._is_late = False
             self._poll_later(0)
 
-    # Asking.
+    # Requests
 
     @property
     def links(self) -> list[Link]:
-        """The connections that were opened last, one a broker."""
+        """The last opened connection to each broker."""
         return list(self._links.values())
 
     def _ready(self, broker_id: int) -> Link | None:
-        """The connection to a broker, or nothing until it is there."""
+        """Return the open connection to a broker, or open one and return None."""
         link = self._links.get(broker_id)
         if link is None or link.is_over:
             connect = self._process.connect
@@ -203,7 +206,7 @@ class Reading:
 
         def heard(answer: Any) -> None:
             process = self._process
-            # Before anything is handed out the core learns the time: it may have stood still.
+            # The member gets the time before any delivery: the process may have been paused.
             is_waiting = process.core.membership.is_in_poll
             process.hear(events.Polled(at_ms=process.world.now_ms, is_in_poll=is_waiting))
             for topic in answer.responses:
@@ -236,10 +239,10 @@ class Reading:
         )
         self._positions[partition] = records[-1][0] + 1
 
-    # Committing.
+    # Commits
 
     def commit(self, partitions: Iterable[Partition]) -> None:
-        """Commit how far these were read, in the member's name; one attempt."""
+        """Commit the positions of these partitions in the member's generation, without retries."""
         process = self._process
         identity = process.core.commit_identity
         link = self._ready(process.coordinator_id)
@@ -289,12 +292,12 @@ class Reading:
         link.send(OFFSET_COMMIT, message, heard, REQUEST_TIMEOUT_MS)
 
     def is_through(self, ends: Callable[[Partition], int]) -> bool:
-        """Whether everything owned is read to its end, and committed."""
+        """Return True if all owned partitions are read and committed up to their ends."""
         return all(self._committed.get(p) == ends(p) or not ends(p) for p in self._positions)
 
 
 def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
-    """Partition numbers by topic, both in order."""
+    """Return partition indexes by topic, both sorted."""
     found: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         found.setdefault(topic, []).append(index)

@@ -1,4 +1,4 @@
-"""Clients that say what they like: stale, in somebody else's name, twice, or no sense at all."""
+"""Rogue clients: stale, impersonating, duplicate or malformed requests."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from partage.lab.world import World
 
 _PATIENCE_MS: Final = 20_000
-#: Nobody reads it; offsets of it are committed.
+#: A topic without readers, for which offsets are committed.
 STRANGE_TOPIC: Final = "x"
-#: A group that has offsets, and never a member.
+#: A group with offsets that never has members.
 SIMPLE: Final = "simple"
 
 
 class Name(msgspec.Struct, frozen=True):
-    """A member as the wire has shown it."""
+    """A member's identity, as seen on the wire."""
 
     group_id: str
     member_id: str
@@ -59,7 +59,7 @@ class Name(msgspec.Struct, frozen=True):
 
 
 class Gossip:
-    """Every name that the broker gave to anybody, and what was said, for strangers to repeat."""
+    """Member identities and requests seen on the wire, which rogue clients reuse."""
 
     def __init__(self, world: World) -> None:
         self.names: list[Name] = []
@@ -80,7 +80,7 @@ class Gossip:
 
 
 class Stranger:
-    """A client with a connection of its own, for one sentence."""
+    """A client that sends one request over a new connection."""
 
     def __init__(self, world: World, rng: Random) -> None:
         self._world = world
@@ -97,7 +97,7 @@ class Stranger:
         self._link.open(opened)
 
     def _name(self, *, is_stale: bool) -> Name | None:
-        """Somebody's name; of a stale one the generation may be anybody's."""
+        """Return a random observed identity. A stale one may have a wrong generation."""
         names = self._world.gossip.names
         if not names:
             return None
@@ -107,10 +107,10 @@ class Stranger:
             name = msgspec.structs.replace(name, generation=generation)
         return name
 
-    # Sentences; each says whether it was said.
+    # Requests: each method returns True if it sent one
 
     def heartbeat(self) -> bool:
-        """A Heartbeat in somebody's name."""
+        """Send a Heartbeat with an observed identity."""
         name = self._name(is_stale=True)
         if name is not None:
             self._say(
@@ -125,7 +125,7 @@ class Stranger:
         return name is not None
 
     def commit(self, *, for_nobody: bool = False) -> bool:
-        """An OffsetCommit in somebody's name, or in nobody's, of a topic that nobody reads."""
+        """Send an OffsetCommit for a topic without readers, with an observed identity or none."""
         name = self._name(is_stale=True) or Name("g", "", -1, None)
         if for_nobody or self._rng.random() < 0.3:
             name = Name(self._rng.choice(("g", SIMPLE)), "", -1, None)
@@ -154,11 +154,11 @@ class Stranger:
         return True
 
     def sync(self) -> bool:
-        """A SyncGroup in the name of an old generation, with assignments of its own."""
+        """Send a SyncGroup of an old generation with an invalid assignment."""
         name = self._name(is_stale=True)
         if name is None:
             return False
-        # Of a group that was deleted the generations begin again.
+        # The generations of a deleted group start again.
         heard = [n.generation for n in self._world.gossip.names if n.group_id == name.group_id]
         if name.generation >= heard[-1]:
             return False
@@ -178,7 +178,7 @@ class Stranger:
         return True
 
     def leave(self) -> bool:
-        """A LeaveGroup for somebody else, as administrators send it."""
+        """Send a LeaveGroup for an observed member, as administrators do."""
         name = self._name(is_stale=False)
         if name is not None:
             member = LeaveGroupMember(
@@ -195,13 +195,13 @@ class Stranger:
         return name is not None
 
     def remove(self, group_id: str, instance_id: str) -> None:
-        """A LeaveGroup for a static member, as administrators send it (KIP-345)."""
+        """Send a LeaveGroup for a static member, as administrators do (KIP-345)."""
         self._turn_to(group_id)
         member = LeaveGroupMember(member_id="", group_instance_id=instance_id, reason="removed")
         self._say(LEAVE_GROUP, LeaveGroupRequest(group_id=group_id, member_id="", members=[member]))
 
     def read_all(self, group_id: str) -> None:
-        """An OffsetFetch of all that a group has committed, of its coordinator."""
+        """Send an OffsetFetch for all offsets of a group to its coordinator."""
         self._turn_to(group_id)
         group = OffsetFetchGroup(group_id=group_id, topics=None)
         self._say(OFFSET_FETCH, OffsetFetchRequest(group_id=group_id, topics=None, groups=[group]))
@@ -212,7 +212,7 @@ class Stranger:
         self._link = Link(self._world.network, "stranger", broker_id, 0, lambda: None)
 
     def join(self) -> bool:
-        """A JoinGroup that nobody follows up."""
+        """Send a JoinGroup without a following SyncGroup."""
         options = self._world.options
         metadata = encode_subscription(Subscription(topics=["t"]))
         name = self._rng.choice(("cooperative-sticky", "range", "nothing-in-common"))
@@ -231,7 +231,7 @@ class Stranger:
         return True
 
     def read_offsets(self) -> bool:
-        """An OffsetFetch of all that a group has committed, which v2 brought."""
+        """Send an OffsetFetch for all offsets of a group (since v2)."""
         if self._cap > OFFSET_FETCH.version_max - 2:
             return False
         group = OffsetFetchGroup(group_id="g", topics=None)
@@ -239,7 +239,7 @@ class Stranger:
         return True
 
     def look(self) -> bool:
-        """DescribeGroups or ListGroups."""
+        """Send DescribeGroups or ListGroups."""
         if self._rng.random() < 0.5:
             self._say(DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g", "h", "nobody"]))
         else:
@@ -247,19 +247,19 @@ class Stranger:
         return True
 
     def delete_group(self) -> bool:
-        """DeleteGroups."""
+        """Send DeleteGroups."""
         self._say(DELETE_GROUPS, DeleteGroupsRequest(groups_names=["g"]))
         return True
 
     def delete_offsets(self) -> bool:
-        """OffsetDelete of what nobody reads, or of what somebody does."""
+        """Send an OffsetDelete for the topic without readers or for a subscribed one."""
         topic = self._rng.choice((STRANGE_TOPIC, "t"))
         asked = OffsetDeleteTopic(name=topic, partitions=[OffsetDeletePartition(partition_index=0)])
         self._say(OFFSET_DELETE, OffsetDeleteRequest(group_id="g", topics=[asked]))
         return True
 
     def repeat(self) -> bool:
-        """A request that somebody sent before, once more, over another connection."""
+        """Send an observed request again over another connection."""
         requests = self._world.gossip.requests
         if not requests:
             return False
@@ -276,7 +276,7 @@ class Stranger:
         return True
 
     def babble(self) -> bool:
-        """Bytes that mean nothing, or nearly something."""
+        """Send random bytes, or a damaged request."""
         rng = self._rng
         data = rng.randbytes(rng.randrange(1, 80))
         requests = self._world.gossip.requests
@@ -288,7 +288,8 @@ class Stranger:
                 b"".join(encode_request_frame(api, asked.version, 1, "stranger", body))
             )
             frame[rng.randrange(len(frame))] ^= 1 << rng.randrange(8)
-            # A name changed by one bit may be a right one; a commit of it would count.
+            # A member id changed by one bit may be valid, and a commit with it would count. So only
+            # Heartbeats are sent whole.
             data = (
                 bytes(frame) if asked.api_key == HEARTBEAT.key else bytes(frame[: len(frame) // 2])
             )

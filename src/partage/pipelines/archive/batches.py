@@ -9,10 +9,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from partage.pipelines.archive.claims import Place, brought, wanted
-from partage.pipelines.archive.directory import ArchiveDirectory, Staging
-from partage.pipelines.archive.manifest import ARCHIVE, Entry, Placed, Taken
-from partage.pipelines.spans import Span
+from partage.pipelines.archive.deduplication import Place, batch_ranges, unarchived_spans
+from partage.pipelines.archive.directory import ArchiveDirectory, StagingDirectory
+from partage.pipelines.archive.manifest import (
+    ARCHIVE_KIND,
+    ArchivedFile,
+    ArchivedRange,
+    ManifestEntry,
+)
+from partage.pipelines.offset_spans import OffsetSpan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,33 +25,37 @@ if TYPE_CHECKING:
 _TOPIC: Final = "topic="
 
 
-class Part(NamedTuple):
+class PartitionRows(NamedTuple):
     """A file's rows of one partition: where they lie, and how many."""
 
-    span: Span
+    span: OffsetSpan
     rows: int
 
 
-class Staged(NamedTuple):
+class StagedFile(NamedTuple):
     """A file that Spark has written; all of its rows are of one topic."""
 
     path: Path
     topic: str
-    parts: Mapping[int, Part]
+    partitions: Mapping[int, PartitionRows]
 
     @property
     def rows(self) -> int:
-        return sum(part.rows for part in self.parts.values())
+        return sum(part.rows for part in self.partitions.values())
 
 
-class Batches:
+class BatchArchiver:
     """Brings batches into an archive, one after the other.
 
     ``now_ms`` is a clock, ``by`` a name for whoever looks at the entries later.
     """
 
     def __init__(
-        self, archive: ArchiveDirectory, staging: Staging, by: str, now_ms: Callable[[], int]
+        self,
+        archive: ArchiveDirectory,
+        staging: StagingDirectory,
+        by: str,
+        now_ms: Callable[[], int],
     ) -> None:
         self._archive = archive
         self._staging = staging
@@ -55,42 +64,42 @@ class Batches:
         self.rows = 0
         self.refused = 0
 
-    def bring(
+    def archive_batch(
         self,
         name: str,
         write: Callable[[Path], None],
         topic_ids: Mapping[str, str] = MappingProxyType({}),
-    ) -> Entry | None:
+    ) -> ManifestEntry | None:
         """Have ``write`` stage a batch, and archive what of it is new; None if nothing is.
 
         However often it is called with the same records, by whomever, each is archived once. When
         it returns, they are. ``topic_ids`` say which topics these are, by name, in hex.
 
         Raises:
-            NotAnArchive, BadManifest: as `ArchiveDirectory.refresh`; or a topic was made anew
+            ArchiveDirectoryError, ManifestError: as `ArchiveDirectory.refresh`; or a topic was made anew
                 since it was archived.
             OSError: the disk fails; nothing of the batch is archived, or all of it.
         """
-        place = self._staging.batch(name)
+        place = self._staging.new_path(name)
         try:
             write(place)
-            return self._archived(list(measured(place)), place, topic_ids)
+            return self._archive_files(list(list_staged_files(place)), place, topic_ids)
         finally:
-            if self._archive.is_settled:  # else they are archived, and still to be moved
+            if self._archive.has_moved_all:  # else they are archived, and still to be moved
                 shutil.rmtree(place, ignore_errors=True)
 
-    def _archived(
-        self, staged: list[Staged], place: Path, topic_ids: Mapping[str, str]
-    ) -> Entry | None:
-        ranges = brought(
+    def _archive_files(
+        self, staged: list[StagedFile], place: Path, topic_ids: Mapping[str, str]
+    ) -> ManifestEntry | None:
+        ranges = batch_ranges(
             ((file.topic, partition), part.span)
             for file in staged
-            for partition, part in file.parts.items()
+            for partition, part in file.partitions.items()
         )
         while True:
             self._archive.refresh()
             self._archive.manifest.check_topics(topic_ids)
-            spans = wanted(self._archive.manifest, ranges)
+            spans = unarchived_spans(self._archive.manifest, ranges)
             entry = self._entry(staged, ranges, spans, place, topic_ids)
             if not entry.taken:
                 self.refused += entry.refused
@@ -103,42 +112,42 @@ class Batches:
 
     def _entry(
         self,
-        staged: list[Staged],
-        ranges: Mapping[Place, Span],
-        spans: Mapping[Place, list[Span]],
+        staged: list[StagedFile],
+        ranges: Mapping[Place, OffsetSpan],
+        spans: Mapping[Place, list[OffsetSpan]],
         place: Path,
         topic_ids: Mapping[str, str],
-    ) -> Entry:
+    ) -> ManifestEntry:
         """The entry that takes these spans; files that have more are written again without it."""
         rows = dict.fromkeys(((at, span) for at in sorted(spans) for span in spans[at]), 0)
         files = []
         for file in staged:
-            mine = {partition: spans[file.topic, partition] for partition in file.parts}
+            mine = {partition: spans[file.topic, partition] for partition in file.partitions}
             if all(spans == [ranges[file.topic, p]] for p, spans in mine.items()):
-                kept, counts = file, {(p, mine[p][0]): file.parts[p].rows for p in mine}
+                kept, counts = file, {(p, mine[p][0]): file.partitions[p].rows for p in mine}
             else:
-                kept, counts = trimmed(file, mine)
+                kept, counts = trim_file(file, mine)
             for (partition, span), count in counts.items():
                 rows[(file.topic, partition), span] += count
             if kept.rows:
-                files.append(self._placed(kept, place))
+                files.append(self._archived_file(kept, place))
         taken = [
-            Taken(*at, span.first, span.end, count, topic_ids.get(at[0], ""))
+            ArchivedRange(*at, span.first, span.end, count, topic_ids.get(at[0], ""))
             for (at, span), count in rows.items()
         ]
-        return Entry(
+        return ManifestEntry(
             number=self._archive.manifest.next_number,
             taken=taken,
             files=files,
             refused=sum(file.rows for file in staged) - sum(rows.values()),
             at_ms=self._now_ms(),
             by=self._by,
-            kind=self._archive.kind or ARCHIVE,
+            kind=self._archive.kind or ARCHIVE_KIND,
         )
 
-    def _placed(self, file: Staged, place: Path) -> Placed:
+    def _archived_file(self, file: StagedFile, place: Path) -> ArchivedFile:
         _sync(file.path)
-        return Placed(
+        return ArchivedFile(
             staged=str(file.path.relative_to(self._archive.path)),
             path=str(file.path.relative_to(place)),
             rows=file.rows,
@@ -146,7 +155,7 @@ class Batches:
         )
 
 
-def measured(place: Path) -> Iterator[Staged]:
+def list_staged_files(place: Path) -> Iterator[StagedFile]:
     """The files below a directory ``topic=NAME`` each, with the offsets that are in them."""
     import pyarrow.parquet as pq
 
@@ -154,24 +163,26 @@ def measured(place: Path) -> Iterator[Staged]:
         topic = path.relative_to(place).parts[0].removeprefix(_TOPIC)
         # Not by schema of the whole dataset: the path's columns are none of the file's.
         table = pq.ParquetFile(path).read(columns=["partition", "offset"])
-        parts = _parts(table)
+        parts = _rows_by_partition(table)
         if parts:
-            yield Staged(path, topic, parts)
+            yield StagedFile(path, topic, parts)
 
 
-def _parts(table: pa.Table) -> dict[int, Part]:
+def _rows_by_partition(table: pa.Table) -> dict[int, PartitionRows]:
     found = table.group_by("partition").aggregate(
         [("offset", "min"), ("offset", "max"), ("offset", "count")]
     )
     return {
-        row["partition"]: Part(Span(row["offset_min"], row["offset_max"] + 1), row["offset_count"])
+        row["partition"]: PartitionRows(
+            OffsetSpan(row["offset_min"], row["offset_max"] + 1), row["offset_count"]
+        )
         for row in found.to_pylist()
     }
 
 
-def trimmed(
-    file: Staged, spans: Mapping[int, list[Span]]
-) -> tuple[Staged, dict[tuple[int, Span], int]]:
+def trim_file(
+    file: StagedFile, spans: Mapping[int, list[OffsetSpan]]
+) -> tuple[StagedFile, dict[tuple[int, OffsetSpan], int]]:
     """The file with only the rows in these spans of its partitions, and how many each has."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -195,7 +206,7 @@ def trimmed(
         # A name of its own each time: an entry that was not made may have another idea of it.
         path = path.with_name(f"{path.name.split('.')[0]}-{os.urandom(4).hex()}.snappy.parquet")
         pq.write_table(kept, path, coerce_timestamps="us", allow_truncated_timestamps=True)
-    return Staged(path, file.topic, _parts(kept)), counts
+    return StagedFile(path, file.topic, _rows_by_partition(kept)), counts
 
 
 def _sync(path: Path) -> None:

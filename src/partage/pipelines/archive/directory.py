@@ -27,18 +27,24 @@ from typing import IO, Final
 
 import msgspec
 
-from partage.pipelines.archive.manifest import ARCHIVE, BadManifest, Entry, Manifest, Placed
+from partage.pipelines.archive.manifest import (
+    ARCHIVE_KIND,
+    ArchivedFile,
+    Manifest,
+    ManifestEntry,
+    ManifestError,
+)
 
 _MANIFEST: Final = "_manifest"
 _STAGING: Final = "_staging"
 _LOCK: Final = "lock"
 
 
-class NotAnArchive(Exception):
+class ArchiveDirectoryError(Exception):
     """A directory that holds something else, or cannot be used; the message says what."""
 
 
-class Staging:
+class StagingDirectory:
     """A directory below ``_staging`` that one run writes in, and the lock that says it lives.
 
     To be ended by `end`; if its process is killed instead, others clear it away.
@@ -48,23 +54,23 @@ class Staging:
         while True:
             self.path = archive / _STAGING / uuid.uuid4().hex
             try:
-                self._lock = _made(self.path)
+                self._lock = _make_locked_directory(self.path)
             except FileNotFoundError:  # somebody took it for what a dead run had left
                 continue
             return
 
-    def batch(self, name: str) -> Path:
+    def new_path(self, name: str) -> Path:
         """A name for what is written next; another one each time."""
         return self.path / f"{name}-{uuid.uuid4().hex[:8]}"
 
-    def end(self, archive: ArchiveDirectory) -> None:
+    def close(self, archive: ArchiveDirectory) -> None:
         """Take it away, unless files in it are archived and could not be moved (see `clear`)."""
-        if archive.is_settled:
+        if archive.has_moved_all:
             shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
 
-def _made(path: Path) -> IO[str]:
+def _make_locked_directory(path: Path) -> IO[str]:
     """Make a directory, under another name until it is locked; its lock."""
     making = path.with_name(f".{path.name}")
     making.mkdir(parents=True)
@@ -82,75 +88,77 @@ class ArchiveDirectory:
     """The entries of an archive, read and written; of one ``kind``, of any where that is None.
 
     Raises:
-        NotAnArchive: the directory has other things in it, or entries of another kind, or cannot
+        ArchiveDirectoryError: the directory has other things in it, or entries of another kind, or cannot
             be made.
-        BadManifest: its entries cannot be read, or contradict one another.
+        ManifestError: its entries cannot be read, or contradict one another.
     """
 
-    def __init__(self, path: Path, kind: str | None = ARCHIVE, *, create: bool = True) -> None:
+    def __init__(self, path: Path, kind: str | None = ARCHIVE_KIND, *, create: bool = True) -> None:
         self.path = path
         self.kind = kind
         self.manifest = Manifest()
-        self._unsettled: list[Entry] = []
-        self._is_behind = False  # an entry was made, perhaps, that has not been read yet
+        self._to_move: list[ManifestEntry] = []
+        self._may_have_unread_entry = (
+            False  # an entry was made, perhaps, that has not been read yet
+        )
         entries = path / _MANIFEST
         if not entries.is_dir():
             if path.is_dir() and any(path.iterdir()):
-                raise NotAnArchive(f"{path} is not empty, and it is not an archive")
+                raise ArchiveDirectoryError(f"{path} is not empty, and it is not an archive")
             if not create:
-                raise NotAnArchive(f"there is no archive in {path}")
+                raise ArchiveDirectoryError(f"there is no archive in {path}")
             try:
                 entries.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise NotAnArchive(f"{path} cannot be used: {error.strerror}") from None
+                raise ArchiveDirectoryError(f"{path} cannot be used: {error.strerror}") from None
             _sync(path)
         self.refresh()
 
     @property
-    def is_settled(self) -> bool:
+    def has_moved_all(self) -> bool:
         """Whether the files of all entries that this run knows or made are where they belong."""
-        return not self._unsettled and not self._is_behind
+        return not self._to_move and not self._may_have_unread_entry
 
     def refresh(self) -> None:
         """Read the entries made since, by whomever, and end their moves if nobody did.
 
         Raises:
-            NotAnArchive, BadManifest: as the directory itself.
+            ArchiveDirectoryError, ManifestError: as the directory itself.
         """
         while True:
-            self._settle()
+            self._move_files()
             name = entry_path(self.path, self.manifest.next_number)
             try:
                 content = name.read_bytes()
             except FileNotFoundError:
-                self._is_behind = False
+                self._may_have_unread_entry = False
                 return
             try:
-                entry = msgspec.json.decode(content, type=Entry)
+                entry = msgspec.json.decode(content, type=ManifestEntry)
             except msgspec.MsgspecError as error:
-                raise BadManifest(f"{name} cannot be read: {error}") from None
+                raise ManifestError(f"{name} cannot be read: {error}") from None
             if self.kind is not None and entry.kind != self.kind:
-                raise NotAnArchive(
+                raise ArchiveDirectoryError(
                     f"{self.path} was written by another pipeline or with other options "
                     f"({entry.kind}; this run: {self.kind}); use another --output"
                 )
             try:
                 self.manifest.apply(entry)
-            except BadManifest as error:
-                raise BadManifest(f"{name}: {error}") from None
-            self._unsettled.append(entry)
+            except ManifestError as error:
+                raise ManifestError(f"{name}: {error}") from None
+            self._to_move.append(entry)
 
-    def publish(self, entry: Entry, staging: Staging) -> bool:
+    def publish(self, entry: ManifestEntry, staging: StagingDirectory) -> bool:
         """Make the entry the next one, unless somebody else was first, which False says.
 
         From here on it counts, whatever happens. Its files must be synced.
         """
-        whole = staging.batch("entry")
+        whole = staging.new_path("entry")
         with whole.open("wb") as file:
             file.write(msgspec.json.encode(entry))
             file.flush()
             os.fsync(file.fileno())
-        self._is_behind = True  # whatever fails from here on, the entry may be there
+        self._may_have_unread_entry = True  # whatever fails from here on, the entry may be there
         try:
             os.link(whole, entry_path(self.path, entry.number))
         except FileExistsError:
@@ -160,19 +168,19 @@ class ArchiveDirectory:
         _sync(self.path / _MANIFEST)
         return True
 
-    def _settle(self) -> None:
+    def _move_files(self) -> None:
         """Move files to where they belong; those that are there already stay."""
-        while self._unsettled:
+        while self._to_move:
             touched: set[Path] = set()
-            for file in self._unsettled[0].files:
+            for file in self._to_move[0].files:
                 if self._move(file):
                     # The directories may be new, and their names have to last too.
                     touched |= {self.path / parent for parent in Path(file.path).parents}
             for directory in sorted(touched):
                 _sync(directory)
-            del self._unsettled[0]
+            del self._to_move[0]
 
-    def clear(self) -> None:
+    def remove_stale_staging(self) -> None:
         """Take away what dead runs have staged. Entries are settled by then (see `refresh`)."""
         for left in _directories(self.path / _STAGING):
             try:
@@ -190,7 +198,7 @@ class ArchiveDirectory:
                 self.refresh()
                 shutil.rmtree(left, ignore_errors=True)
 
-    def _move(self, file: Placed) -> bool:
+    def _move(self, file: ArchivedFile) -> bool:
         staged, path = self.path / file.staged, self.path / file.path
         if not staged.exists():
             return False  # moved already, and perhaps deleted since by whoever owns the archive

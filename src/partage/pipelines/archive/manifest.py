@@ -14,15 +14,15 @@ from typing import Final
 
 import msgspec
 
-from partage.pipelines.spans import Overlap, Span, Spans
+from partage.pipelines.offset_spans import OffsetSpan, OffsetSpans, OverlapError
 
 #: What this program writes, and the only one that it reads.
 VERSION: Final = 1
 #: The kind of entries whose rows are records as they were read.
-ARCHIVE: Final = "archive"
+ARCHIVE_KIND: Final = "archive"
 
 
-class Taken(msgspec.Struct, frozen=True):
+class ArchivedRange(msgspec.Struct, frozen=True):
     """Offsets ``first`` up to ``end`` of a partition, of which ``rows`` have a record.
 
     ``topic_id`` is the topic's in hex, "" where it is not known: offsets of a topic that was
@@ -37,12 +37,12 @@ class Taken(msgspec.Struct, frozen=True):
     topic_id: str = ""
 
     @property
-    def span(self) -> Span:
+    def span(self) -> OffsetSpan:
         """The offsets."""
-        return Span(self.first, self.end)
+        return OffsetSpan(self.first, self.end)
 
 
-class Placed(msgspec.Struct, frozen=True):
+class ArchivedFile(msgspec.Struct, frozen=True):
     """A file: where it was written, and where it belongs; both below the archive's directory."""
 
     staged: str
@@ -51,19 +51,19 @@ class Placed(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What one batch brought. ``refused`` counts its rows that were in the archive already.
 
     ``kind`` says what made it, on which terms: rows of two kinds do not belong together.
     """
 
     number: int
-    taken: list[Taken]
-    files: list[Placed]
+    taken: list[ArchivedRange]
+    files: list[ArchivedFile]
     refused: int = 0
     at_ms: int
     by: str
-    kind: str = ARCHIVE
+    kind: str = ARCHIVE_KIND
     version: int = VERSION
 
 
@@ -88,15 +88,15 @@ class ArchiveReport(msgspec.Struct, frozen=True):
     partitions: list[PartitionReport]
 
 
-class BadManifest(Exception):
+class ManifestError(Exception):
     """Entries that do not follow from one another, or that this version cannot read."""
 
 
 class Manifest:
     """All entries so far, added up."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._spans: dict[tuple[str, int], Spans] = {}
+    def __init__(self, entries: Iterable[ManifestEntry] = ()) -> None:
+        self._spans: dict[tuple[str, int], OffsetSpans] = {}
         self._rows: dict[tuple[str, int], int] = {}
         self._topic_ids: dict[str, str] = {}
         self._files = self._bytes = self._refused = 0
@@ -104,27 +104,27 @@ class Manifest:
         for entry in entries:
             self.apply(entry)
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: ManifestEntry) -> None:
         """Add the next entry.
 
         Raises:
-            BadManifest: it is not the next one, or brings offsets that are there already or of
+            ManifestError: it is not the next one, or brings offsets that are there already or of
                 another topic of that name, or it was written by another version. Nothing of it
                 is added.
         """
         if entry.version != VERSION:
-            raise BadManifest(
+            raise ManifestError(
                 f"entry {entry.number} has version {entry.version}; this program reads {VERSION}"
             )
         if entry.number != self.next_number:
-            raise BadManifest(f"found entry {entry.number} instead of entry {self.next_number}")
+            raise ManifestError(f"found entry {entry.number} instead of entry {self.next_number}")
         topic_ids = {taken.topic: taken.topic_id for taken in entry.taken}
         self.check_topics(topic_ids)
-        self._check_fresh(entry)
+        self._check_ranges(entry)
         self._topic_ids |= {name: each for name, each in topic_ids.items() if each}
         for taken in entry.taken:
             key = taken.topic, taken.partition
-            self._spans.setdefault(key, Spans()).add(taken.span)
+            self._spans.setdefault(key, OffsetSpans()).add(taken.span)
             self._rows[key] = self._rows.get(key, 0) + taken.rows
         self._files += len(entry.files)
         self._bytes += sum(file.bytes for file in entry.files)
@@ -135,22 +135,22 @@ class Manifest:
         """Make sure that these topics, with their ids, are those that are archived.
 
         Raises:
-            BadManifest: one was made anew since.
+            ManifestError: one was made anew since.
         """
         for name, topic_id in topic_ids.items():
             known = self._topic_ids.get(name)
             if known and topic_id and known != topic_id:
-                raise BadManifest(
+                raise ManifestError(
                     f"topic {name!r} was deleted and recreated since it was archived; use another "
                     "--output for the new topic"
                 )
 
-    def fresh(self, topic: str, partition: int, span: Span) -> list[Span]:
+    def missing_spans(self, topic: str, partition: int, span: OffsetSpan) -> list[OffsetSpan]:
         """The parts of a span that the archive does not have, in order."""
         found = self._spans.get((topic, partition))
         return [span] if found is None else found.missing(span)
 
-    def ends(self, topic: str) -> dict[int, int]:
+    def end_offsets(self, topic: str) -> dict[int, int]:
         """Where the archived offsets of each partition end."""
         return {p: spans.end for (name, p), spans in self._spans.items() if name == topic}
 
@@ -171,19 +171,21 @@ class Manifest:
             rows = self._rows[topic, partition]
             yield PartitionReport(topic, partition, rows, [(first, end) for first, end in spans])
 
-    def _check_fresh(self, entry: Entry) -> None:
+    def _check_ranges(self, entry: ManifestEntry) -> None:
         """Look at the entry as a whole, so that a refused one leaves nothing behind."""
-        within: dict[tuple[str, int], Spans] = {}
+        within: dict[tuple[str, int], OffsetSpans] = {}
         for taken in entry.taken:
             if not 0 <= taken.first < taken.end or not 0 <= taken.rows <= len(taken.span):
-                raise BadManifest(f"entry {entry.number} has an invalid range: {taken}")
+                raise ManifestError(f"entry {entry.number} has an invalid range: {taken}")
             try:
-                within.setdefault((taken.topic, taken.partition), Spans()).add(taken.span)
-                is_fresh = self.fresh(taken.topic, taken.partition, taken.span) == [taken.span]
-            except Overlap:
+                within.setdefault((taken.topic, taken.partition), OffsetSpans()).add(taken.span)
+                is_fresh = self.missing_spans(taken.topic, taken.partition, taken.span) == [
+                    taken.span
+                ]
+            except OverlapError:
                 is_fresh = False
             if not is_fresh:
-                raise BadManifest(
+                raise ManifestError(
                     f"entry {entry.number} has offsets {taken.first} to {taken.end} of "
                     f"{taken.topic}-{taken.partition}, some of which are already archived"
                 )

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from partage.pipelines.archive.batches import Batches
-from partage.pipelines.archive.directory import ArchiveDirectory, Staging
-from partage.pipelines.queries import kept_offset, ran_until
+from partage.pipelines.archive.batches import BatchArchiver
+from partage.pipelines.archive.directory import ArchiveDirectory, StagingDirectory
+from partage.pipelines.queries import read_batch_offset, run_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,10 +26,12 @@ class ArchivingQuery:
 
     def __init__(self, directory: ArchiveDirectory, by: str | None = None) -> None:
         self._directory = directory
-        directory.clear()
-        self._staging = Staging(directory.path)
+        directory.remove_stale_staging()
+        self._staging = StagingDirectory(directory.path)
         by = by or f"{socket.gethostname()}:{os.getpid()}"
-        self.batches = Batches(directory, self._staging, by, lambda: time.time_ns() // 1_000_000)
+        self.batches = BatchArchiver(
+            directory, self._staging, by, lambda: time.time_ns() // 1_000_000
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -40,7 +42,7 @@ class ArchivingQuery:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._staging.end(self._directory)
+        self._staging.close(self._directory)
 
     def run(
         self,
@@ -59,12 +61,12 @@ class ArchivingQuery:
         the rows that this run has archived, and those that were there already.
 
         Raises:
-            QueryFailed: it failed; what was taken until then is archived.
+            QueryFailedError: it failed; what was taken until then is archived.
         """
         checkpoint = self._staging.path / "checkpoint"
 
         def taken(frame: DataFrame, number: int) -> None:
-            take(frame, str(number), kept_offset(checkpoint, number))
+            take(frame, str(number), read_batch_offset(checkpoint, number))
 
         writer = stream.writeStream.foreachBatch(taken).queryName(name)
         writer = writer.option("checkpointLocation", str(checkpoint))
@@ -73,4 +75,4 @@ class ArchivingQuery:
         else:
             writer = writer.trigger(processingTime=f"{round(every_s * 1000)} milliseconds")
         batches = self.batches
-        ran_until(writer.start(), is_over, lambda: progress(batches.rows, batches.refused))
+        run_until(writer.start(), is_over, lambda: progress(batches.rows, batches.refused))

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from partage.pipelines.rebalances.report import CauseTotal, causes_of
+from partage.pipelines.rebalances.report import CauseTotal, total_by_cause
 from partage.pipelines.rebalances.results import Results
 
 _INK: Final = "#22262b"
@@ -248,7 +248,7 @@ def _all_groups(results: Results, groups: Rows, path: Path) -> None:
 
         picture = Figure(figsize=(11, 7.6), dpi=130, facecolor="white", layout="constrained")
         ((causes, members), (moves, lag)) = picture.subplots(2, 2)
-        _by_cause(causes, causes_of(results))
+        _by_cause(causes, total_by_cause(results))
         _by_member(members, results)
         names = _names(groups)
         _by_rebalance(moves, results.table("rebalances", names).to_pylist(), names)

@@ -78,7 +78,7 @@ class RebalancesReport(msgspec.Struct, frozen=True, kw_only=True):
     pictures: list[str]
 
 
-def report_of(
+def make_report(
     results: Results,
     *,
     output: str,
@@ -98,7 +98,7 @@ def report_of(
         rebalances=sum(row["rebalances"] for row in real),
         first=_time(min((row["first_at"] for row in real), default=None)),
         last=_time(max((row["last_at"] for row in real), default=None)),
-        causes=causes_of(results),
+        causes=total_by_cause(results),
         most_still_groups=[
             GroupTotal(
                 group=row["group_id"],
@@ -136,7 +136,7 @@ def report_of(
     )
 
 
-def causes_of(results: Results) -> list[CauseTotal]:
+def total_by_cause(results: Results) -> list[CauseTotal]:
     """Rebalances by cause, of all groups together; the most frequent first."""
     sums: dict[str, dict[str, int]] = {}
     for row in _rows(results.table("causes")):

@@ -11,21 +11,21 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partage.pipelines.rebalances.rows import Row
-from partage.pipelines.rebalances.tables import SCHEMAS, TABLES, table_of
+from partage.pipelines.rebalances.rows import AnalysisRow
+from partage.pipelines.rebalances.tables import SCHEMAS, TABLES, make_table
 
 _NEW: Final = "tables.new"
 _TABLES: Final = "tables"
 
 
-class Format(StrEnum):
+class TableFormat(StrEnum):
     """What tables are written as."""
 
     PARQUET = "parquet"
     CSV = "csv"
 
 
-class AlreadyThere(ValueError):
+class OutputExistsError(ValueError):
     """The output has tables already, and may not be overwritten."""
 
 
@@ -38,15 +38,15 @@ class Results(Protocol):
     def top(self, name: str, column: str, count_max: int) -> pa.Table:
         """The rows with the largest values of a column, the largest first."""
 
-    def write(self, directory: Path, kind: Format) -> dict[str, int]:
+    def write(self, directory: Path, kind: TableFormat) -> dict[str, int]:
         """Write every table into a directory of its own in ``directory``; how many rows each."""
 
 
 class LocalResults:
     """Tables in this process's memory."""
 
-    def __init__(self, rows: Mapping[str, Iterable[Row]]) -> None:
-        self._tables = {name: table_of(name, of) for name, of in rows.items()}
+    def __init__(self, rows: Mapping[str, Iterable[AnalysisRow]]) -> None:
+        self._tables = {name: make_table(name, of) for name, of in rows.items()}
 
     def table(self, name: str, groups: Sequence[str] | None = None) -> pa.Table:
         """A table; of some groups only, if they are given."""
@@ -59,14 +59,14 @@ class LocalResults:
         """The rows with the largest values of a column, the largest first."""
         return self._tables[name].sort_by([(column, "descending")]).slice(0, count_max)
 
-    def write(self, directory: Path, kind: Format) -> dict[str, int]:
+    def write(self, directory: Path, kind: TableFormat) -> dict[str, int]:
         """Write every table into a directory of its own in ``directory``; how many rows each."""
         from pyarrow import csv, parquet
 
         for name, table in self._tables.items():
             place = directory / name
             place.mkdir(parents=True)
-            if kind is Format.PARQUET:
+            if kind is TableFormat.PARQUET:
                 parquet.write_table(table, place / "part-0.parquet")
             else:
                 csv.write_csv(table, place / "part-0.csv")
@@ -77,19 +77,19 @@ def check_output(output: Path, *, may_overwrite: bool) -> None:
     """See that the output can be written, before any work is done.
 
     Raises:
-        AlreadyThere: it has tables, or is a file.
+        OutputExistsError: it has tables, or is a file.
         OSError: it cannot be made.
     """
     if output.exists() and not output.is_dir():
-        raise AlreadyThere(f"{output} is a file; --output takes a directory")
+        raise OutputExistsError(f"{output} is a file; --output takes a directory")
     if (output / _TABLES).exists() and not may_overwrite:
-        raise AlreadyThere(
+        raise OutputExistsError(
             f"{output} has the tables of an earlier run: use another --output, or --overwrite"
         )
     output.mkdir(parents=True, exist_ok=True)
 
 
-def write(results: Results, output: Path, kind: Format) -> dict[str, int]:
+def write_tables(results: Results, output: Path, kind: TableFormat) -> dict[str, int]:
     """Write the tables; those of an earlier run are there until the new ones are."""
     new, tables = output / _NEW, output / _TABLES
     shutil.rmtree(new, ignore_errors=True)

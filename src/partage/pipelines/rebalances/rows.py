@@ -10,13 +10,13 @@ from __future__ import annotations
 import msgspec
 
 
-class Row(msgspec.Struct, kw_only=True, gc=False):
+class AnalysisRow(msgspec.Struct, kw_only=True, gc=False):
     """A row about one group."""
 
     group_id: str
 
 
-class GroupRow(Row, kw_only=True, gc=False):
+class GroupRow(AnalysisRow, kw_only=True, gc=False):
     """A group's history as a whole. The row of group "" is of what belongs to none.
 
     A key with nothing but records that are no events has a row without events.
@@ -41,7 +41,7 @@ class GroupRow(Row, kw_only=True, gc=False):
     lost_events: int = 0  # those that the broker had to drop; it knows no more whose they were
 
 
-class CoordinatorRow(Row, kw_only=True, gc=False):
+class CoordinatorRow(AnalysisRow, kw_only=True, gc=False):
     """A time in which one coordinator had the group: from when it loaded it, or first told of it,
     to the last that it told.
 
@@ -60,7 +60,7 @@ class CoordinatorRow(Row, kw_only=True, gc=False):
     found_members: int | None = None
 
 
-class RebalanceRow(Row, kw_only=True, gc=False):
+class RebalanceRow(AnalysisRow, kw_only=True, gc=False):
     """A rebalance, from its cause to the assignment that ended it.
 
     ``outcome`` is "assigned"; "emptied" when nobody was left; "abandoned" when another began before
@@ -94,7 +94,7 @@ class RebalanceRow(Row, kw_only=True, gc=False):
     stood_still_ms: int = 0
 
 
-class CauseRow(Row, kw_only=True, gc=False):
+class CauseRow(AnalysisRow, kw_only=True, gc=False):
     """All rebalances of one cause; one in which members give on what the one before took from
     them counts for that one's. An episode is a rebalance with all that follow from it.
     """
@@ -107,7 +107,7 @@ class CauseRow(Row, kw_only=True, gc=False):
     stood_still_ms: int = 0
 
 
-class MemberRow(Row, kw_only=True, gc=False):
+class MemberRow(AnalysisRow, kw_only=True, gc=False):
     """A member, and what rebalances cost it.
 
     ``waited_ms`` is its time between its JoinGroups and its assignments. ``stood_still_ms`` is the
@@ -131,7 +131,7 @@ class MemberRow(Row, kw_only=True, gc=False):
     refused_commits: int = 0
 
 
-class StandstillRow(Row, kw_only=True, gc=False):
+class StandstillRow(AnalysisRow, kw_only=True, gc=False):
     """A partition that nobody read for a while, between one member and the next."""
 
     episode: int
@@ -145,7 +145,7 @@ class StandstillRow(Row, kw_only=True, gc=False):
     cause: str
 
 
-class MoveRow(Row, kw_only=True, gc=False):
+class MoveRow(AnalysisRow, kw_only=True, gc=False):
     """A partition that another member has got."""
 
     episode: int
@@ -157,7 +157,7 @@ class MoveRow(Row, kw_only=True, gc=False):
     to_member: str
 
 
-class OwnershipRow(Row, kw_only=True, gc=False):
+class OwnershipRow(AnalysisRow, kw_only=True, gc=False):
     """A time in which a member read a partition."""
 
     topic: str
@@ -168,7 +168,7 @@ class OwnershipRow(Row, kw_only=True, gc=False):
     to_at: int | None = None
 
 
-class LagRow(Row, kw_only=True, gc=False):
+class LagRow(AnalysisRow, kw_only=True, gc=False):
     """How many records of a partition a group had not committed, until the next row says."""
 
     seen_at: int
@@ -177,7 +177,7 @@ class LagRow(Row, kw_only=True, gc=False):
     lag: int
 
 
-class RefusedRow(Row, kw_only=True, gc=False):
+class RefusedRow(AnalysisRow, kw_only=True, gc=False):
     """Commits that were refused."""
 
     refused_at: int

@@ -9,9 +9,10 @@ from typing import Any, Final, Union, get_args, get_origin
 import msgspec
 import pyarrow as pa
 
-from partage.pipelines.rebalances.history import History
-from partage.pipelines.rebalances.reported import event_of
+from partage.pipelines.rebalances.event_decoder import decode_event
+from partage.pipelines.rebalances.group_analysis import GroupAnalysis
 from partage.pipelines.rebalances.rows import (
+    AnalysisRow,
     CauseRow,
     CoordinatorRow,
     GroupRow,
@@ -21,14 +22,13 @@ from partage.pipelines.rebalances.rows import (
     OwnershipRow,
     RebalanceRow,
     RefusedRow,
-    Row,
     StandstillRow,
 )
 from partage.store.group_events import DROPPED, order_by_epoch
 from partage.wire.primitives import MalformedError
 
 #: Every table, and what its rows are.
-TABLES: Final[Mapping[str, type[Row]]] = {
+TABLES: Final[Mapping[str, type[AnalysisRow]]] = {
     "groups": GroupRow,
     "coordinators": CoordinatorRow,
     "rebalances": RebalanceRow,
@@ -41,7 +41,7 @@ TABLES: Final[Mapping[str, type[Row]]] = {
     "refused_commits": RefusedRow,
 }
 
-_MOMENT: Final = pa.timestamp("us", "UTC")
+_TIMESTAMP_TYPE: Final = pa.timestamp("us", "UTC")
 _TYPES: Final = {int: pa.int64(), str: pa.string(), bool: pa.bool_()}
 
 
@@ -50,7 +50,7 @@ def _field(field: msgspec.structs.FieldInfo) -> pa.Field:
     if get_origin(kind) in (Union, types.UnionType):  # of something and None
         (kind,) = (each for each in get_args(kind) if each is not type(None))
     if field.name.endswith("_at"):
-        return pa.field(field.name, _MOMENT)
+        return pa.field(field.name, _TIMESTAMP_TYPE)
     if field.name == "partition":
         return pa.field(field.name, pa.int32())
     return pa.field(field.name, _TYPES[kind])
@@ -62,10 +62,12 @@ SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     for name, row in TABLES.items()
 }
 #: All tables of a group, a list each: what Spark is given.
-NESTED: Final = pa.struct([(name, pa.list_(pa.struct(list(SCHEMAS[name])))) for name in TABLES])
+GROUP_TABLES_TYPE: Final = pa.struct(
+    [(name, pa.list_(pa.struct(list(SCHEMAS[name])))) for name in TABLES]
+)
 
 
-def table_of(name: str, rows: Iterable[Row]) -> pa.Table:
+def make_table(name: str, rows: Iterable[AnalysisRow]) -> pa.Table:
     """The rows as the table of this name."""
     schema = SCHEMAS[name]
     columns: list[list[Any]] = [[] for _ in schema.names]
@@ -77,41 +79,41 @@ def table_of(name: str, rows: Iterable[Row]) -> pa.Table:
 
 
 def _array(values: list[Any], field: pa.Field) -> pa.Array:
-    if field.type == _MOMENT:
+    if field.type == _TIMESTAMP_TYPE:
         values = [None if value is None else value * 1000 for value in values]
     return pa.array(values, field.type)
 
 
-def group_of(key: bytes | None) -> str:
+def group_id_of(key: bytes | None) -> str:
     """The group in a record's key; no two keys have the same."""
     return (key or b"").decode(errors="backslashreplace")
 
 
-class Analysis:
+class TopicAnalysis:
     """The histories of groups, from the records of each in order."""
 
     def __init__(self) -> None:
-        self._histories: dict[str, History] = {}  # that of "" is of what belongs to no group
+        self._groups: dict[str, GroupAnalysis] = {}  # that of "" is of what belongs to no group
 
-    def take(self, group_id: str, value: bytes | None) -> None:
+    def add(self, group_id: str, value: bytes | None) -> None:
         """Go on with the next record; what is no event is counted and passed over."""
-        history = self._histories.get(group_id)
+        history = self._groups.get(group_id)
         if history is None:
-            history = self._histories[group_id] = History(group_id)
+            history = self._groups[group_id] = GroupAnalysis(group_id)
         try:
-            event = event_of(value or b"")
+            event = decode_event(value or b"")
         except MalformedError:
             history.group.unreadable += 1
             return
         if event.event == DROPPED:
             history.group.lost_events += event.count
         else:
-            history.take(event)
+            history.apply(event)
 
-    def tables(self) -> dict[str, list[Row]]:
+    def tables(self) -> dict[str, list[AnalysisRow]]:
         """The rows of each table; call it once, at the end."""
-        rows: dict[str, list[Row]] = {name: [] for name in TABLES}
-        for history in self._histories.values():
+        rows: dict[str, list[AnalysisRow]] = {name: [] for name in TABLES}
+        for history in self._groups.values():
             rows["causes"] += history.finish()
             rows["groups"].append(history.group)
             rows["coordinators"] += history.coordinators
@@ -125,21 +127,21 @@ class Analysis:
         return rows
 
 
-def nested(keys: pa.Array, records: pa.Array) -> pa.Array:
+def analyse_groups(keys: pa.Array, records: pa.Array) -> pa.Array:
     """All tables of each group, from its key and its records: ``value`` of each, by partition and
     offset.
     """
     tables: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
     for key, of_group in zip(keys, records, strict=True):
-        analysis = Analysis()
-        group_id = group_of(key.as_py())
+        analysis = TopicAnalysis()
+        group_id = group_id_of(key.as_py())
         values = of_group.values.field("value")
         for place in order_by_epoch(value.as_py() for value in values):
-            analysis.take(group_id, values[place].as_py())
+            analysis.add(group_id, values[place].as_py())
         for name, rows in analysis.tables().items():
-            tables[name].append(table_of(name, rows))
+            tables[name].append(make_table(name, rows))
     return pa.StructArray.from_arrays(
-        [_lists(name, of) for name, of in tables.items()], fields=list(NESTED)
+        [_lists(name, of) for name, of in tables.items()], fields=list(GROUP_TABLES_TYPE)
     )
 
 
@@ -154,5 +156,5 @@ def _lists(name: str, tables: list[pa.Table]) -> pa.Array:
         for column in whole.columns
     ]
     structs = pa.StructArray.from_arrays(columns, fields=list(SCHEMAS[name]))
-    kind = NESTED.field(name).type
+    kind = GROUP_TABLES_TYPE.field(name).type
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs, type=kind)

@@ -7,6 +7,6 @@ reader drop duplicates that a repeated batch has written.
 
 from __future__ import annotations
 
-from partage.spark.sink.marks import MARK, drop_doubles
+from partage.spark.sink.row_marks import MARK, drop_duplicates
 
-__all__ = ["MARK", "drop_doubles"]
+__all__ = ["MARK", "drop_duplicates"]

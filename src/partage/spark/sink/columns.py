@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from partage.spark.bounds import BadOption
+from partage.spark.bounds import SparkOptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 _BYTES: Final = (BinaryType, StringType)
 
 
-class ToWrite(NamedTuple):
+class SinkRecord(NamedTuple):
     """A record to write; if ``partition`` is None, the key determines the partition."""
 
     topic: str
@@ -34,7 +34,7 @@ class ToWrite(NamedTuple):
     headers: Headers
 
 
-class RowShape(NamedTuple):
+class ColumnPositions(NamedTuple):
     """Positions of the columns in a DataFrame; None for a column that it does not have."""
 
     value: int
@@ -44,7 +44,7 @@ class RowShape(NamedTuple):
     headers: int | None
 
 
-def row_shape(schema: StructType, topic: str | None) -> RowShape:
+def find_columns(schema: StructType, topic: str | None) -> ColumnPositions:
     """Find the columns by name and check their types. Unknown columns are ignored.
 
     Args:
@@ -56,17 +56,19 @@ def row_shape(schema: StructType, topic: str | None) -> RowShape:
     """
     places = {name: place for place, name in enumerate(schema.names)}
     if "value" not in places:
-        raise BadOption(f"the DataFrame needs a column named value; it has {_names(schema)}")
+        raise SparkOptionError(f"the DataFrame needs a column named value; it has {_names(schema)}")
     if topic is None and "topic" not in places:
-        raise BadOption("the topic is missing: set the option topic, or add a column named topic")
+        raise SparkOptionError(
+            "the topic is missing: set the option topic, or add a column named topic"
+        )
     for name, kinds in (("value", _BYTES), ("key", _BYTES), ("topic", (StringType,))):
         if name in places and not (name == "topic" and topic is not None):
-            _check(name, schema[name].dataType, kinds)
+            _check_type(name, schema[name].dataType, kinds)
     if "partition" in places:
-        _check("partition", schema["partition"].dataType, (IntegerType,))
+        _check_type("partition", schema["partition"].dataType, (IntegerType,))
     if "headers" in places:
         _check_headers(schema["headers"].dataType)
-    return RowShape(
+    return ColumnPositions(
         places["value"],
         places.get("key"),
         None if topic is not None else places["topic"],
@@ -79,10 +81,10 @@ def _names(schema: StructType) -> str:
     return ", ".join(schema.names) or "none"
 
 
-def _check(name: str, found: DataType, wanted: tuple[type[DataType], ...]) -> None:
+def _check_type(name: str, found: DataType, wanted: tuple[type[DataType], ...]) -> None:
     if not isinstance(found, wanted):
         words = " or ".join(kind.typeName() for kind in wanted)
-        raise BadOption(
+        raise SparkOptionError(
             f"the column {name} must be {words}, not {found.simpleString()}; cast it first"
         )
 
@@ -93,17 +95,19 @@ def _check_headers(found: DataType) -> None:
     fields = element.fields if isinstance(element, StructType) else []
     kinds = [(field.name, type(field.dataType)) for field in fields]
     if kinds != [("key", StringType), ("value", BinaryType)]:
-        raise BadOption(
+        raise SparkOptionError(
             "the column headers must be array<struct<key:string,value:binary>>, "
             f"not {found.simpleString()}"
         )
 
 
-class NullTopic(ValueError):
+class NullTopicError(ValueError):
     """The topic of a row is null."""
 
 
-def rows(batch: pa.RecordBatch, shape: RowShape, topic: str | None) -> Iterator[ToWrite]:
+def to_records(
+    batch: pa.RecordBatch, shape: ColumnPositions, topic: str | None
+) -> Iterator[SinkRecord]:
     """Yield the rows of a batch as records.
 
     Raises:
@@ -126,18 +130,20 @@ def rows(batch: pa.RecordBatch, shape: RowShape, topic: str | None) -> Iterator[
     )
     for named, key, value, partition, headers in found:
         if named is None:
-            raise NullTopic(
+            raise NullTopicError(
                 "a row's topic is null: fill the column, or set the option topic for all rows"
             )
         if partition is not None and partition < 0:
-            raise BadOption(f"a row's partition is {partition}; it must be 0 or more, or null")
-        yield ToWrite(named, key, value, partition, _headers(headers))
+            raise SparkOptionError(
+                f"a row's partition is {partition}; it must be 0 or more, or null"
+            )
+        yield SinkRecord(named, key, value, partition, _headers(headers))
 
 
 def _headers(given: list[dict[str, Any] | None] | None) -> Headers:
     found: Headers = []
     for one in given or ():
         if one is None or one["key"] is None:
-            raise BadOption("a header has no key; every header needs one")
+            raise SparkOptionError("a header has no key; every header needs one")
         found.append((one["key"], one["value"]))
     return found

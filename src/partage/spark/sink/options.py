@@ -10,18 +10,18 @@ import msgspec
 
 from partage.client.addresses import InvalidAddressError, parse_bootstrap_servers
 from partage.client.security.options import SecurityOptions
-from partage.spark.bounds import BadOption
+from partage.spark.bounds import SparkOptionError
 from partage.spark.kafka_options import PREFIX, SERVERS
-from partage.spark.security import NAMES as SECURITY_NAMES
+from partage.spark.option_values import parse_boolean, parse_choice, parse_positive, suggest_name
+from partage.spark.security import SECURITY_OPTION_NAMES as SECURITY_NAMES
 from partage.spark.security import parse_security
-from partage.spark.values import nearest, one_of, positive, truth
 
 log = logging.getLogger(__name__)
 
 #: All options without the prefix ``kafka.``.
-KNOWN: Final = ("topic", "includeHeaders", "markRows")
+KNOWN_WRITE_OPTIONS: Final = ("topic", "includeHeaders", "markRows")
 #: Spark's own options, which it passes to every sink.
-_SPARKS: Final = frozenset({"checkpointlocation", "path", "querytype"})
+_SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "path", "querytype"})
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,32 +37,34 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _at_least_zero(name: str, text: str) -> str:
     if not text.strip().isascii() or not text.strip().isdigit():
-        raise BadOption(f"{name} takes a whole number, not {text!r}")
+        raise SparkOptionError(f"{name} takes a whole number, not {text!r}")
     return text.strip()
 
 
 def _number(name: str, text: str) -> str:
-    return str(positive(name, text))
+    return str(parse_positive(name, text))
 
 
 def _codec(name: str, text: str) -> str:
-    return one_of(name, text, ("none", "gzip", "snappy", "lz4", "zstd"))
+    return parse_choice(name, text, ("none", "gzip", "snappy", "lz4", "zstd"))
 
 
 def _acks(name: str, text: str) -> str:
     """Accept only "all": fewer acknowledgements could lose records without an error."""
-    if one_of(name, text, ("all", "-1", "0", "1")) in ("0", "1"):
-        raise BadOption(f"{name}={text} may lose records; this sink always uses acks=all")
+    if parse_choice(name, text, ("all", "-1", "0", "1")) in ("0", "1"):
+        raise SparkOptionError(f"{name}={text} may lose records; this sink always uses acks=all")
     return "all"
 
 
 def _idempotence(name: str, text: str) -> str:
-    if not truth(name, text):
-        raise BadOption(f"{name}=false may write records twice; this sink is always idempotent")
+    if not parse_boolean(name, text):
+        raise SparkOptionError(
+            f"{name}=false may write records twice; this sink is always idempotent"
+        )
     return "true"
 
 
-def _words(name: str, text: str) -> str:
+def _text(name: str, text: str) -> str:
     return text.strip()
 
 
@@ -70,7 +72,7 @@ def _words(name: str, text: str) -> str:
 _PRODUCER: Final[dict[str, tuple[str, Callable[[str, str], str]]]] = {
     "acks": ("acks", _acks),
     "batch.size": ("batch.size", _number),
-    "client.id": ("client.id", _words),
+    "client.id": ("client.id", _text),
     "compression.type": ("compression.type", _codec),
     "connections.max.idle.ms": ("connections.max.idle.ms", _at_least_zero),
     "delivery.timeout.ms": ("delivery.timeout.ms", _number),
@@ -109,7 +111,7 @@ _NO_EFFECT: Final = frozenset(
         "ssl.truststore.password",
     }
 )
-_REFUSED: Final = {
+_UNSUPPORTED: Final = {
     "interceptor.classes": "Java classes cannot be run here",
     "key.serializer": "keys are bytes or text; make them with the DataFrame's functions",
     "partitioner.class": "Java classes cannot be run here; give the rows a partition column",
@@ -120,7 +122,7 @@ _REFUSED: Final = {
     "value.serializer": "values are bytes or text; make them with the DataFrame's functions",
 }
 #: Java's defaults where librdkafka's differ, and properties that users cannot change.
-_FIXED: Final = {
+_DEFAULTS: Final = {
     "enable.idempotence": "true",
     "partitioner": "murmur2_random",  # same partition for a key as in Java
     "log_level": "0",  # errors are raised, not logged
@@ -145,49 +147,49 @@ def parse_write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOp
         if name.startswith(PREFIX)
     }
     own = {name: text for name, text in options.items() if not name.startswith(PREFIX)}
-    for name in own.keys() - _SPARKS - {known.lower() for known in KNOWN}:
-        close = nearest(name, [*KNOWN, f"{PREFIX}{SERVERS}"])
-        raise BadOption(f"there is no option {name!r} for writing{close}")
+    for name in own.keys() - _SPARK_OPTIONS - {known.lower() for known in KNOWN_WRITE_OPTIONS}:
+        close = suggest_name(name, [*KNOWN_WRITE_OPTIONS, f"{PREFIX}{SERVERS}"])
+        raise SparkOptionError(f"there is no option {name!r} for writing{close}")
     if "includeheaders" in own:
         # accepted for compatibility: a headers column is always written
-        truth("includeHeaders", own["includeheaders"])
+        parse_boolean("includeHeaders", own["includeheaders"])
     topic = own.get("topic")
     if topic is not None and not topic.strip():
-        raise BadOption("topic is empty; it takes the name of the topic to write to")
+        raise SparkOptionError("topic is empty; it takes the name of the topic to write to")
     return WriteOptions(
         servers=_servers(kafka),
         topic=topic and topic.strip(),
-        mark_rows=truth("markRows", own["markrows"]) if "markrows" in own else is_stream,
+        mark_rows=parse_boolean("markRows", own["markrows"]) if "markrows" in own else is_stream,
         producer=tuple(sorted(_producer(kafka).items())),
-        max_block_ms=positive(f"{PREFIX}max.block.ms", kafka.get("max.block.ms", "60000")),
+        max_block_ms=parse_positive(f"{PREFIX}max.block.ms", kafka.get("max.block.ms", "60000")),
     )
 
 
 def _servers(kafka: Mapping[str, str]) -> str:
     servers = kafka.get(SERVERS)
     if servers is None:
-        raise BadOption(f"{PREFIX}{SERVERS} is missing; set it to HOST:PORT of the brokers")
+        raise SparkOptionError(f"{PREFIX}{SERVERS} is missing; set it to HOST:PORT of the brokers")
     try:
         parse_bootstrap_servers(servers)
     except InvalidAddressError as error:
-        raise BadOption(f"{PREFIX}{SERVERS}: {error}") from None
+        raise SparkOptionError(f"{PREFIX}{SERVERS}: {error}") from None
     return servers
 
 
 def _producer(kafka: Mapping[str, str]) -> dict[str, str]:
     known = {SERVERS, "max.block.ms", *_PRODUCER, *SECURITY_NAMES}
-    found = dict(_FIXED)
+    found = dict(_DEFAULTS)
     for name, text in kafka.items():
-        if name in _REFUSED:
-            raise BadOption(f"{PREFIX}{name} is not supported: {_REFUSED[name]}")
+        if name in _UNSUPPORTED:
+            raise SparkOptionError(f"{PREFIX}{name} is not supported: {_UNSUPPORTED[name]}")
         if name in _PRODUCER:
             native, read = _PRODUCER[name]
             found[native] = read(PREFIX + name, text)
         elif name in _NO_EFFECT:
             log.warning("%s%s has no effect on a partage sink", PREFIX, name)
         elif name not in known:
-            hint = nearest(PREFIX + name, [PREFIX + one for one in (*known, *_NO_EFFECT)])
-            raise BadOption(f"{PREFIX}{name} is not a setting of this sink{hint}")
+            hint = suggest_name(PREFIX + name, [PREFIX + one for one in (*known, *_NO_EFFECT)])
+            raise SparkOptionError(f"{PREFIX}{name} is not a setting of this sink{hint}")
     found[SERVERS] = kafka[SERVERS]
     return found | to_librdkafka(parse_security(kafka))
 

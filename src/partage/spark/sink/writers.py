@@ -15,10 +15,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from partage.spark.bounds import BadOption
-from partage.spark.sink.columns import RowShape, row_shape, rows
-from partage.spark.sink.marks import marked, task_name
+from partage.spark.bounds import SparkOptionError
+from partage.spark.sink.columns import ColumnPositions, find_columns, to_records
 from partage.spark.sink.options import WriteOptions, parse_write_options
+from partage.spark.sink.row_marks import add_marks, task_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
-    """What a task has written and the brokers have acknowledged."""
+class TaskCommitMessage(WriterCommitMessage):
+    """Commit message of a task: the number of records that the brokers acknowledged."""
 
     records: int
 
@@ -42,9 +42,9 @@ def make_writer(
         SparkOptionError: if an option or a column is missing or invalid, or ``overwrite`` is set.
     """
     if overwrite:
-        raise BadOption("a topic cannot be overwritten; write with .mode('append')")
+        raise SparkOptionError("a topic cannot be overwritten; write with .mode('append')")
     options = parse_write_options(given, is_stream=False)
-    return BatchWriter(options, row_shape(schema, options.topic))
+    return BatchWriter(options, find_columns(schema, options.topic))
 
 
 def make_stream_writer(given: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
@@ -54,57 +54,59 @@ def make_stream_writer(given: Mapping[str, str], schema: StructType) -> DataSour
         SparkOptionError: if an option or a column is missing or invalid.
     """
     options = parse_write_options(given, is_stream=True)
-    return StreamWriter(options, row_shape(schema, options.topic))
+    return StreamWriter(options, find_columns(schema, options.topic))
 
 
 class BatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame at least once: a retried task writes its rows again."""
 
-    def __init__(self, options: WriteOptions, shape: RowShape) -> None:
+    def __init__(self, options: WriteOptions, shape: ColumnPositions) -> None:
         self._options = options
         self._shape = shape
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Send the rows of one task; runs on an executor. Raises the errors of `_write`."""
         return _write(iterator, self._options, self._shape)
 
     def commit(self, messages: Iterable[WriterCommitMessage | None]) -> None:
         """Log the number of records; all are acknowledged at this point."""
-        log.info("wrote records=%d", _records(messages))
+        log.info("wrote records=%d", _count_records(messages))
 
     def abort(self, messages: Iterable[WriterCommitMessage | None]) -> None:
         """Log the records that remain: this sink has no transactions and cannot remove them."""
         log.warning(
             "write failed; records of other tasks remain records=%d",
-            _records(messages),
+            _count_records(messages),
         )
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a stream at least once, with a mark in each row."""
 
-    def __init__(self, options: WriteOptions, shape: RowShape) -> None:
+    def __init__(self, options: WriteOptions, shape: ColumnPositions) -> None:
         self._options = options
         self._shape = shape
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Send the rows of one task; runs on an executor. Raises the errors of `_write`."""
         return _write(iterator, self._options, self._shape)
 
     def commit(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log the number of records; all are acknowledged at this point."""
-        log.info("wrote batch=%d records=%d", batchId, _records(messages))
+        log.info("wrote batch=%d records=%d", batchId, _count_records(messages))
 
     def abort(self, messages: Iterable[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log the records that remain; Spark repeats the batch, and its rows get the same marks."""
         log.warning(
             "batch failed; its records remain batch=%d records=%d",
             batchId,
-            _records(messages),
+            _count_records(messages),
         )
 
 
-def _write(batches: Iterable[pa.RecordBatch], options: WriteOptions, shape: RowShape) -> Written:
+def _write(
+    batches: Iterable[pa.RecordBatch], options: WriteOptions, shape: ColumnPositions
+) -> TaskCommitMessage:
     """Send rows and wait for their acknowledgements.
 
     Raises:
@@ -113,12 +115,14 @@ def _write(batches: Iterable[pa.RecordBatch], options: WriteOptions, shape: RowS
         SparkOptionError: if a header has no key, or a partition is negative.
     """
     # Imported here because planning needs no producer.
-    from partage.spark.sink.producing import write_all
+    from partage.spark.sink.task_producer import write_all
 
-    records = chain.from_iterable(rows(batch, shape, options.topic) for batch in batches)
+    records = chain.from_iterable(to_records(batch, shape, options.topic) for batch in batches)
     task = task_name() if options.mark_rows else None
-    return Written(write_all(records if task is None else marked(records, task), options))
+    return TaskCommitMessage(
+        write_all(records if task is None else add_marks(records, task), options)
+    )
 
 
-def _records(messages: Iterable[WriterCommitMessage | None]) -> int:
-    return sum(one.records for one in messages if isinstance(one, Written))
+def _count_records(messages: Iterable[WriterCommitMessage | None]) -> int:
+    return sum(one.records for one in messages if isinstance(one, TaskCommitMessage))

@@ -1,6 +1,6 @@
-"""The streaming source: a query as a member of a consumer group.
+"""Streaming source: a query as a member of a consumer group.
 
-`offset`, `sharing` and `planner` decide and do no I/O. `holding` is what of the topics is this
-query's, `stream` asks brokers on a loop of its own, `reader` is what Spark calls, `listener`
-commits at the end of each batch.
+`offset`, `trigger_limits` and `planner` make decisions and do no I/O. `partition_source` knows the
+partitions that the query owns. `stream_source` sends requests on its own event loop. `reader` has
+the class that Spark calls. `listener` commits at the end of each batch.
 """

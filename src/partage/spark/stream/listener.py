@@ -1,9 +1,9 @@
-"""Committing at the end of each batch, from the driver: what `partage.spark.install` adds.
+"""Query listener on the driver that commits at the end of each batch; see `partage.spark.install`.
 
-A query's source commits a batch when Spark calls it next, which is at the next trigger. Spark tells
-listeners of a batch as soon as it is written. What is committed then is what the batch's end says,
-in the name of the member and generation that planned it, and nothing that is behind what the group
-has: a coordinator that knows better refuses, and the source makes up for it.
+The source of a query commits a batch at Spark's next call, which is at the next trigger. Spark
+notifies listeners as soon as a batch is written. The listener commits the batch's end offsets as
+the member and generation that planned the batch. It never commits an offset behind the group's
+committed offset. If the coordinator rejects the commit, the source commits later.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from partage.client.group.coordinator_client import CoordinatorClient
 from partage.client.group.offsets import OffsetAndMetadata, commit, fetch_committed
 from partage.client.loop_thread import LoopThread
 from partage.member.member import CommitIdentity
-from partage.spark.bounds import BadOption
+from partage.spark.bounds import SparkOptionError
 from partage.spark.kafka_options import PREFIX, SERVERS, parse_kafka_options
-from partage.spark.stream.offset import BadCheckpoint, StreamOffset, read
+from partage.spark.stream.offset import CheckpointError, StreamOffset, decode_offset
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class CommitListener(StreamingQueryListener):
-    """Commits what queries of groups have finished; of others it takes no notice."""
+    """Commits finished batches of queries that have a group; ignores other queries."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower().removeprefix(PREFIX): text for name, text in options.items()}
@@ -47,61 +47,62 @@ class CommitListener(StreamingQueryListener):
         self._lock = threading.Lock()
         self._loop: LoopThread | None = None
         self._groups: dict[tuple[str, str], _Group] = {}
-        #: By query: what is being committed, and what is to be after it.
-        self._busy: dict[str, Future[None]] = {}
-        self._next: dict[str, StreamOffset] = {}
+        #: By query: the commit in flight, and the offset to commit after it.
+        self._commits_in_flight: dict[str, Future[None]] = {}
+        self._pending: dict[str, StreamOffset] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing is to be done."""
+        """Ignore the event."""
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing is to be done."""
+        """Ignore the event."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Nothing is to be done."""
+        """Ignore the event."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch is written; does not wait for its commit."""
+        """Schedule a commit of the written batch; do not wait for it."""
         for number, source in enumerate(event.progress.sources):
-            end = _ours(source.endOffset)
+            end = _parse_group_offset(source.endOffset)
             if end is not None:
-                self._begin(f"{event.progress.runId}-{number}", end)
+                self._schedule_commit(f"{event.progress.runId}-{number}", end)
 
-    # One commit of a query at a time, and of several that wait the last one.
+    # A query has one commit in flight at most. Of several pending commits, only the last is sent.
 
-    def _begin(self, query: str, end: StreamOffset) -> None:
+    def _schedule_commit(self, query: str, end: StreamOffset) -> None:
         with self._lock:
-            self._next[query] = end
-            if query in self._busy:
+            self._pending[query] = end
+            if query in self._commits_in_flight:
                 return
             if self._loop is None:
                 self._loop = LoopThread("partage-commits")
             future = self._loop.submit(self._commit_all(query))
-            self._busy[query] = future
-        future.add_done_callback(_tell)
+            self._commits_in_flight[query] = future
+        future.add_done_callback(_log_failure)
 
     async def _commit_all(self, query: str) -> None:
         try:
-            while (end := self._after(query)) is not None:
+            while (end := self._pop_pending(query)) is not None:
                 try:
                     await self._commit(end)
-                except (ClientError, BadOption) as error:  # the source makes up for it
+                # the source commits it at the next trigger
+                except (ClientError, SparkOptionError) as error:
                     log.info("could not commit a batch; the source will retry error=%r", error)
         except BaseException:
             with self._lock:
-                del self._busy[query]
+                del self._commits_in_flight[query]
             raise
 
-    def _after(self, query: str) -> StreamOffset | None:
-        """What is to be committed next; None, and the query is busy no more, if nothing is."""
+    def _pop_pending(self, query: str) -> StreamOffset | None:
+        """Return the next offset to commit. If there is none, clear the commit in flight."""
         with self._lock:
-            end = self._next.pop(query, None)
+            end = self._pending.pop(query, None)
             if end is None:
-                del self._busy[query]
+                del self._commits_in_flight[query]
             return end
 
     async def _commit(self, end: StreamOffset) -> None:
-        whose = end.whose
+        whose = end.identity
         assert whose.group is not None, "only offsets of groups are committed"
         key = (whose.servers, whose.group)
         if key not in self._groups:
@@ -113,7 +114,7 @@ class CommitListener(StreamingQueryListener):
 
 
 class _Group:
-    """A group whose offsets are committed, and the connection to its coordinator."""
+    """A group to commit for, with the connection to its coordinator."""
 
     def __init__(self, client: Any, servers: str, group_id: str) -> None:
         self._group_id = group_id
@@ -121,7 +122,7 @@ class _Group:
         self._coordinator = CoordinatorClient(self._cluster, group_id)
 
     async def commit(self, end: StreamOffset) -> None:
-        """What is ahead of what the group has; one attempt, and another after a lost connection."""
+        """Commit offsets ahead of the group's; retry once if the error is retriable."""
         for is_last in (False, True):
             try:
                 await self._attempt(end)
@@ -138,7 +139,7 @@ class _Group:
             for partition, (_, last) in end.ranges.items()
             if partition not in has or has[partition].offset < last
         }
-        whose = end.whose
+        whose = end.identity
         identity = CommitIdentity(
             generation=whose.generation, member_id=whose.member, instance_id=whose.instance
         )
@@ -146,15 +147,15 @@ class _Group:
             await commit(self._coordinator, self._group_id, identity, ahead)
 
 
-def _tell(future: Future[None]) -> None:
+def _log_failure(future: Future[None]) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
         log.error("failed to commit a batch", exc_info=error)
 
 
-def _ours(text: str | None) -> StreamOffset | None:
-    """A source's offset, if it is one of this source in a group."""
+def _parse_group_offset(text: str | None) -> StreamOffset | None:
+    """Parse the end offset of a source; None if it is not a partage source in a group."""
     try:
-        end = read(json.loads(text or ""))
-    except (ValueError, AttributeError, BadCheckpoint):
+        end = decode_offset(json.loads(text or ""))
+    except (ValueError, AttributeError, CheckpointError):
         return None
-    return None if end.is_initial or end.whose.group is None else end
+    return None if end.is_initial or end.identity.group is None else end

@@ -1,20 +1,22 @@
-"""What a streaming query reads next, and what it may commit: decisions, no I/O.
+"""Planner of a streaming query: the next offset ranges to read and the offsets to commit; no I/O.
 
-For each partition that the query holds there is one number, its *position*: everything before it
-is done, by this query or by others of its group. A batch reads from the positions on; when Spark
-comes back with the end of a batch as its start, that batch is written, and the positions move
-there. So planning changes nothing, a plan that Spark dropped is made again, and what may be
-committed is what is done, never what is under way.
+The planner keeps one number for each owned partition, its *position*. All records before it are
+processed, by this query or by other members of the group. A batch reads from the positions. When
+Spark passes the end of a batch as the start of the next one, that batch is written, and the
+positions move to its end.
 
-The rules that tests hold it to:
+So `plan` moves no position, and a plan that Spark dropped can be made again. Only processed offsets
+can be committed, never those of a batch in progress.
 
-1. A position never moves back while a partition is held, except where records have gone
-   (`Planner.moved`).
-2. A partition's first position is the later of what the group has committed and of what this
-   query's checkpoint has done; where neither is known, what ``startingOffsets`` says.
-3. What is due to be committed is ahead of what the group has.
-4. A range of a plan begins at the position and ends within what there is, and all of them
-   together keep to the limit.
+Rules that the tests check:
+
+1. A position never decreases while a partition is owned, unless records were deleted
+   (`Planner.reset_position`).
+2. The first position of a partition is the later of the group's committed offset and the end in
+   this query's checkpoint. If neither is known, ``startingOffsets`` decides.
+3. An offset to commit is always ahead of the group's committed offset.
+4. Each range of a plan begins at the position and ends at or before the partition's end. All ranges
+   together respect the limit.
 """
 
 from __future__ import annotations
@@ -24,94 +26,104 @@ from collections.abc import Mapping
 import msgspec
 
 from partage.client.metadata import TopicPartition
-from partage.spark.stream.offset import INITIAL, StreamOffset, TopicMark, Whose
-from partage.spark.stream.sharing import Pace, shares
+from partage.spark.stream.offset import INITIAL_OFFSET, QueryIdentity, StreamOffset, TopicSnapshot
+from partage.spark.stream.trigger_limits import TriggerLimits, share_limit
 
-#: Which holding of a partition it is: another number when it was given up, or lost, in between.
-Tenure = int
+#: Identifies one period of ownership: it changes if the partition was revoked or lost in between.
+OwnershipId = int
 Ends = Mapping[TopicPartition, int]
 
 
-class Held(msgspec.Struct):
-    """A partition that is held, from the moment that its first position is known."""
+class HeldPartition(msgspec.Struct):
+    """An owned partition whose first position is known."""
 
     position: int
     committed: int | None
-    was_moved: bool = False
+    was_reset: bool = False
 
 
 class Planner:
-    """One query's plans, from one batch's end to the next."""
+    """Plans the batches of one query."""
 
     def __init__(self) -> None:
-        self._start = INITIAL
-        self._tenures: dict[TopicPartition, Tenure] = {}
-        self._held: dict[TopicPartition, Held] = {}
+        self._start = INITIAL_OFFSET
+        self._owned: dict[TopicPartition, OwnershipId] = {}
+        self._held: dict[TopicPartition, HeldPartition] = {}
         self._planned_ms: int | None = None
 
-    # What has happened.
+    # Events.
 
-    def done(self, start: StreamOffset) -> None:
-        """The batch that ends in ``start`` is written, and so are all before it."""
+    def complete_batch(self, start: StreamOffset) -> None:
+        """Record that the batch that ends in ``start``, and all batches before it, are written."""
         self._start = start
         for partition, held in self._held.items():
-            held.position = max(held.position, self._done_to(partition, held.position))
+            held.position = max(held.position, self._end_of_done(partition, held.position))
 
-    def holds(self, tenures: Mapping[TopicPartition, Tenure]) -> None:
-        """These are the query's now. One of another tenure is as good as new."""
+    def update_owned(self, tenures: Mapping[TopicPartition, OwnershipId]) -> None:
+        """Replace the owned partitions. A partition with a new ownership id loses its position."""
         self._held = {
             partition: held
             for partition, held in self._held.items()
-            if tenures.get(partition) == self._tenures[partition]
+            if tenures.get(partition) == self._owned[partition]
         }
-        self._tenures = dict(tenures)
+        self._owned = dict(tenures)
 
     @property
-    def unplaced(self) -> list[TopicPartition]:
-        """What is held and has no position yet; see `place`."""
-        return sorted(partition for partition in self._tenures if partition not in self._held)
+    def without_position(self) -> list[TopicPartition]:
+        """Owned partitions that have no position yet; see `set_first_position`."""
+        return sorted(partition for partition in self._owned if partition not in self._held)
 
-    def is_known(self, partition: TopicPartition) -> bool:
-        """Whether the checkpoint tells how far a partition is done."""
+    def is_in_checkpoint(self, partition: TopicPartition) -> bool:
+        """True if the checkpoint has an end offset of the partition."""
         return partition in self._start.ranges
 
-    def place(self, partition: TopicPartition, committed: int | None, otherwise: int) -> None:
-        """A partition's first position: what is committed, what is done, or else that offset."""
-        if partition not in self._tenures:
-            return  # given up meanwhile
-        known = -1 if committed is None else committed
-        position = self._done_to(partition, known)
-        self._held[partition] = Held(otherwise if position < 0 else position, committed)
+    def set_first_position(
+        self, partition: TopicPartition, committed: int | None, otherwise: int
+    ) -> None:
+        """Set the first position of an owned partition; ignore other partitions.
 
-    def moved(self, partition: TopicPartition, position: int) -> None:
-        """Records have gone, and reading goes on there, be it before what was done."""
+        Args:
+            partition: the partition.
+            committed: the group's committed offset, if any.
+            otherwise: the position if neither the group nor the checkpoint has an offset.
+        """
+        if partition not in self._owned:
+            return  # no longer owned
+        known = -1 if committed is None else committed
+        position = self._end_of_done(partition, known)
+        self._held[partition] = HeldPartition(otherwise if position < 0 else position, committed)
+
+    def reset_position(self, partition: TopicPartition, position: int) -> None:
+        """Continue at another position because records were deleted. It may be before the current
+        one.
+        """
         held = self._held[partition]
         if position < held.position:
             held.committed = None
-            held.was_moved = True
+            held.was_reset = True
             ranges = {p: r for p, r in self._start.ranges.items() if p != partition}
             self._start = msgspec.structs.replace(self._start, ranges=ranges)
         held.position = position
 
-    def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """The group has these now."""
+    def record_commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Record offsets that the group has committed."""
         for partition, offset in offsets.items():
             if partition in self._held:
                 self._held[partition].committed = offset
 
-    def _done_to(self, partition: TopicPartition, otherwise: int) -> int:
+    def _end_of_done(self, partition: TopicPartition, otherwise: int) -> int:
         _, last = self._start.ranges.get(partition, (0, otherwise))
         return max(last, otherwise)
 
-    # What to do.
+    # Decisions.
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offsets to read next, of what has one."""
+        """The next offset to read of each partition that has a position."""
         return {partition: held.position for partition, held in self._held.items()}
 
-    def due(self) -> dict[TopicPartition, int]:
-        """What to commit: where the query is ahead of what the group has."""
+    def offsets_to_commit(self) -> dict[TopicPartition, int]:
+        """Return the positions that are ahead of the group's committed offsets."""
         return {
             partition: held.position
             for partition, held in self._held.items()
@@ -119,40 +131,51 @@ class Planner:
         }
 
     def available(self, ends: Ends) -> dict[TopicPartition, int]:
-        """How many offsets there are to read of each partition, of those whose end is known."""
+        """Return the number of unread offsets of each partition whose end is known."""
         return {
             partition: max(0, ends[partition] - held.position)
             for partition, held in self._held.items()
             if partition in ends
         }
 
-    def is_due(self, ends: Ends, pace: Pace, now_ms: int) -> bool:
-        """Whether there is to be a batch."""
-        if any(held.was_moved for held in self._held.values()):
+    def is_batch_due(self, ends: Ends, pace: TriggerLimits, now_ms: int) -> bool:
+        """True if the next batch should be planned now."""
+        if any(held.was_reset for held in self._held.values()):
             return True
         available = sum(self.available(ends).values())
         if not available:
             return False
         waited_ms = None if self._planned_ms is None else now_ms - self._planned_ms
-        return pace.is_due(available, waited_ms)
+        return pace.is_batch_due(available, waited_ms)
 
     def plan(
         self,
         ends: Ends,
-        pace: Pace,
+        pace: TriggerLimits,
         now_ms: int,
-        whose: Whose,
-        topics: Mapping[str, TopicMark],
+        whose: QueryIdentity,
+        topics: Mapping[str, TopicSnapshot],
     ) -> StreamOffset:
-        """The next batch: of what is held and whose end is known, within the pace."""
+        """Plan the next batch from the positions.
+
+        Args:
+            ends: end offset of each partition; partitions without one are not read.
+            pace: limits of the trigger.
+            now_ms: current time, for ``maxTriggerDelay``.
+            whose: identity to store in the offset.
+            topics: topic snapshots to store in the offset.
+
+        Returns:
+            The end offset of the batch, with its ranges and the lag that remains after it.
+        """
         available = self.available(ends)
-        taken = shares(available, pace.records_max)
+        taken = share_limit(available, pace.records_max)
         self._planned_ms = now_ms
         for held in self._held.values():
-            held.was_moved = False
+            held.was_reset = False
         return StreamOffset(
             seq=self._start.seq + 1,
-            whose=whose,
+            identity=whose,
             topics=topics,
             ranges={
                 p: (held.position, held.position + taken.get(p, 0))

@@ -1,8 +1,8 @@
-"""What Spark calls of a streaming source, in a process of its own for each query.
+"""The streaming reader that Spark calls, in a separate process for each query.
 
-Spark makes readers in several processes: planners, executors, and the query's *source process*,
-where alone offsets are asked for. So a reader joins the group when it is first asked, not when it
-is made, and travels to the executors without its stream.
+Spark creates readers in several processes: planners, executors and the query's *source process*. It
+asks for offsets in the source process only. So a reader joins the group at the first request for an
+offset, not at creation, and its pickle contains the options only.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from partage.client.cluster import Cluster
 from partage.client.loop_thread import LoopThread
 from partage.spark.options import ReadOptions
 from partage.spark.ranges import RangePartition, read_range
-from partage.spark.stream.offset import INITIAL, written
-from partage.spark.stream.sharing import Pace
-from partage.spark.stream.stream import Stream
+from partage.spark.stream.offset import INITIAL_OFFSET, encode_offset
+from partage.spark.stream.stream_source import StreamSource
+from partage.spark.stream.trigger_limits import TriggerLimits
 
 log = logging.getLogger(__name__)
 
-#: Longer than a member takes to leave, and short enough for whoever waits for the query to end.
-_STOP_PATIENCE_S: Final = 4.0
+#: Longer than a member needs to leave the group, but short for the caller that stops the query.
+_STOP_TIMEOUT_S: Final = 4.0
 _CLOSING_S: Final = 0.01
 
-Offset = dict[str, Any]
+OffsetJson = dict[str, Any]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a query's share of the topics, batch after batch."""
+    """Reads the partitions that the query owns, batch after batch."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._running: Running | None = None
+        self._runtime: StreamRuntime | None = None
 
     def __getstate__(self) -> ReadOptions:
         return self._options
 
     def __setstate__(self, options: ReadOptions) -> None:
-        self._options, self._running = options, None
+        self._options, self._runtime = options, None
 
-    # In the source process.
+    # Called in the source process.
 
-    def initialOffset(self) -> Offset:  # noqa: N802
-        """The same for all queries: where they begin is said by their first batch."""
-        return written(INITIAL)
+    def initialOffset(self) -> OffsetJson:  # noqa: N802
+        """Return the same constant for all queries; the first batch decides where a query starts."""
+        return encode_offset(INITIAL_OFFSET)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """``maxOffsetsPerTrigger``, or ``minOffsetsPerTrigger`` where that alone is given."""
-        pace = self._options.pace
+        """Return ``maxOffsetsPerTrigger``, or ``minOffsetsPerTrigger`` if only that is set."""
+        pace = self._options.trigger_limits
         if pace.records_max is not None:
             return ReadMaxRows(pace.records_max)
         if pace.records_min is not None:
@@ -73,98 +73,100 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix where the query ends."""
-        running = self._begun()
-        running.loop.call(running.stream.prepare_available_now())
-        running.is_bounded = True
+        """Fix the offsets at which the query ends."""
+        running = self._start_runtime()
+        running.loop.call(running.source.prepare_available_now())
+        running.is_available_now = True
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """The end of the next batch; ``start`` itself, after a while, if nothing is new."""
-        running = self._begun()
-        pace = self._options.pace
+    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
+        """Return the end of the next batch, or ``start`` itself if no record arrives for a while."""
+        running = self._start_runtime()
+        pace = self._options.trigger_limits
         if isinstance(limit, ReadAllAvailable):
-            pace = Pace()
-        elif running.is_bounded:  # what is there now is all there will be
+            pace = TriggerLimits()
+        elif running.is_available_now:  # the query waits for no further records
             pace = msgspec.structs.replace(pace, records_min=None)
-        return running.loop.call(running.stream.latest(start, pace))
+        return running.loop.call(running.source.latest_offset(start, pace))
 
-    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Ends, lag, member and generation, as progress reports show them."""
-        return None if self._running is None else self._running.stream.report()
+    def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
+        """Return end offsets, lag, member and generation for Spark's progress reports."""
+        return None if self._runtime is None else self._runtime.source.report()
 
-    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """What ``end`` says; asked for several times, and again after a crash."""
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
+        """Return the partitions stored in ``end``. Spark may call it repeatedly, and after a crash."""
         if start == end:
             return []
-        running = self._begun()
-        return [RangePartition(one) for one in running.loop.call(running.stream.partitions(end))]
+        running = self._start_runtime()
+        return [RangePartition(one) for one in running.loop.call(running.source.partitions(end))]
 
-    def commit(self, end: Offset) -> None:
-        """Nothing: `latestOffset` has committed it, sooner and in every kind of trigger."""
+    def commit(self, end: OffsetJson) -> None:
+        """Do nothing: `latestOffset` has already committed the batch, with every kind of trigger."""
 
     def stop(self) -> None:
-        """Leave the group; asked again meanwhile, by a signal, it waits for the same."""
-        running = self._running
+        """Leave the group. A second call, from the signal handler, waits for the first."""
+        running = self._runtime
         if running is not None:
             running.stop()
-            self._running = None
+            self._runtime = None
 
-    def _begun(self) -> Running:
-        if self._running is None:
-            self._running = Running(self._options)
+    def _start_runtime(self) -> StreamRuntime:
+        if self._runtime is None:
+            self._runtime = StreamRuntime(self._options)
             _on_sigterm(self.stop)
-        return self._running
+        return self._runtime
 
-    # On executors.
+    # Called on executors.
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one range as Arrow batches."""
+        """Yield the rows of one range as Arrow batches."""
         if isinstance(partition, RangePartition):
             yield from read_range(partition.range, self._options)
 
 
-class Running:
-    """A stream, its connections, and the thread that they and the heartbeats live in."""
+class StreamRuntime:
+    """A stream source with its cluster connections and the event loop thread that runs them."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.loop = LoopThread("partage-source")
         self.cluster = Cluster(options.kafka.servers, options.kafka.client)
-        self.stream = self.loop.call(_made(self.cluster, options))
-        self.is_bounded = False
-        self._leaving: Future[None] | None = None
+        self.source = self.loop.call(_make_source(self.cluster, options))
+        self.is_available_now = False
+        self._closing: Future[None] | None = None
 
     def stop(self) -> None:
-        """Leave the group, however far anything else has come."""
-        if self._leaving is None:
-            self._leaving = self.loop.submit(self.end())
+        """Leave the group, even while another call is in progress, and stop the event loop."""
+        if self._closing is None:
+            self._closing = self.loop.submit(self.close())
         try:
-            self._leaving.result(_STOP_PATIENCE_S)
-        except Exception as error:  # the query ends all the same
+            self._closing.result(_STOP_TIMEOUT_S)
+        except Exception as error:  # stopping the query must not fail
             log.info("could not leave the group error=%r", error)
         self.loop.stop()
 
-    async def end(self, *, leaves: bool = True) -> None:
-        """Leave, and drop the connections."""
+    async def close(self, *, leaves: bool = True) -> None:
+        """Stop the source and close the connections."""
         try:
-            await self.stream.stop(leaves=leaves)
+            await self.source.stop(leaves=leaves)
         finally:
             self.cluster.close()
-            await asyncio.sleep(_CLOSING_S)  # transports close in a later turn of the loop
+            # transports close in a later iteration of the event loop
+            await asyncio.sleep(_CLOSING_S)
 
 
-async def _made(cluster: Cluster, options: ReadOptions) -> Stream:
-    return Stream(cluster, options)
+async def _make_source(cluster: Cluster, options: ReadOptions) -> StreamSource:
+    return StreamSource(cluster, options)
 
 
 def _on_sigterm(stop: Callable[[], None]) -> None:
-    """Leave the group when Spark ends this process, which it does by SIGTERM and nothing else."""
+    """Leave the group on SIGTERM, which is the only signal by which Spark ends this process."""
 
     def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the second one changes nothing
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ignore a second SIGTERM
         try:
             stop()
         finally:
             os._exit(0)
 
-    with suppress(ValueError):  # not the main thread: Spark's process it is not
+    # signal handlers need the main thread; outside Spark this may be another thread
+    with suppress(ValueError):
         signal.signal(signal.SIGTERM, handle)

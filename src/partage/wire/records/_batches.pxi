@@ -1,4 +1,4 @@
-# Part of _native: batch headers, and scanning them.
+# Part of _native: batch headers and `scan`.
 
 cdef struct Batch:
     Py_ssize_t size
@@ -28,8 +28,8 @@ cdef inline uint64_t be64(const uint8_t* at) noexcept nogil:
     return <uint64_t>be32(at) << 32 | be32(at + 4)
 
 
-cdef Found read_batch(const uint8_t* at, Py_ssize_t left, bint verify_crc, Batch* batch) noexcept nogil:
-    """The header at ``at``, of which ``left`` bytes may be read, and whether the batch is sound."""
+cdef BatchStatus read_batch(const uint8_t* at, Py_ssize_t left, bint verify_crc, Batch* batch) noexcept nogil:
+    """Read the header at ``at``, where ``left`` bytes are readable, and check the batch."""
     cdef int32_t length
     if left < HEADER_SIZE:
         return INCOMPLETE if left else END
@@ -77,13 +77,13 @@ cdef struct Rows:
     int32_t* leader_epoch
 
 
-cdef Found scan_into(
+cdef BatchStatus scan_into(
     const uint8_t* start, Py_ssize_t size, Py_ssize_t* pos, int64_t* due,
     bint verify_crc, Rows* rows, Py_ssize_t* row, Py_ssize_t capacity,
 ) noexcept nogil:
-    """Fill rows until the walk ends (why is returned) or there is NO_ROOM."""
+    """Fill rows until the walk ends; return the reason, ARRAYS_FULL if the arrays must grow."""
     cdef Batch batch
-    cdef Found found
+    cdef BatchStatus found
     cdef Py_ssize_t n
     while True:
         found = read_batch(start + pos[0], size - pos[0], verify_crc, &batch)
@@ -93,7 +93,7 @@ cdef Found scan_into(
             return found
         n = row[0]
         if n == capacity:
-            return NO_ROOM
+            return ARRAYS_FULL
         rows.position[n] = pos[0]
         rows.base_offset[n] = batch.base_offset
         rows.last_offset[n] = batch.next_offset - 1
@@ -115,7 +115,7 @@ def scan(buf, Py_ssize_t pos=0, *, bint verify_crc=True, int64_t offset_min=0, b
     cdef Rows rows
     cdef Py_ssize_t row = 0, capacity = 0, limit
     cdef int64_t due = offset_min
-    cdef Found found = NO_ROOM
+    cdef BatchStatus found = ARRAYS_FULL
     cdef list columns = [python_array(code) for code in SCAN_TYPECODES]
     PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
     try:
@@ -133,7 +133,7 @@ def scan(buf, Py_ssize_t pos=0, *, bint verify_crc=True, int64_t offset_min=0, b
                     <const uint8_t*>view.buf, view.len, &pos, &due,
                     verify_crc, &rows, &row, capacity,
                 )
-            if found != NO_ROOM:
+            if found != ARRAYS_FULL:
                 break
             if row == limit:
                 found = FULL

@@ -1,55 +1,55 @@
-# Part of _native: memory for what is large and soon given back.
+# Part of _native: a pool of large, short-lived buffers.
 
 cdef enum:
-    SHELVED_FROM = 16  # blocks of 64 KiB: what is smaller, malloc itself has at hand
-    SHELVED_TO = 26  # of 64 MiB
-    SHELVED_MAX = 128 * 1024 * 1024  # bytes on all shelves
+    POOLED_LOG2_MIN = 16  # 64 KiB; malloc itself caches smaller blocks
+    POOLED_LOG2_MAX = 26  # 64 MiB
+    POOL_BYTES_MAX = 128 * 1024 * 1024  # bytes in all free lists
 
-#: Blocks that nobody uses, by the power of two that their size is; each begins with where the next
-#: one is. To be touched under the interpreter's lock.
-cdef char* shelves[SHELVED_TO + 1]
-cdef Py_ssize_t shelved = 0
+#: Free blocks by size, as log2. Each block begins with a pointer to the next one. Access them
+#: only while holding the GIL.
+cdef char* free_lists[POOLED_LOG2_MAX + 1]
+cdef Py_ssize_t pool_bytes = 0
 
 
-cdef class Room:
-    """Some bytes, as a buffer that can be written; what was in this memory before is still there.
+cdef class PooledBuffer:
+    """A writable buffer from the pool. It may contain data from its previous use.
 
-    A fetch of a few MiB goes from the kernel into one, and from there into others as columns, many
-    times a second. malloc would give such blocks back to the kernel each time, which then has to
-    find and to clear every page of them again: a fifth of the time that a fetch takes.
+    A fetch of a few MiB is received into one such buffer and decoded into others, many times a
+    second. malloc would return such blocks to the kernel each time. The kernel would then map and
+    clear every page again, which takes a fifth of the time of a fetch.
     """
 
     cdef char* at
     cdef Py_ssize_t size
-    cdef int shelf  # -1: none
+    cdef int size_class  # -1: none
 
     def __cinit__(self, Py_ssize_t size):
-        global shelved
+        global pool_bytes
         cdef Py_ssize_t capacity = size
         self.size = size
-        self.shelf = -1
-        if (1 << SHELVED_FROM) <= size <= (1 << SHELVED_TO):
-            self.shelf = SHELVED_FROM
-            while (1 << self.shelf) < size:
-                self.shelf += 1
-            capacity = 1 << self.shelf
-            self.at = shelves[self.shelf]
+        self.size_class = -1
+        if (1 << POOLED_LOG2_MIN) <= size <= (1 << POOLED_LOG2_MAX):
+            self.size_class = POOLED_LOG2_MIN
+            while (1 << self.size_class) < size:
+                self.size_class += 1
+            capacity = 1 << self.size_class
+            self.at = free_lists[self.size_class]
         if self.at != NULL:
-            shelves[self.shelf] = (<char**>self.at)[0]
-            shelved -= capacity
+            free_lists[self.size_class] = (<char**>self.at)[0]
+            pool_bytes -= capacity
             return
         self.at = <char*>PyMem_RawMalloc(capacity)
         if self.at == NULL:
-            raise MemoryError(f"no room for {size} bytes")
+            raise MemoryError(f"cannot allocate a buffer of {size} bytes")
 
     def __dealloc__(self):
-        global shelved
+        global pool_bytes
         if self.at == NULL:
             return
-        if self.shelf >= 0 and shelved + (1 << self.shelf) <= SHELVED_MAX:
-            (<char**>self.at)[0] = shelves[self.shelf]
-            shelves[self.shelf] = self.at
-            shelved += 1 << self.shelf
+        if self.size_class >= 0 and pool_bytes + (1 << self.size_class) <= POOL_BYTES_MAX:
+            (<char**>self.at)[0] = free_lists[self.size_class]
+            free_lists[self.size_class] = self.at
+            pool_bytes += 1 << self.size_class
         else:
             PyMem_RawFree(self.at)
 
@@ -60,5 +60,5 @@ cdef class Room:
 def pooled_buffer(Py_ssize_t size):
     """See `plain.pooled_buffer`."""
     if size < 0:
-        raise ValueError(f"no room of {size} bytes")
-    return memoryview(Room(size))
+        raise ValueError(f"buffer size must not be negative: {size}")
+    return memoryview(PooledBuffer(size))

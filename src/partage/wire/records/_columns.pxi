@@ -1,40 +1,40 @@
 # Part of _native: records as Arrow columns.
 
 cdef enum:
-    LIKELY_MAX = 16 * 1024 * 1024  # what may be reserved for records that are only expected
-    PAD = 64  # so many bytes may be written behind a column's data, and are of no account
+    LIKELY_MAX = 16 * 1024 * 1024  # bytes that may be reserved for expected records
+    PAD = 64  # bytes after a column's data that may be overwritten
     SHORT = 256
 
 
-cdef class Growing:
-    """A `Room` that is written through ``at`` and doubled as needed."""
+cdef class GrowingBuffer:
+    """A `PooledBuffer` that is written through ``at`` and doubles as needed."""
 
-    cdef Room held
+    cdef PooledBuffer buffer
     cdef char* at
     cdef Py_ssize_t capacity
 
     def __cinit__(self):
-        self.held = Room(0)
-        self.at = self.held.at
+        self.buffer = PooledBuffer(0)
+        self.at = self.buffer.at
         self.capacity = 0
 
     cdef int reserve(self, Py_ssize_t size, Py_ssize_t likely) except -1:
-        """Make room for ``size`` bytes, or, if there is none yet, for those that are ``likely``."""
-        cdef Room larger
+        """Reserve ``size`` bytes; reserve the ``likely`` total if the buffer must grow."""
+        cdef PooledBuffer larger
         if size > self.capacity:
-            larger = Room(max(size, min(likely, LIKELY_MAX), 2 * self.capacity))
+            larger = PooledBuffer(max(size, min(likely, LIKELY_MAX), 2 * self.capacity))
             memcpy(larger.at, self.at, self.capacity)
-            self.held, self.at, self.capacity = larger, larger.at, larger.size
+            self.buffer, self.at, self.capacity = larger, larger.at, larger.size
         return 0
 
-    cdef object trimmed(self, Py_ssize_t size):
-        """The bytes, of exactly ``size``; this object is then spent."""
-        self.held.size = size
-        return memoryview(self.held)
+    cdef object trim(self, Py_ssize_t size):
+        """Return a view of the first ``size`` bytes. Do not use this object afterwards."""
+        self.buffer.size = size
+        return memoryview(self.buffer)
 
 
 cdef struct Cells:
-    # A binary column's buffers, for a loop to keep in registers.
+    # Pointers into a binary column's buffers, so that a loop can keep them in registers.
     char* validity
     int32_t* offsets
     char* data
@@ -45,9 +45,10 @@ cdef struct Cells:
 cdef inline void copy(
     char* to, const uint8_t* at, Py_ssize_t size, Py_ssize_t readable
 ) noexcept nogil:
-    """Copy ``size`` of ``readable`` bytes; up to PAD more may be written behind them.
+    """Copy ``size`` of ``readable`` bytes; up to PAD bytes after them may be overwritten.
 
-    Whole steps need no call, which for short keys and values costs more than the copy itself.
+    Copies of constant size need no function call, which for short keys and values costs more than
+    the copy itself.
     """
     cdef char* stop = to + size
     if size > SHORT or readable - size < PAD:
@@ -64,7 +65,7 @@ cdef inline void copy(
 cdef inline void put(
     Cells* cells, Py_ssize_t row, const uint8_t* at, Py_ssize_t size, const uint8_t* end
 ) noexcept nogil:
-    """Add a cell; it can be read up to ``end``, which may be behind its own bytes."""
+    """Add a cell. Its source is readable up to ``end``, which may lie after its own bytes."""
     if size > 0:
         copy(cells.data + cells.used, at, size, end - at)
         cells.used += size
@@ -75,13 +76,13 @@ cdef inline void put(
 
 
 cdef class BinaryColumn:
-    """An Arrow binary column under construction; rows and bytes are reserved before they come."""
+    """Builds an Arrow binary column. Reserve rows and bytes before adding cells."""
 
-    cdef Growing validity, offsets, data
+    cdef GrowingBuffer validity, offsets, data
     cdef Cells cells
 
     def __cinit__(self):
-        self.validity, self.offsets, self.data = Growing(), Growing(), Growing()
+        self.validity, self.offsets, self.data = GrowingBuffer(), GrowingBuffer(), GrowingBuffer()
         self.cells.used = self.cells.nulls = 0
         self.reserve(0, 0, 0, 0)
         self.cells.offsets[0] = 0
@@ -89,11 +90,11 @@ cdef class BinaryColumn:
     cdef int reserve(
         self, Py_ssize_t rows, Py_ssize_t size, Py_ssize_t likely_rows, Py_ssize_t likely_size
     ) except -1:
-        """Make room for ``rows`` and ``size`` bytes of data in all."""
-        cdef Py_ssize_t had = self.validity.capacity
+        """Reserve space for a total of ``rows`` rows and ``size`` bytes of data."""
+        cdef Py_ssize_t before = self.validity.capacity
         self.validity.reserve((rows + 7) >> 3, (likely_rows + 7) >> 3)
-        if self.validity.capacity > had:
-            memset(self.validity.at + had, 0xFF, self.validity.capacity - had)
+        if self.validity.capacity > before:
+            memset(self.validity.at + before, 0xFF, self.validity.capacity - before)
         self.offsets.reserve(4 * (rows + 1), 4 * (likely_rows + 1))
         self.data.reserve(size + PAD, likely_size)
         self.cells.validity = self.validity.at
@@ -101,37 +102,37 @@ cdef class BinaryColumn:
         self.cells.data = self.data.at
         return 0
 
-    cdef void back(self, const Cells* cells) noexcept:
+    cdef void restore(self, const Cells* cells) noexcept:
         self.cells.used = cells.used
         self.cells.nulls = cells.nulls
 
     cdef object finish(self, Py_ssize_t rows):
         validity = None
         if self.cells.nulls:
-            validity = self.validity.trimmed((rows + 7) >> 3)
+            validity = self.validity.trim((rows + 7) >> 3)
             if rows & 7:
                 validity[-1] &= (1 << (rows & 7)) - 1
         return BinaryBuffers(
             self.cells.nulls,
             validity,
-            self.offsets.trimmed(4 * (rows + 1)),
-            self.data.trimmed(self.cells.used),
+            self.offsets.trim(4 * (rows + 1)),
+            self.data.trim(self.cells.used),
         )
 
 
-cdef struct Mark:
+cdef struct SavedState:
     Py_ssize_t rows, headers, size
     Cells key, value, header_key, header_value
 
 
 cdef class ColumnSink(Sink):
-    """Takes records as columns, at most ``size_max`` bytes of them (but at least one record)."""
+    """A sink that collects at most ``size_max`` bytes of records as columns, but at least one."""
 
     cdef BinaryColumn key, value, header_key, header_value
-    cdef Growing offset, timestamp, timestamp_type, header_offsets
+    cdef GrowingBuffer offset, timestamp, timestamp_type, header_offsets
     cdef Py_ssize_t rows, headers, size, size_max
     cdef bint with_headers
-    cdef Mark done
+    cdef SavedState saved
 
     def __cinit__(self, from_offset, to_offset, with_headers, Py_ssize_t size_max):
         self.from_offset = self.next_offset = from_offset
@@ -140,19 +141,20 @@ cdef class ColumnSink(Sink):
         self.size_max = min(size_max, INT32_MAX)
         self.key, self.value = BinaryColumn(), BinaryColumn()
         self.header_key, self.header_value = BinaryColumn(), BinaryColumn()
-        self.offset, self.timestamp, self.timestamp_type = Growing(), Growing(), Growing()
-        self.header_offsets = Growing()
+        self.offset, self.timestamp, self.timestamp_type = GrowingBuffer(), GrowingBuffer(), GrowingBuffer()
+        self.header_offsets = GrowingBuffer()
         self.rows = self.headers = self.size = 0
         self.likely = 1
         self.reserve(0, 0)
         if with_headers:
             (<int32_t*>self.header_offsets.at)[0] = 0
-        self.mark()
+        self.save()
 
     cdef int reserve(self, Py_ssize_t rows, Py_ssize_t size) except -1:
-        """Make room for so many more records, with so many more bytes.
+        """Reserve space for ``rows`` more records with ``size`` more bytes.
 
-        What grows does so for what is ``likely`` still to come. Keys only double: most are short.
+        A buffer that must grow grows for all ``likely`` batches. Key data only doubles, because
+        most keys are short.
         """
         cdef Py_ssize_t later = self.rows + rows * self.likely
         rows += self.rows
@@ -167,7 +169,7 @@ cdef class ColumnSink(Sink):
             self.header_offsets.reserve(4 * (rows + 1), 4 * (later + 1))
         return 0
 
-    cdef bint take(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
+    cdef bint read_records(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
         cdef Record record
         cdef const uint8_t* start
         cdef int32_t index
@@ -187,7 +189,7 @@ cdef class ColumnSink(Sink):
         cdef Py_ssize_t first = self.rows
         cdef Py_ssize_t row = first
         cdef Py_ssize_t size = self.size
-        # All of it is wanted, and there is room for all of it.
+        # All records are in the offset range and fit the size limit.
         cdef bint is_whole = (
             base_offset >= self.from_offset
             and batch.next_offset <= self.to_offset
@@ -208,9 +210,9 @@ cdef class ColumnSink(Sink):
                     break
             size += at - start
             if with_headers:
-                # Most records have none, which is one byte.
+                # Most records have no headers, which is one byte.
                 if at - record.headers != 1 or record.headers[0] != 0:
-                    if not self.take_headers(record.headers, at):
+                    if not self.read_headers(record.headers, at):
                         raise malformed(batch, index, "has malformed headers")
                 header_offsets[row + 1] = <int32_t>self.headers
             put(&key, row, record.key, record.key_size, end)
@@ -225,11 +227,11 @@ cdef class ColumnSink(Sink):
         self.rows = row
         self.size = size
         self.stamp(first, batch)
-        self.mark()
+        self.save()
         return stopped
 
     cdef void stamp(self, Py_ssize_t row, Batch* batch) noexcept:
-        """What the batch says of the times of its records, which are those from ``row`` on."""
+        """Set the timestamp types of the batch's rows, from ``row`` on, and its append time if used."""
         cdef int32_t append_time = (batch.attributes & LOG_APPEND_TIME) != 0
         cdef int64_t append_us = microseconds(batch.max_timestamp)
         cdef int64_t* timestamps = <int64_t*>self.timestamp.at
@@ -241,8 +243,8 @@ cdef class ColumnSink(Sink):
             for n in range(row, self.rows):
                 timestamps[n] = append_us
 
-    cdef bint take_headers(self, const uint8_t* at, const uint8_t* end) except -1:
-        """False when they do not fit the bytes up to ``end`` exactly."""
+    cdef bint read_headers(self, const uint8_t* at, const uint8_t* end) except -1:
+        """Read headers; return False if they do not fit the bytes up to ``end`` exactly."""
         cdef int64_t count = 0
         cdef const uint8_t* key = NULL
         cdef const uint8_t* value = NULL
@@ -261,13 +263,13 @@ cdef class ColumnSink(Sink):
             if is_ascii(key, key_size):
                 put(&self.header_key.cells, self.headers, key, key_size, end)
             else:
-                self.take_header_key(key, key_size, end - at)
+                self.add_header_key(key, key_size, end - at)
             put(&self.header_value.cells, self.headers, value, value_size, end)
             self.headers += 1
         return at == end
 
-    cdef int take_header_key(self, const uint8_t* at, Py_ssize_t size, Py_ssize_t left) except -1:
-        """A key that may not be UTF-8; what replaces it can be longer."""
+    cdef int add_header_key(self, const uint8_t* at, Py_ssize_t size, Py_ssize_t left) except -1:
+        """Add a key that may not be UTF-8. Replacement characters can make it longer."""
         cdef bytes key = PyBytes_FromStringAndSize(<const char*>at, size)
         key = key.decode("utf-8", "replace").encode()
         size = PyBytes_GET_SIZE(key)
@@ -278,27 +280,27 @@ cdef class ColumnSink(Sink):
         put(&self.header_key.cells, self.headers, at, size, at + size)
         return 0
 
-    cdef void mark(self) noexcept:
-        """Remember that all up to here are whole batches."""
-        self.done = Mark(
+    cdef void save(self) noexcept:
+        """Save the state after a complete batch."""
+        self.saved = SavedState(
             self.rows, self.headers, self.size,
             self.key.cells, self.value.cells, self.header_key.cells, self.header_value.cells,
         )
 
-    cdef void back(self) noexcept:
-        """Forget what was begun since the last whole batch."""
-        self.rows, self.headers, self.size = self.done.rows, self.done.headers, self.done.size
-        self.key.back(&self.done.key)
-        self.value.back(&self.done.value)
-        self.header_key.back(&self.done.header_key)
-        self.header_value.back(&self.done.header_value)
+    cdef void restore(self) noexcept:
+        """Discard the rows added since the last complete batch."""
+        self.rows, self.headers, self.size = self.saved.rows, self.saved.headers, self.saved.size
+        self.key.restore(&self.saved.key)
+        self.value.restore(&self.saved.value)
+        self.header_key.restore(&self.saved.header_key)
+        self.header_value.restore(&self.saved.header_value)
 
     cdef object finish(self):
         headers = None
         if self.with_headers:
             headers = HeaderColumns(
                 self.headers,
-                self.header_offsets.trimmed(4 * (self.rows + 1)),
+                self.header_offsets.trim(4 * (self.rows + 1)),
                 self.header_key.finish(self.headers),
                 self.header_value.finish(self.headers),
             )
@@ -307,9 +309,9 @@ cdef class ColumnSink(Sink):
             self.next_offset,
             self.key.finish(self.rows),
             self.value.finish(self.rows),
-            self.offset.trimmed(8 * self.rows),
-            self.timestamp.trimmed(8 * self.rows),
-            self.timestamp_type.trimmed(4 * self.rows),
+            self.offset.trim(8 * self.rows),
+            self.timestamp.trim(8 * self.rows),
+            self.timestamp_type.trim(4 * self.rows),
             headers,
         )
 
@@ -333,5 +335,5 @@ def decode_columns(
     except MalformedError:
         if sink.next_offset == sink.from_offset:
             raise
-        sink.back()
+        sink.restore()
     return sink.finish()

@@ -1,12 +1,12 @@
-/* CRC-32C (Castagnoli, RFC 3720 appendix B.4): by the processor's own instruction where there is
- * one, otherwise by eight tables, eight bytes a step.
+/* CRC-32C (Castagnoli, RFC 3720 appendix B.4). Uses the processor's CRC instruction if it has one,
+ * otherwise eight tables, which process eight bytes in each step.
  *
- * Each step by the instruction waits for the one before it. Where the processor multiplies without
- * carry, two lots of 16 bytes at a time, large inputs are folded first: 128 bytes become a sum into
- * the next 128 that leaves the remainder as it is (V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
- * PCLMULQDQ Instruction", 2009).
+ * Each CRC instruction depends on the result of the previous one. Processors with a carry-less
+ * multiplication of two 16-byte lanes therefore fold large inputs first. Folding multiplies 128
+ * bytes and adds them to the next 128, which leaves the remainder unchanged (V. Gopal et al.,
+ * "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", 2009).
  *
- * crc32c_init() must have run before crc32c(). */
+ * Call crc32c_init() before crc32c(). */
 
 #ifndef PARTAGE_CRC32C_H
 #define PARTAGE_CRC32C_H
@@ -68,10 +68,10 @@ static uint32_t crc32c_by_instruction(uint32_t crc, const uint8_t *at, size_t si
 #ifdef PARTAGE_CRC32C_FOLDS
 #define PARTAGE_CRC32C_FOLDED_MIN 256
 
-/* What 16 bytes are multiplied by to stand 128, 32 or 16 bytes later; lower half first. */
+/* Factors that move 16 bytes forward by 128, 32 or 16 bytes; lower half first. */
 static uint64_t crc32c_by_128[2], crc32c_by_32[2], crc32c_by_16[2];
 
-/* x to the power of n modulo the polynomial, its highest power in the lowest bit. */
+/* Returns x to the power of n modulo the polynomial, highest power in the lowest bit. */
 static uint32_t crc32c_power(int n)
 {
     uint32_t value = 0x80000000u;
@@ -80,8 +80,9 @@ static uint32_t crc32c_power(int n)
     return value;
 }
 
-/* A product of two such halves of 64 bits is one power too high, and a constant of 32 bits in the
- * lower half of its 64 another 32. The lower half of 16 bytes comes first: it has 64 more to go. */
+/* In this bit order the product of two 64-bit halves is one power too high. A 32-bit constant in
+ * the lower half of 64 bits adds another 32. The lower half of 16 bytes comes first in the message,
+ * so it moves 64 bits further. */
 static void crc32c_init_distance(uint64_t by[2], int bytes)
 {
     by[0] = crc32c_power(8 * bytes + 64 - 33);
@@ -91,31 +92,31 @@ static void crc32c_init_distance(uint64_t by[2], int bytes)
 #define PARTAGE_CRC32C_FOLDING __attribute__((target("sse4.2,avx2,pclmul,vpclmulqdq")))
 
 PARTAGE_CRC32C_FOLDING
-static inline __m256i crc32c_folded(__m256i held, const uint64_t by[2], __m256i into)
+static inline __m256i crc32c_folded(__m256i lanes, const uint64_t by[2], __m256i into)
 {
     const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)by));
-    return _mm256_xor_si256(into, _mm256_xor_si256(_mm256_clmulepi64_epi128(held, twice, 0x00),
-                                                   _mm256_clmulepi64_epi128(held, twice, 0x11)));
+    return _mm256_xor_si256(into, _mm256_xor_si256(_mm256_clmulepi64_epi128(lanes, twice, 0x00),
+                                                   _mm256_clmulepi64_epi128(lanes, twice, 0x11)));
 }
 
 PARTAGE_CRC32C_FOLDING
 static uint32_t crc32c_by_folding(uint32_t crc, const uint8_t *at, size_t size)
 {
     if (size >= PARTAGE_CRC32C_FOLDED_MIN) {
-        __m256i held[4];
+        __m256i lanes[4];
         for (int i = 0; i < 4; i++)
-            held[i] = _mm256_loadu_si256((const __m256i *)at + i);
-        held[0] = _mm256_xor_si256(held[0], _mm256_zextsi128_si256(_mm_cvtsi32_si128((int)crc)));
+            lanes[i] = _mm256_loadu_si256((const __m256i *)at + i);
+        lanes[0] = _mm256_xor_si256(lanes[0], _mm256_zextsi128_si256(_mm_cvtsi32_si128((int)crc)));
         for (at += 128, size -= 128; size >= 128; at += 128, size -= 128)
             for (int i = 0; i < 4; i++)
-                held[i] = crc32c_folded(held[i], crc32c_by_128,
+                lanes[i] = crc32c_folded(lanes[i], crc32c_by_128,
                                         _mm256_loadu_si256((const __m256i *)at + i));
         for (int i = 1; i < 4; i++)
-            held[i] = crc32c_folded(held[i - 1], crc32c_by_32, held[i]);
-        /* The first half of these 32 bytes goes into the second. */
-        const __m256i last = _mm256_zextsi128_si256(_mm256_extracti128_si256(held[3], 1));
+            lanes[i] = crc32c_folded(lanes[i - 1], crc32c_by_32, lanes[i]);
+        /* Fold the first half of these 32 bytes into the second. */
+        const __m256i last = _mm256_zextsi128_si256(_mm256_extracti128_si256(lanes[3], 1));
         const __m128i rest = _mm256_castsi256_si128(
-            crc32c_folded(_mm256_zextsi128_si256(_mm256_castsi256_si128(held[3])),
+            crc32c_folded(_mm256_zextsi128_si256(_mm256_castsi256_si128(lanes[3])),
                           crc32c_by_16, last));
         uint64_t wide = __builtin_ia32_crc32di(0, (uint64_t)_mm_cvtsi128_si64(rest));
         crc = (uint32_t)__builtin_ia32_crc32di(wide, (uint64_t)_mm_extract_epi64(rest, 1));

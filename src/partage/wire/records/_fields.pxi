@@ -1,4 +1,4 @@
-# Part of _native: the fields of a record. Nothing here touches Python.
+# Part of _native: the fields of a record. Nothing here uses the Python API.
 
 cdef enum:
     START_MAX = 21  # bytes between a record's length and its key: at most 1, 10, 5 and 5
@@ -11,15 +11,15 @@ cdef struct Record:
     Py_ssize_t key_size  # -1: null
     const uint8_t* value
     Py_ssize_t value_size  # -1: null
-    const uint8_t* headers  # where their count stands
+    const uint8_t* headers  # position of their count
 
 
 cdef inline const uint8_t* read_varint(
     const uint8_t* at, const uint8_t* end, int bits, uint64_t* raw
 ) noexcept nogil:
-    """Position after the varint at ``at``; NULL if cut short or wider than ``bits``.
+    """Return the position after the varint at ``at``; NULL if truncated or wider than ``bits``.
 
-    ``raw`` is still zig-zag: odd is below zero, and `signed` says what it stands for.
+    ``raw`` stays zig-zag encoded: an odd value is negative. `signed` decodes it.
     """
     cdef uint64_t byte
     if at == end:
@@ -40,16 +40,16 @@ cdef inline const uint8_t* read_varint(
 cdef const uint8_t* read_rest(
     const uint8_t* at, const uint8_t* end, int bits, uint64_t* raw
 ) noexcept nogil:
-    """What a varint has beyond two bytes."""
+    """Read the bytes of a varint after the second one."""
     cdef uint64_t byte = 0x80
     cdef int shift = 14
-    raw[0] -= 1 << 14  # the second byte's mark that more follows
+    raw[0] -= 1 << 14  # the continuation bit of the second byte
     while byte >= 0x80:
         if at == end:
             return NULL
         byte = at[0]
         at += 1
-        # The last group has room for bits - shift bits, and no other may follow it.
+        # The last group holds bits - shift bits, and no group may follow it.
         if bits - shift < 7 and byte >> (bits - shift):
             return NULL
         raw[0] |= (byte & 0x7F) << shift
@@ -58,14 +58,14 @@ cdef const uint8_t* read_rest(
 
 
 cdef inline int64_t signed(uint64_t raw) noexcept nogil:
-    """Zig-zag undone."""
+    """Return the signed value of a zig-zag encoded number."""
     return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
 
 
 cdef inline const uint8_t* read_blob(
     const uint8_t* at, const uint8_t* end, const uint8_t** blob, Py_ssize_t* size
 ) noexcept nogil:
-    """Position after the length and the bytes at ``at``; NULL if they do not fit."""
+    """Return the position after the length and the bytes at ``at``; NULL if they do not fit."""
     cdef uint64_t raw = 0
     at = read_varint(at, end, 32, &raw)
     if at == NULL:
@@ -76,9 +76,9 @@ cdef inline const uint8_t* read_blob(
 cdef inline const uint8_t* take_blob(
     const uint8_t* at, const uint8_t* end, uint64_t raw, const uint8_t** blob, Py_ssize_t* size
 ) noexcept nogil:
-    """The same once the length has been read."""
+    """Like `read_blob`, after the length has been read into ``raw``."""
     blob[0] = at
-    if raw & 1:  # below zero
+    if raw & 1:  # negative
         size[0] = -1
         return at if raw == 1 else NULL
     size[0] = raw >> 1
@@ -88,7 +88,10 @@ cdef inline const uint8_t* take_blob(
 cdef inline const uint8_t* read_record(
     const uint8_t* at, const uint8_t* end, int32_t delta_max, Record* record
 ) noexcept nogil:
-    """Position after the record at ``at``, its headers unread; NULL if it is malformed."""
+    """Return the position after the record at ``at``; NULL if it is malformed.
+
+    Does not read its headers.
+    """
     cdef uint64_t raw = 0
     cdef Py_ssize_t length
     cdef const uint8_t* stop
@@ -112,10 +115,10 @@ cdef inline const uint8_t* read_record(
 cdef inline const uint8_t* read_start(
     const uint8_t* at, const uint8_t* stop, bint is_long, int32_t delta_max, Record* record
 ) noexcept nogil:
-    """Position after the key; NULL if that or what is before it is malformed.
+    """Return the position after the key; NULL if the key or a field before it is malformed.
 
-    ``is_long``: the fields before the key's bytes fit, however wide they are. That is known when
-    this is compiled into its caller, and leaves no position there to be compared.
+    ``is_long`` means that the fields before the key's bytes fit at any width. Callers pass a
+    constant, so the inlined code needs no bounds checks for these fields.
     """
     cdef uint64_t raw = 0
     at += 1  # the unused attributes
@@ -136,7 +139,7 @@ cdef inline const uint8_t* read_start(
 cdef const uint8_t* read_header_count(
     const uint8_t* at, const uint8_t* end, int64_t* count
 ) noexcept nogil:
-    """Position after the count; NULL if there cannot be that many (each has two bytes)."""
+    """Return the position after the header count; NULL if the count cannot fit (two bytes each)."""
     cdef uint64_t raw = 0
     at = read_varint(at, end, 32, &raw)
     if at == NULL or raw & 1 or <int64_t>(raw >> 1) > (end - at) // 2:
@@ -149,7 +152,7 @@ cdef const uint8_t* read_header(
     const uint8_t* at, const uint8_t* end,
     const uint8_t** key, Py_ssize_t* key_size, const uint8_t** value, Py_ssize_t* value_size,
 ) noexcept nogil:
-    """Position after the header at ``at``; NULL if it is malformed."""
+    """Return the position after the header at ``at``; NULL if it is malformed."""
     at = read_blob(at, end, key, key_size)
     if at == NULL or key_size[0] < 0:
         return NULL

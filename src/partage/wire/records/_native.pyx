@@ -1,8 +1,8 @@
 # cython: language_level=3, cdivision=True
-"""The record decoder, compiled. `plain` is the same contract in Python and documents it.
+"""The compiled record decoder. `plain` implements and documents the same contract in Python.
 
-Bounds: every pointer moves only after the bytes left (``end - at``) were compared with what is to
-be taken, and never the other way round, since ``at + size`` may wrap.
+Bounds checks compare the bytes left (``end - at``) with the size to read before a pointer moves.
+They never compute ``at + size`` first, because that sum may wrap.
 """
 
 from array import array as python_array
@@ -32,9 +32,9 @@ from partage.wire.records.compression import DECOMPRESSED_MAX, decompress
 
 
 cdef extern from "Python.h":
-    # What holds nothing but bytes and numbers cannot be part of a cycle. The collector finds that
-    # out for itself, but it looks at every tuple of a large list first.
-    void PyObject_GC_UnTrack(object held)
+    # A tuple of bytes and numbers cannot be part of a reference cycle. The garbage collector
+    # untracks such tuples too, but only after it has visited every tuple of a large list.
+    void PyObject_GC_UnTrack(object tracked)
 
 
 cdef extern from "_crc32c.h" nogil:
@@ -45,10 +45,10 @@ cdef extern from "_crc32c.h" nogil:
 crc32c_init()
 
 
-def checksums(const uint8_t[::1] held):
-    """For tests: the CRC-32C as computed on this machine, and as on one without an instruction."""
-    cdef size_t size = held.shape[0]
-    cdef const uint8_t* at = &held[0] if size else NULL
+def checksums(const uint8_t[::1] content):
+    """Return the CRC-32C as computed on this machine, and as computed by tables. For tests."""
+    cdef size_t size = content.shape[0]
+    cdef const uint8_t* at = &content[0] if size else NULL
     return crc32c(at, size), ~crc32c_by_tables(~<uint32_t>0, at, size)
 
 
@@ -63,7 +63,7 @@ cdef enum:
     CONTROL = 0x20
     INT32_MAX = 0x7FFFFFFF
 
-cdef enum Found:
+cdef enum BatchStatus:
     SOUND
     END
     INCOMPLETE
@@ -73,7 +73,7 @@ cdef enum Found:
     BAD_CRC
     BAD_ORDER
     BAD_COUNT
-    NO_ROOM
+    ARRAYS_FULL
 
 REASONS = (None, "end", "incomplete", "full", "magic", "length", "crc", "order", "count")
 
@@ -92,7 +92,7 @@ cdef inline object blob_object(const uint8_t* at, Py_ssize_t size):
 
 
 cdef tuple header_tuple(const uint8_t* at, const uint8_t* end):
-    """The headers, or None when they do not fit the bytes up to ``end`` exactly."""
+    """Return the headers; None if they do not fit the bytes up to ``end`` exactly."""
     cdef int64_t count = 0
     cdef const uint8_t* key = NULL
     cdef const uint8_t* value = NULL
@@ -114,7 +114,7 @@ cdef tuple header_tuple(const uint8_t* at, const uint8_t* end):
 
 
 cdef class RecordSink(Sink):
-    """Takes records as tuples."""
+    """A sink that collects records as tuples."""
 
     cdef list records
 
@@ -123,7 +123,7 @@ cdef class RecordSink(Sink):
         self.to_offset = to_offset
         self.records = []
 
-    cdef bint take(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
+    cdef bint read_records(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
         cdef Record record
         cdef int32_t index
         cdef int64_t offset, timestamp
@@ -141,22 +141,22 @@ cdef class RecordSink(Sink):
             timestamp = batch.max_timestamp
             if not batch.attributes & LOG_APPEND_TIME:
                 timestamp = saturated_sum(batch.base_timestamp, record.timestamp_delta)
-            made = (
+            row = (
                 offset,
                 timestamp,
                 blob_object(record.key, record.key_size),
                 blob_object(record.value, record.value_size),
                 headers,
             )
-            PyObject_GC_UnTrack(made)
-            PyList_Append(self.records, made)
+            PyObject_GC_UnTrack(row)
+            PyList_Append(self.records, row)
         if at != end:
             raise malformed(batch, batch.count, "would be one too many")
         return False
 
 
 cdef class PairSink(Sink):
-    """Takes keys and values."""
+    """A sink that collects keys and values."""
 
     cdef list pairs
 
@@ -165,19 +165,19 @@ cdef class PairSink(Sink):
         self.to_offset = INT64_MAX
         self.pairs = []
 
-    cdef bint take(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
+    cdef bint read_records(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
         cdef Record record
         cdef int32_t index
         for index in range(batch.count):
             at = read_record(at, end, batch.last_delta, &record)
             if at == NULL:
                 raise malformed(batch, index, "does not fit its bytes")
-            made = (
+            row = (
                 blob_object(record.key, record.key_size),
                 blob_object(record.value, record.value_size),
             )
-            PyObject_GC_UnTrack(made)
-            PyList_Append(self.pairs, made)
+            PyObject_GC_UnTrack(row)
+            PyList_Append(self.pairs, row)
         if at != end:
             raise malformed(batch, batch.count, "would be one too many")
         return False
@@ -201,33 +201,33 @@ def decode_pairs(blobs, *, verify_crc=True, decompressed_max=DECOMPRESSED_MAX):
 
 
 def uninitialized_buffer(Py_ssize_t size):
-    """See `plain.uninitialized_buffer`. What was in this memory before is still there."""
+    """See `plain.uninitialized_buffer`. The previous content of the memory is still there."""
     if size < 0:
-        raise ValueError(f"no room of {size} bytes")
+        raise ValueError(f"buffer size must not be negative: {size}")
     return PyByteArray_FromStringAndSize(NULL, size)
 
 
 def check_records(payload, int32_t count):
     """See `plain.check_records`."""
     cdef Py_buffer view
-    cdef const char* wrong = NULL
+    cdef const char* fault = NULL
     cdef int64_t index = 0
     PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
     try:
         with nogil:
-            wrong = first_wrong(
+            fault = first_fault(
                 <const uint8_t*>view.buf, <const uint8_t*>view.buf + view.len, count, &index
             )
     finally:
         PyBuffer_Release(&view)
-    if wrong != NULL:
-        raise MalformedError(f"record {index} of {count} {wrong.decode()}")
+    if fault != NULL:
+        raise MalformedError(f"record {index} of {count} {fault.decode()}")
 
 
-cdef const char* first_wrong(
+cdef const char* first_fault(
     const uint8_t* at, const uint8_t* end, int32_t count, int64_t* index
 ) noexcept nogil:
-    """What is wrong with the record at ``index``, the first of which that is true, or NULL."""
+    """Return what is wrong with the first invalid record and set ``index`` to it; NULL if none."""
     cdef Record record
     cdef int32_t i
     cdef int64_t left

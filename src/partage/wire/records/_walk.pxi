@@ -1,44 +1,45 @@
-# Part of _native: going over the batches of a fetch.
+# Part of _native: iteration over the batches of a fetch.
 
 cdef object malformed(Batch* batch, int64_t index, str what):
     return MalformedError(f"record {index} of the batch at offset {batch.base_offset} {what}")
 
 
 cdef class Sink:
-    """Takes the records of the batches that a walk comes upon."""
+    """Receives the records of the batches in a walk."""
 
     cdef int64_t from_offset, to_offset, next_offset
-    cdef Py_ssize_t likely  # how many batches like this one the buffer has, this one included
+    cdef Py_ssize_t likely  # estimated batches left in the buffer, this one included
 
-    cdef bint take(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
-        """Take the batch's records, which are the bytes up to ``end``; True to stop the walk."""
+    cdef bint read_records(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
+        """Read the batch's records, which end exactly at ``end``; return True to stop the walk."""
         raise NotImplementedError
 
 
-cdef class AbortedTransactions:
-    """Which batches belong to aborted transactions, as a consumer tells them (KIP-98).
+cdef class AbortedTransactionFilter:
+    """Recognizes batches of aborted transactions, as a consumer must (KIP-98).
 
-    From its first offset on an aborted transaction's producer is skipped, until its marker.
+    A producer's batches are skipped from the first offset of its aborted transaction up to the
+    abort marker.
     """
 
-    cdef list ahead
+    cdef list pending
     cdef set producers
 
     def __cinit__(self, aborted):
-        self.ahead = sorted(((first, producer) for producer, first in aborted), reverse=True)
+        self.pending = sorted(((first, producer) for producer, first in aborted), reverse=True)
         self.producers = set()
 
-    cdef int reach(self, Batch* batch) except -1:
-        """Begin the transactions whose first offset has come; to be done for every batch."""
-        while self.ahead and self.ahead[-1][0] < batch.next_offset:
-            self.producers.add(self.ahead.pop()[1])
+    cdef int start_reached(self, Batch* batch) except -1:
+        """Start the transactions whose first offset was reached; call it for every batch."""
+        while self.pending and self.pending[-1][0] < batch.next_offset:
+            self.producers.add(self.pending.pop()[1])
         return 0
 
-    cdef bint skips(self, Batch* batch) except -1:
+    cdef bint is_aborted(self, Batch* batch) except -1:
         return batch.attributes & TRANSACTIONAL and batch.producer_id in self.producers
 
-    cdef int mark(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
-        """Read a control batch: an abort marker ends its producer's transaction."""
+    cdef int read_marker(self, const uint8_t* at, const uint8_t* end, Batch* batch) except -1:
+        """Read a control batch; an abort marker ends its producer's transaction."""
         cdef Record record
         if batch.count == 0:
             return 0
@@ -50,10 +51,10 @@ cdef class AbortedTransactions:
 
 
 cdef int walk(blobs, Sink sink, bint verify_crc, Py_ssize_t decompressed_max, aborted) except -1:
-    """Hand the batches in range to ``sink``; its ``next_offset`` moves with each."""
+    """Pass the batches in range to ``sink`` and advance its ``next_offset`` after each."""
     cdef Py_buffer view
     cdef bint stop
-    cdef AbortedTransactions transactions = None if aborted is None else AbortedTransactions(aborted)
+    cdef AbortedTransactionFilter transactions = None if aborted is None else AbortedTransactionFilter(aborted)
     for blob in (blobs,) if PyObject_CheckBuffer(blobs) else blobs:
         PyObject_GetBuffer(blob, &view, PyBUF_SIMPLE)
         try:
@@ -70,12 +71,12 @@ cdef int walk(blobs, Sink sink, bint verify_crc, Py_ssize_t decompressed_max, ab
 
 cdef bint walk_blob(
     blob, const uint8_t* start, Py_ssize_t size, Sink sink,
-    bint verify_crc, Py_ssize_t decompressed_max, AbortedTransactions transactions,
+    bint verify_crc, Py_ssize_t decompressed_max, AbortedTransactionFilter transactions,
 ) except -1:
-    """True when nothing after this blob is to be looked at."""
+    """Walk one blob; return True to skip all later blobs."""
     cdef Batch batch
     cdef Py_ssize_t pos = 0
-    cdef Found found
+    cdef BatchStatus found
     cdef const uint8_t* at
     cdef const uint8_t* end
     cdef bint control, wanted
@@ -91,10 +92,10 @@ cdef bint walk_blob(
         control = batch.attributes & CONTROL
         wanted = not control and batch.count > 0 and batch.next_offset > sink.from_offset
         if transactions is not None:
-            transactions.reach(&batch)
+            transactions.start_reached(&batch)
             if control:
                 wanted = True
-            elif transactions.skips(&batch):
+            elif transactions.is_aborted(&batch):
                 wanted = False
         if wanted:
             at = start + pos + HEADER_SIZE
@@ -110,10 +111,10 @@ cdef bint walk_blob(
                 if batch.count > (end - at) // RECORD_SIZE_MIN:
                     raise MalformedError(f"record batch at byte {pos} is not sound: count")
             if control:
-                transactions.mark(at, end, &batch)
+                transactions.read_marker(at, end, &batch)
             else:
                 sink.likely = (size - pos + batch.size - 1) // batch.size
-                if sink.take(at, end, &batch):
+                if sink.read_records(at, end, &batch):
                     return True
         sink.next_offset = max(sink.next_offset, min(batch.next_offset, sink.to_offset))
         pos += batch.size

@@ -1,0 +1,47 @@
+"""What a group committed: how far it was behind, and what was refused."""
+
+from __future__ import annotations
+
+from partage.pipelines.rebalances.rows import LagRow, RefusedRow
+from partage.store.group_events import GroupEventRecord
+
+
+class CommitTracker:
+    """The commits of one group, from its events."""
+
+    def __init__(self, group_id: str) -> None:
+        self.lags: list[LagRow] = []
+        self.refusals: list[RefusedRow] = []
+        self._group_id = group_id
+        self._last: dict[tuple[str, int], int] = {}
+
+    def record_lag(self, event: GroupEventRecord) -> None:
+        """A row for each partition whose lag is another than before."""
+        for topic, partitions in (event.lag or {}).items():
+            for partition, lag in partitions.items():
+                if self._last.get((topic, partition)) == lag:
+                    continue
+                self._last[topic, partition] = lag
+                self.lags.append(
+                    LagRow(
+                        group_id=self._group_id,
+                        seen_at=event.at_ms,
+                        topic=topic,
+                        partition=partition,
+                        lag=lag,
+                    )
+                )
+
+    def record_refusal(self, event: GroupEventRecord) -> None:
+        """A row for commits that were refused."""
+        self.refusals.append(
+            RefusedRow(
+                group_id=self._group_id,
+                refused_at=event.at_ms,
+                generation=event.generation,
+                member_id=event.member_id or "",
+                error=event.reason,
+                topics=",".join(event.topics or []),
+                commits=event.count,
+            )
+        )

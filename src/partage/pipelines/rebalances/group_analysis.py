@@ -1,0 +1,385 @@
+"""The history of one group, from its events: the analysis itself, without I/O.
+
+`History` takes the events of ``__group_events`` in their order and keeps what follows from them as
+rows of `rows`. What stands still is seen from the coordinator, with these rules:
+
+- A member that rejoins reads on what its JoinGroup states to own, and nothing else: an eager
+  consumer has given everything up by then. What it gave up stands still from its JoinGroup on.
+- What an assignment takes from a member that goes on reading it (cooperative rebalancing) stands
+  still from that assignment on.
+- What a member had that left stands still from then on; one whose session expired is taken for
+  dead since its last sign of life, a session before.
+- A partition is read again from when its new owner was given its assignment.
+- While a group has no members nothing stands still: nobody wants it read.
+- A coordinator that takes the group over tells what it found: who is not among its members joined
+  and was forgotten, with a generation that nobody stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from partage.coordinator.outcome import GroupEventType, RebalanceCause
+from partage.pipelines.rebalances.commit_tracker import CommitTracker
+from partage.pipelines.rebalances.coordinator_tracker import CoordinatorTracker
+from partage.pipelines.rebalances.member_tracker import MemberTracker
+from partage.pipelines.rebalances.partition_tracker import PartitionTracker, StoppedPartition
+from partage.pipelines.rebalances.rows import (
+    CauseRow,
+    CoordinatorRow,
+    GroupRow,
+    LagRow,
+    MemberRow,
+    MoveRow,
+    OwnershipRow,
+    RebalanceRow,
+    RefusedRow,
+    StandstillRow,
+)
+from partage.store.group_events import LAG, EventMember, GroupEventRecord
+
+#: The cause of a rebalance whose beginning is not in the history.
+UNKNOWN_CAUSE: Final = "unknown"
+
+
+class GroupAnalysis:
+    """One group. `take` its events in order, then read the lists of rows."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.rebalances: list[RebalanceRow] = []
+        self.members: list[MemberRow] = []
+        self._group = GroupRow(group_id=group_id, first_at=0, last_at=0)
+        self._partitions = PartitionTracker(group_id)
+        self._coordinators = CoordinatorTracker()
+        self._members: dict[str, MemberTracker] = {}  # those who are in the group, by name
+        self._names: dict[str, str] = {}  # by member id
+        self._rows: dict[str, MemberRow] = {}  # of all there ever were, by name
+        self._open: RebalanceRow | None = None
+        self._changes: Counter[str] = Counter()  # joined, left, expired since the last rebalance
+        self._not_rejoined: list[MemberRow] = []
+        self._parts: list[EventMember] = []
+        self._commits = CommitTracker(group_id)
+        self._began_empty = True
+
+    @property
+    def group(self) -> GroupRow:
+        """The history as a whole."""
+        return self._group
+
+    @property
+    def lag(self) -> list[LagRow]:
+        """How far it was behind."""
+        return self._commits.lags
+
+    @property
+    def refused(self) -> list[RefusedRow]:
+        """Commits that were refused."""
+        return self._commits.refusals
+
+    @property
+    def coordinators(self) -> list[CoordinatorRow]:
+        """Who had the group."""
+        return self._coordinators.rows
+
+    @property
+    def standstills(self) -> list[StandstillRow]:
+        """What stood still, and what does so at the end."""
+        return self._partitions.standstills
+
+    @property
+    def moves(self) -> list[MoveRow]:
+        """What another member has got."""
+        return self._partitions.moves
+
+    @property
+    def ownership(self) -> list[OwnershipRow]:
+        """Who read what, and when."""
+        return self._partitions.ownership
+
+    def apply(self, event: GroupEventRecord) -> None:
+        """Go on with the next event of the group; kinds that are not known are passed over."""
+        group = self._group
+        if not group.events:
+            group.first_at = event.at_ms
+            group.is_complete = event.generation <= 0
+        group.events += 1
+        group.last_at = max(group.last_at, event.at_ms)
+        group.generation = max(group.generation, event.generation)
+        if self._coordinators.apply(event) and self._members:
+            group.is_complete = False  # that they went is not among the events
+            self._forget(list(self._members), event.at_ms)
+            self._emptied(event)
+        match event.event:
+            case GroupEventType.JOINED:
+                self._joined(event)
+            case GroupEventType.LEFT | GroupEventType.EXPIRED:
+                self._member_gone(event)
+            case GroupEventType.FENCED:
+                self._fenced(event)
+            case GroupEventType.REBALANCE_STARTED:
+                self._rebalance(event)
+            case (
+                GroupEventType.GENERATION_STARTED | GroupEventType.ASSIGNED | GroupEventType.LOADED
+            ):
+                self._collect_parts(event)
+            case GroupEventType.SYNCED:
+                self._synced(event)
+            case GroupEventType.EMPTIED | GroupEventType.REMOVED:
+                self._emptied(event)
+            case GroupEventType.COMMIT_REFUSED:
+                self._commit_refused(event)
+            case kind if kind == LAG:
+                self._commits.record_lag(event)
+
+    # Members.
+
+    def _member(self, of: EventMember | GroupEventRecord, member_id: str, at: int) -> MemberTracker:
+        """The member, taken in if it is not known."""
+        name = of.instance_id or member_id
+        self._names[member_id] = name
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows[name] = MemberRow(
+                group_id=self.group_id,
+                member=name,
+                member_id=member_id,
+                client_id=of.client_id,
+                client_host=of.client_host,
+                first_at=at,
+            )
+            self.members.append(row)
+        standing = self._members.get(name)
+        if standing is None:
+            standing = self._members[name] = MemberTracker(row)
+            self._group.members_max = max(self._group.members_max, len(self._members))
+        row.member_id = member_id
+        row.gone_at = row.gone_by = None
+        self._group.members = len(self._members)
+        return standing
+
+    def _joined(self, event: GroupEventRecord) -> None:
+        self._began_empty = self._began_empty or not self._members
+        self._member(event, event.member_id or "", event.at_ms)
+        self._count("joined")
+
+    def _member_gone(self, event: GroupEventRecord) -> None:
+        name = self._name(event)
+        standing = self._members.pop(name, None)
+        self._group.members = len(self._members)
+        self._count("expired" if event.event == GroupEventType.EXPIRED else "left")
+        at = event.at_ms
+        if event.cause == RebalanceCause.SESSION_EXPIRED and event.session_timeout_ms is not None:
+            at -= event.session_timeout_ms
+        if standing is not None:
+            standing.remove(event.at_ms, event.event)
+            if event.cause == RebalanceCause.NOT_REJOINED:
+                self._not_rejoined.append(standing.row)
+        self._partitions.remove_member(name, at, self._open)
+
+    def _forget(self, names: list[str], at: int) -> None:
+        for name in names:
+            self._members.pop(name).remove(at, "forgotten")
+            self._partitions.remove_member(name, at, self._open)
+        self._group.members = len(self._members)
+
+    def _fenced(self, event: GroupEventRecord) -> None:
+        """A static member is there under another id; it is still the same."""
+        if event.instance_id is None:
+            self._member_gone(event)
+
+    def _name(self, event: GroupEventRecord) -> str:
+        member_id = event.member_id or ""
+        return event.instance_id or self._names.get(member_id, member_id)
+
+    def _count(self, change: str) -> None:
+        if self._open is None:
+            self._changes[change] += 1
+        else:
+            setattr(self._open, change, getattr(self._open, change) + 1)
+
+    # Rebalances.
+
+    def _rebalance(self, event: GroupEventRecord) -> None:
+        self._end(event.at_ms, "abandoned")
+        name = None if event.member_id is None else self._name(event)
+        followed = None
+        if event.cause == RebalanceCause.MEMBER_REJOINED and name is not None:
+            followed = self._partitions.revoked_from(name)
+        self._begin(event.at_ms, event.cause or UNKNOWN_CAUSE, followed)
+        assert self._open is not None
+        self._open.member, self._open.reason = name, event.reason
+
+    def _begin(self, at: int, cause: str, followed: StoppedPartition | None = None) -> RebalanceRow:
+        episode = len(self.rebalances) + 1
+        row = RebalanceRow(
+            group_id=self.group_id,
+            episode=episode if followed is None else followed.row.episode,
+            started_at=at,
+            cause=cause,
+            is_follow_up=followed is not None,
+            joined=self._changes["joined"],
+            left=self._changes["left"],
+            expired=self._changes["expired"],
+        )
+        self._changes.clear()
+        self.rebalances.append(row)
+        self._group.rebalances += 1
+        self._partitions.set_cause(row)
+        self._open = row
+        return row
+
+    def _end(self, at: int, outcome: str) -> None:
+        row, self._open = self._open, None
+        if row is not None:
+            row.ended_at, row.outcome = max(at, row.started_at), outcome
+            row.took_ms = row.ended_at - row.started_at
+        self._not_rejoined.clear()
+
+    def _collect_parts(self, event: GroupEventRecord) -> None:
+        """A generation, once all its parts have come."""
+        if event.part == 1:
+            self._group.is_complete &= not self._parts  # of the one before some were missing
+            self._parts = []
+        self._parts += event.members or []
+        if event.part < event.parts:
+            return
+        members, self._parts = self._parts, []
+        if any(member.partition_count is not None for member in members):
+            self._group.is_complete = False
+        if event.event == GroupEventType.GENERATION_STARTED:
+            self._generation(event, members)
+        elif event.event == GroupEventType.ASSIGNED:
+            self._assigned(event, members)
+        else:
+            self._loaded(event, members)
+
+    def _generation(self, event: GroupEventRecord, members: list[EventMember]) -> None:
+        row = self._open
+        if row is None:
+            self._group.is_complete = False
+            row = self._begin(event.at_ms, UNKNOWN_CAUSE)
+        row.generation, row.joined_at = event.generation, event.at_ms
+        row.join_ms = max(event.at_ms - row.started_at, 0)
+        row.protocol, row.members = event.protocol, len(members)
+        arrived: list[tuple[int, str]] = []
+        for member in members:
+            standing = self._member(member, member.member_id, event.at_ms)
+            name = standing.row.member
+            standing.row.generations += 1
+            if member.member_id == event.leader:
+                row.leader = name
+            if member.joined_ms is None:
+                continue
+            arrived.append((member.joined_ms, name))
+            if member.owned is not None:
+                self._partitions.keep_only(name, member.owned, member.joined_ms, row)
+            if standing.waiting_since is None:
+                standing.waiting_since = member.joined_ms
+            is_still = standing.has_partitions and not self._partitions.is_reading(name)
+            if is_still and standing.stopped_since is None:
+                standing.stopped_since = member.joined_ms
+        if not self._began_empty:
+            self._add_held_up(row, sorted(arrived))
+
+    def _add_held_up(self, row: RebalanceRow, arrived: list[tuple[int, str]]) -> None:
+        """For whom the others waited: who joined last, and who never did."""
+        if len(arrived) > 1:
+            last, name = arrived[-1]
+            row.last_to_join = name
+            self._rows[name].held_up_ms += last - arrived[-2][0]
+        if arrived and row.joined_at is not None:
+            for absent in self._not_rejoined:
+                absent.held_up_ms += row.joined_at - arrived[-1][0]
+
+    def _assigned(self, event: GroupEventRecord, members: list[EventMember]) -> None:
+        row = self._open
+        if row is None:
+            self._group.is_complete = False
+            row = self._begin(event.at_ms, UNKNOWN_CAUSE)
+        row.generation, row.protocol = event.generation, event.protocol
+        row.members = len(members)
+        if row.joined_at is not None:
+            row.sync_ms = max(event.at_ms - row.joined_at, 0)
+        self._end(event.at_ms, "assigned")
+        self._began_empty = False
+        self._apply_assignment(event, members, row)
+
+    def _apply_assignment(
+        self, event: GroupEventRecord, members: list[EventMember], row: RebalanceRow | None
+    ) -> None:
+        given: dict[str, tuple[dict[str, list[int]], int | None]] = {}
+        for member in members:
+            standing = self._member(member, member.member_id, event.at_ms)
+            at = event.at_ms if row is None else member.assigned_ms
+            assigned = member.assigned or {}
+            standing.has_partitions = bool(assigned)
+            given[standing.row.member] = (assigned, at)
+            if at is not None:
+                standing.stop_waiting(at)
+        self._partitions.assign(given, event.at_ms, event.generation, row)
+
+    def _synced(self, event: GroupEventRecord) -> None:
+        name = self._name(event)
+        if name in self._members:
+            self._members[name].stop_waiting(event.at_ms)
+        self._partitions.on_synced(name, event.at_ms)
+
+    def _loaded(self, event: GroupEventRecord, members: list[EventMember]) -> None:
+        """A coordinator has taken the group over; usually nothing has changed."""
+        self._group.loads += 1
+        known = {member.instance_id or member.member_id for member in members}
+        self._forget([name for name in self._members if name not in known], event.at_ms)
+        if event.reason != "Stable":
+            return
+        is_known = self._partitions.generation == event.generation
+        self._end(event.at_ms, "abandoned")
+        if is_known:
+            return
+        self._group.is_complete = False
+        self._members.clear()
+        self._partitions.clear(event.at_ms)
+        self._began_empty = False
+        self._apply_assignment(event, members, None)
+
+    def _emptied(self, event: GroupEventRecord) -> None:
+        for standing in self._members.values():
+            standing.stop_waiting(event.at_ms)
+        self._members.clear()
+        self._group.members = 0
+        self._end(event.at_ms, "emptied")
+        self._partitions.clear(event.at_ms)
+        self._began_empty = True
+
+    # Commits.
+
+    def _commit_refused(self, event: GroupEventRecord) -> None:
+        self._group.refused_commits += event.count
+        row = self._rows.get(self._name(event))
+        if row is not None:
+            row.refused_commits += event.count
+        self._commits.record_refusal(event)
+
+    # Sums.
+
+    def finish(self) -> list[CauseRow]:
+        """Add up what has happened, by cause; call it once, after the last event."""
+        causes: dict[str, CauseRow] = {}
+        cause_of = {row.episode: row.cause for row in self.rebalances if not row.is_follow_up}
+        for row in self.rebalances:
+            cause = cause_of.get(row.episode, UNKNOWN_CAUSE)
+            total = causes.setdefault(cause, CauseRow(group_id=self.group_id, cause=cause))
+            total.episodes += not row.is_follow_up
+            total.rebalances += 1
+            total.took_ms += row.took_ms or 0
+            total.moved += row.moved
+            self._group.moved += row.moved
+        for still in self.standstills:
+            still_ms = still.still_ms or 0
+            self._group.stood_still_ms += still_ms
+            if still.cause in causes:
+                causes[still.cause].stood_still_ms += still_ms
+            if still.from_member in self._rows:
+                self._rows[still.from_member].partitions_still_ms += still_ms
+        return list(causes.values())

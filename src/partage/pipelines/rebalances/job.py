@@ -1,0 +1,151 @@
+"""The job: read, analyse, write tables, draw pictures, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from partage.pipelines.queries import QueryFailedError
+from partage.pipelines.rebalances.report import RebalancesReport, make_report
+from partage.pipelines.rebalances.results import Results, TableFormat, check_output, write_tables
+from partage.store.group_events import TOPIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class RebalancesOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is analysed and where to; ``source`` are more options of Spark's batch source.
+
+    All ``groups`` where none are named, from ``since_ms`` on, in ms since the epoch, or from the
+    first event that is still there. Pictures are drawn of so many groups, those that stood still
+    longest; of none at 0.
+    """
+
+    servers: str
+    output: Path
+    topic: str = TOPIC
+    groups: tuple[str, ...] = ()
+    since_ms: int | None = None
+    table_format: TableFormat = TableFormat.PARQUET
+    may_overwrite: bool = False
+    pictures_max: int = 4
+    source: Mapping[str, str] = {}
+
+    def source_options(self) -> dict[str, str]:
+        """The options of the batch source."""
+        options = {
+            **self.source,
+            "kafka.bootstrap.servers": self.servers,
+            "subscribe": self.topic,
+            "columns": "key,value,partition,offset",
+        }
+        if self.since_ms is not None:
+            options["startingTimestamp"] = str(self.since_ms)
+            options["startingOffsetsByTimestampStrategy"] = "latest"
+        return options
+
+
+def rebalances(
+    options: RebalancesOptions,
+    spark: SparkSession | None = None,
+    *,
+    step: Callable[[str], None] = lambda what: None,
+) -> RebalancesReport:
+    """Run the job on Spark, or in this process where there is no session.
+
+    ``step`` is told what is being done.
+
+    Raises:
+        OutputExistsError: the output has tables already, and may not be overwritten.
+        QueryFailedError: the topic cannot be read, or there is nothing in it.
+        OSError: the output cannot be written.
+    """
+    check_output(options.output, may_overwrite=options.may_overwrite)
+    step(f"reading {options.topic}")
+    results, unread = _analyse(options, spark)
+    _check_found(results, options, unread)
+    step("writing tables")
+    tables = write_tables(results, options.output, options.table_format)
+    step("drawing pictures")
+    pictures = _draw(results, options)
+    return make_report(
+        results,
+        output=str(options.output),
+        tables=tables,
+        pictures=[str(one) for one in pictures],
+        unread_partitions=unread,
+    )
+
+
+def _analyse(options: RebalancesOptions, spark: SparkSession | None) -> tuple[Results, int]:
+    """The results, and how many partitions are not among what was read."""
+    from partage.pipelines.rebalances import online_partitions
+
+    try:
+        reach = online_partitions.find_online_partitions(options.source_options(), options.topic)
+        while True:
+            try:
+                return _analyse_online(reach.source_options, options, spark), reach.unread
+            except QueryFailedError:
+                before = reach
+                reach = online_partitions.find_online_partitions(
+                    options.source_options(), options.topic
+                )
+                if reach.unread <= before.unread:
+                    raise  # else a broker has died meanwhile: do without it
+    except QueryFailedError as failed:
+        if "there is no topic" not in str(failed):
+            raise
+        raise QueryFailedError(
+            f"there is no topic {options.topic}: a Partage broker creates it at the first event "
+            "of a group, unless it has partage.group.events.enable=false"
+        ) from None
+
+
+def _analyse_online(
+    source: Mapping[str, str], options: RebalancesOptions, spark: SparkSession | None
+) -> Results:
+    if spark is None:
+        from partage.pipelines.rebalances.local_analysis import analyse_locally
+
+        return analyse_locally(source, options.groups)
+    from partage.pipelines.rebalances.spark_analysis import analyse_on_spark
+
+    return analyse_on_spark(spark, source, options.groups)
+
+
+def _check_found(results: Results, options: RebalancesOptions, unread: int) -> None:
+    groups = results.table("groups").to_pylist()
+    if any(row["events"] for row in groups):
+        return
+    unreadable = sum(row["unreadable"] for row in groups)
+    if unreadable:
+        raise QueryFailedError(
+            f"none of the {unreadable:,} records of {options.topic} is a group event; check "
+            "that it is the right topic"
+        )
+    of = f" of {', '.join(options.groups)}" if options.groups else ""
+    raise QueryFailedError(
+        f"there are no events{of} in {options.topic}: either none happened in the requested time, "
+        "or the broker has partage.group.events.enable=false"
+        + (f", or they are in the {unread} partitions of brokers that are down" if unread else "")
+    )
+
+
+def _draw(results: Results, options: RebalancesOptions) -> list[Path]:
+    """Draw, if that is wanted and can be done."""
+    from importlib.util import find_spec
+
+    directory = options.output / "pictures"
+    if directory.is_dir():
+        for old in directory.glob("*.png"):
+            old.unlink()
+    if not options.pictures_max or find_spec("matplotlib") is None:
+        return []
+    from partage.pipelines.rebalances.pictures import draw
+
+    return draw(results, directory, options.pictures_max)

@@ -1,0 +1,44 @@
+"""Which partitions of the topic can be read now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import msgspec
+
+from partage.client.errors import ClientError
+from partage.pipelines.queries import QueryFailedError
+from partage.spark.bounds import SparkOptionError
+from partage.spark.client_cache import get_client
+from partage.spark.options import parse_options
+
+
+class OnlinePartitions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a read of what can be read, and how many partitions are ``unread``."""
+
+    source_options: Mapping[str, str]
+    unread: int
+
+
+def find_online_partitions(options: Mapping[str, str], topic: str) -> OnlinePartitions:
+    """The options of a read of ``topic``, without the partitions that have no leader: of several
+    brokers each holds one, and some may be down.
+
+    Raises:
+        QueryFailedError: an option is wrong, the cluster does not answer, or no partition can be read.
+    """
+    try:
+        connected = get_client(parse_options(options).kafka, is_known_to_answer=False)
+        asked = connected.cluster.topics([topic], fresh=True)
+        partitions = connected.loop.call(asked)[topic].partitions
+    except (SparkOptionError, ClientError) as error:
+        raise QueryFailedError(str(error)) from None
+    led = sorted(index for index, leadership in partitions.items() if leadership.leader_id >= 0)
+    if len(led) == len(partitions):
+        return OnlinePartitions(source_options=options, unread=0)
+    if not led:
+        raise QueryFailedError(f"all brokers that hold partitions of {topic} are down")
+    left = {name: value for name, value in options.items() if name != "subscribe"}
+    left["assign"] = json.dumps({topic: led})
+    return OnlinePartitions(source_options=left, unread=len(partitions) - len(led))

@@ -1,0 +1,74 @@
+"""Row marks: headers by which a reader recognises rows that were written twice.
+
+Spark repeats an interrupted streaming batch with the same batch number. The repeated batch has the
+same rows in the same tasks and order if two conditions hold. The query only selects and filters,
+and its source replays exactly, as this source and files do. Then query id, batch, task and row
+number identify a row permanently, and two rows with the same mark are duplicates.
+
+After a shuffle the order can differ. Such rows need a unique key in their data.
+
+The query id comes from Spark's checkpoint and survives restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from partage.spark.sink.columns import SinkRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: Header key; the value is ``QUERY/BATCH/TASK/ROW``.
+MARK: Final = "partage.row"
+
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+
+
+def add_marks(records: Iterable[SinkRecord], task: str) -> Iterator[SinkRecord]:
+    """Yield the records with a mark header added. ``task`` is a result of `task_name`."""
+    for number, record in enumerate(records):
+        mark = (MARK, f"{task}/{number}".encode())
+        yield record._replace(headers=[*record.headers, mark])
+
+
+def task_name() -> str | None:
+    """Return ``QUERY/BATCH/TASK`` of the current task, or None outside a streaming batch."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return None
+    query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    return None if query is None or batch is None else f"{query}/{batch}/{context.partitionId()}"
+
+
+def mark_column(headers: str = "headers") -> Column:
+    """Return the mark in a column of headers as a string column; null for rows without a mark."""
+    from pyspark.sql import functions as f
+
+    ours = f.filter(f.col(headers), lambda header: header["key"] == MARK)
+    return f.try_element_at(ours, f.lit(1))["value"].cast("string")
+
+
+def drop_duplicates(frame: DataFrame, *, within: str | None = None) -> DataFrame:
+    """Drop rows whose mark occurs more than once; keep rows without a mark.
+
+    Args:
+        frame: rows of a read with ``includeHeaders``: it needs the columns topic, partition,
+            offset and headers.
+        within: for a stream, the maximum time between duplicates by record timestamp, such as
+            ``"1 hour"``. Spark then drops older state. None keeps the state of all rows forever.
+    """
+    from pyspark.sql import functions as f
+
+    mark = "__partage_row"
+    place = f.concat_ws("/", f.lit("offset"), f.col("partition"), f.col("offset"))
+    named = frame.withColumn(mark, f.coalesce(mark_column(), place))
+    if within is None:
+        return named.dropDuplicates(["topic", mark]).drop(mark)
+    # Repeated rows have different timestamps, so the timestamp is not part of the key.
+    late = named.withWatermark("timestamp", within)
+    return late.dropDuplicatesWithinWatermark(["topic", mark]).drop(mark)

@@ -1,0 +1,260 @@
+"""The topics of one query: their partitions and offsets, and the detection of deleted records."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from partage.client.cluster import Cluster
+from partage.client.errors import (
+    ClientError,
+    RecordsUnavailableError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from partage.client.metadata import TopicPartition
+from partage.client.offsets import list_offsets
+from partage.spark.bounds import Earliest, Latest
+from partage.spark.offset_resolver import resolve_partitions, retry_policy, starting_offsets
+from partage.spark.options import (
+    AssignStrategy,
+    ConsumerStrategy,
+    ReadOptions,
+    SubscribePatternStrategy,
+    SubscribeStrategy,
+    check_same_partitions,
+    named_partitions,
+)
+from partage.spark.stream.offset import CheckpointError, StreamOffset, TopicSnapshot
+
+log = logging.getLogger(__name__)
+
+_DELETED_FOR_S: Final = 5.0
+
+
+class TopicDeletedError(ClientError):
+    """A topic was deleted or recreated before the query had read all its records."""
+
+
+class QueryTopics:
+    """State of the topics that a query reads. Use it on the event loop only."""
+
+    def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._policy = retry_policy(cluster, options)
+        #: Topics that are read, at the last refresh.
+        self.snapshots: dict[str, TopicSnapshot] = {}
+        self._recreated: set[str] = set()
+        self._initial_counts: Mapping[str, int] | None = None
+        self._deleted_until_s: dict[str, float] = {}
+        self._warned: set[str] = set()
+
+    async def load(self) -> None:
+        """Look up the topics that the options select.
+
+        Raises:
+            UnknownTopicError, UnknownPartitionError: if a named topic or partition does not exist.
+            BrokersUnreachableError: if no broker answers.
+        """
+        found = await resolve_partitions(self._cluster, self._options.strategy)
+        await self._refresh_snapshots({partition.topic for partition in found})
+
+    async def check_start(self, kept: StreamOffset) -> StreamOffset:
+        """Check the start offset of a batch, and remove the ranges of recreated topics.
+
+        Args:
+            kept: the offset that Spark has stored.
+
+        Raises:
+            CheckpointError: if the query reads none of the offset's topics.
+            TopicDeletedError: if a topic was recreated and failOnDataLoss is true.
+        """
+        if self._initial_counts is None:
+            await self._check_first_start(kept)
+        anew = {
+            name
+            for name, mark in kept.topics.items()
+            if (now := self.snapshots.get(name)) and _is_recreated(mark, now)
+        }
+        for name in anew:
+            self._on_recreated(name)
+        self._recreated |= anew
+        ranges = {p: r for p, r in kept.ranges.items() if p.topic not in anew}
+        return msgspec.structs.replace(kept, ranges=ranges) if anew else kept
+
+    async def _check_first_start(self, kept: StreamOffset) -> None:
+        if kept.is_initial:
+            named = named_partitions(self._options.starting)
+            if named is not None:
+                wanted = await resolve_partitions(self._cluster, self._options.strategy)
+                check_same_partitions("starting", named, set(wanted))
+            self._initial_counts = {name: mark.partitions for name, mark in self.snapshots.items()}
+            return
+        self._initial_counts = {name: mark.partitions for name, mark in kept.topics.items()}
+        others = sorted(name for name in kept.topics if not self._is_wanted(name))
+        if others and len(others) == len(kept.topics):
+            raise CheckpointError(
+                f"the checkpoint belongs to topics {', '.join(others)}, none of which this query "
+                "reads; give it a new checkpointLocation"
+            )
+        if others:
+            self._warn_once(f"the checkpoint has topics that the query does not read: {others}")
+
+    def _is_wanted(self, topic: str) -> bool:
+        match self._options.strategy:
+            case SubscribeStrategy(topics=topics):
+                return topic in topics
+            case SubscribePatternStrategy(pattern=pattern):
+                return re.fullmatch(pattern, topic) is not None
+            case AssignStrategy(partitions=partitions):
+                return any(partition.topic == topic for partition in partitions)
+
+    # Partitions and offsets.
+
+    async def list_partitions(self) -> list[TopicPartition]:
+        """Return the partitions that the options select, without those of deleted topics.
+
+        Raises:
+            TopicDeletedError: if a topic was deleted and failOnDataLoss is true.
+        """
+        while True:
+            wanted = self._existing()
+            if wanted is None:
+                return []
+            try:
+                return await resolve_partitions(self._cluster, wanted)
+            except UnknownTopicError as error:
+                self._on_deleted(error.topic)
+
+    def _existing(self) -> ConsumerStrategy | None:
+        match self._options.strategy:
+            case SubscribeStrategy(topics=topics):
+                left = tuple(topic for topic in topics if not self._is_deleted(topic))
+                return SubscribeStrategy(left) if left else None
+            case AssignStrategy(partitions=partitions):
+                stay = tuple(p for p in partitions if not self._is_deleted(p.topic))
+                return AssignStrategy(stay) if stay else None
+        return self._options.strategy
+
+    async def refresh(self) -> set[str]:
+        """Refresh the snapshots of all topics. Return the topics recreated since the last refresh."""
+        before = dict(self.snapshots)
+        await self._refresh_snapshots(before)
+        anew = {
+            name for name, mark in self.snapshots.items() if _is_recreated(before.get(name), mark)
+        }
+        for name in anew:
+            self._on_recreated(name)
+        return anew
+
+    async def _refresh_snapshots(self, names: Iterable[str]) -> None:
+        wanted = sorted(name for name in names if not self._is_deleted(name))
+        while wanted:
+            try:
+                found = await self._cluster.topics(wanted, fresh=True)
+            except UnknownTopicError as error:
+                self._on_deleted(error.topic)
+                wanted.remove(error.topic)
+            else:
+                for name, topic in found.items():
+                    self.snapshots[name] = TopicSnapshot(
+                        topic.topic_id.hex(), len(topic.partitions)
+                    )
+                return
+
+    async def list_offsets(
+        self, partitions: Sequence[TopicPartition], at: int
+    ) -> dict[TopicPartition, int]:
+        """Look up the offset ``at`` (earliest or latest) of each partition whose topic exists.
+
+        Raises:
+            TopicDeletedError: if a topic was deleted and failOnDataLoss is true.
+            ClientError: if the lookup fails for now.
+        """
+        while left := [p for p in partitions if not self._is_deleted(p.topic)]:
+            unmarked = {p.topic for p in left} - self.snapshots.keys()
+            if unmarked:
+                await self._refresh_snapshots(unmarked)
+                continue
+            try:
+                found = await list_offsets(
+                    self._cluster,
+                    dict.fromkeys(left, at),
+                    read_committed=self._options.kafka.fetch.read_committed,
+                    policy=self._policy,
+                )
+            except UnknownTopicError as error:
+                self._on_deleted(error.topic)
+            except UnknownPartitionError as error:
+                self._on_deleted(error.partition.topic)
+            else:
+                return {p: offset.offset for p, offset in found.items() if offset is not None}
+        return {}
+
+    async def first_positions(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return the first positions of partitions without a committed or checkpointed offset.
+
+        ``startingOffsets`` decides for the partitions that existed at the start of the query.
+        Partitions and topics that are newer start at their first record.
+        """
+        assert self._initial_counts is not None, "call check_start first"
+        known = self._initial_counts
+        left = [p for p in partitions if not self._is_deleted(p.topic)]
+        old = [
+            p
+            for p in left
+            if p.partition < known.get(p.topic, 0) and p.topic not in self._recreated
+        ]
+        new = [p for p in left if p not in set(old)]
+        bound = self._options.starting or Latest()
+        return {
+            **await starting_offsets(self._cluster, old, bound, self._options),
+            **await starting_offsets(self._cluster, new, Earliest(), self._options),
+        }
+
+    # Data loss.
+
+    def on_data_loss(self, error: RecordsUnavailableError) -> None:
+        """Log that unread records were deleted. Raise the error if failOnDataLoss is true."""
+        if self._options.fail_on_data_loss:
+            raise error
+        self._warn_once(f"{error}; skipped because failOnDataLoss=false")
+
+    def _on_recreated(self, name: str) -> None:
+        story = f"topic {name!r} was deleted and recreated; its unread records are lost"
+        if self._options.fail_on_data_loss:
+            raise TopicDeletedError(
+                f"{story}. Set failOnDataLoss=false to continue with the new topic"
+            )
+        self._warn_once(f"{story}. Continuing at the first record of the new topic")
+
+    def _on_deleted(self, name: str) -> None:
+        story = f"topic {name!r} was deleted while the query read it"
+        if self._options.fail_on_data_loss:
+            raise TopicDeletedError(f"{story}. Set failOnDataLoss=false to continue without it")
+        self._warn_once(f"{story}. Continuing without it")
+        self._deleted_until_s[name] = asyncio.get_running_loop().time() + _DELETED_FOR_S
+
+    def _is_deleted(self, name: str) -> bool:
+        until_s = self._deleted_until_s.get(name)
+        return until_s is not None and asyncio.get_running_loop().time() < until_s
+
+    def _warn_once(self, story: str) -> None:
+        if story not in self._warned:
+            self._warned.add(story)
+            log.warning("%s", story)
+
+
+def _is_recreated(before: TopicSnapshot | None, now: TopicSnapshot) -> bool:
+    """True if the topic was recreated. Brokers before Kafka 2.8 have no topic ids: then False."""
+    if before is None or not int(before.topic_id or "0", 16) or not int(now.topic_id or "0", 16):
+        return False
+    return before.topic_id != now.topic_id

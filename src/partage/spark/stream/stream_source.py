@@ -1,0 +1,333 @@
+"""The source of one streaming query: sends the requests that its planner needs.
+
+Spark calls the source sequentially. It calls `StreamSource.latest_offset` only after the batch that
+ended in ``start`` is written, when no batch is in progress. Actions that must not happen within a
+batch happen at this boundary. They are the commit of offsets, the release of revoked partitions,
+and the start of newly assigned ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from partage.client.cluster import Cluster
+from partage.client.errors import ClientError, RecordsUnavailableError
+from partage.client.metadata import TopicPartition
+from partage.client.offsets import EARLIEST, LATEST
+from partage.spark.offset_resolver import OffsetRange, split_ranges
+from partage.spark.options import ReadOptions
+from partage.spark.stream.offset import (
+    CheckpointError,
+    QueryIdentity,
+    StreamOffset,
+    check_identity,
+    decode_offset,
+    encode_offset,
+    nest_by_topic,
+)
+from partage.spark.stream.partition_source import (
+    AllPartitions,
+    GroupPartitions,
+    OwnedPartitions,
+    PartitionSource,
+)
+from partage.spark.stream.planner import Planner
+from partage.spark.stream.query_topics import QueryTopics
+from partage.spark.stream.trigger_limits import TriggerLimits
+
+log = logging.getLogger(__name__)
+
+#: Maximum wait of a starting query for its first assignment. An AvailableNow query also waits
+#: `_HANDOVER_TIMEOUT_S` for partitions.
+_JOIN_TIMEOUT_S: Final = 30.0
+_HANDOVER_TIMEOUT_S: Final = 10.0
+#: Bounds of the poll interval for new records. It grows while the query is idle, and is longer if a
+#: poll takes long.
+_POLL_MIN_S: Final = 0.05
+_POLL_MAX_S: Final = 0.25
+_POLL_GROWTH: Final = 1.2
+_POLL_DURATION_FACTOR: Final = 20
+_REVOKE_AFTER_FAILED_COMMITS: Final = 3
+_IDLE_CHECK_INTERVAL_S: Final = 1.0
+
+Ends = dict[TopicPartition, int]
+
+
+class StreamSource:
+    """The source of one query, from the first call to `stop`. Use it on its event loop only."""
+
+    def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._group = options.kafka.group
+        self._planner = Planner()
+        self._topics = QueryTopics(cluster, options)
+        self._partition_source: PartitionSource | None = None
+        self._open_lock = asyncio.Lock()
+        self._targets: Ends | None = None
+        self._ends: Ends = {}
+        self._failed_commits = 0
+        self._poll_interval_s = _POLL_MIN_S
+        self._boundary_lock = asyncio.Lock()
+        #: The end of the last batch while no batch is in progress.
+        self._idle_at: StreamOffset | None = None
+        self._under_way: StreamOffset | None = None
+        self._idle_task: asyncio.Task[None] | None = None
+
+    # Called by the reader.
+
+    async def prepare_available_now(self) -> None:
+        """Fix the current end offsets as the end of the query. Wait until it owns partitions."""
+        holding = await self._open()
+        self._targets = await self._topics.list_offsets(
+            await self._topics.list_partitions(), LATEST
+        )
+        if not await _wait_until(holding, bool, _HANDOVER_TIMEOUT_S):
+            log.warning("the query has no partitions to read: other members own all of them")
+
+    async def latest_offset(self, kept: dict[str, Any], pace: TriggerLimits) -> dict[str, Any]:
+        """Return the end of the next batch, or ``kept`` itself if there is nothing to read yet.
+
+        Raises:
+            CheckpointError: if the stored offset belongs to another cluster, group or topic.
+            RecordsUnavailableError, TopicDeletedError: if unread records were deleted and
+                failOnDataLoss is true.
+            MemberFailedError: if the coordinator rejects or removes the member for good.
+            ClientError: if the brokers do not answer.
+        """
+        is_first = self._partition_source is None
+        holding = await self._open()
+        async with self._boundary_lock:
+            start = await self._topics.check_start(self._decode(kept))
+            # Spark runs a first batch in any case, so wait until it can contain records
+            if is_first:
+                await _wait_until(holding, lambda _: holding.has_joined, _JOIN_TIMEOUT_S)
+            end = await self._next_batch(holding, start, pace)
+            self._idle_at, self._under_way = (start, None) if end is None else (None, end)
+        return kept if end is None else encode_offset(end)
+
+    async def _next_batch(
+        self, holding: PartitionSource, start: StreamOffset, pace: TriggerLimits
+    ) -> StreamOffset | None:
+        """Return the next batch, or None if there is none before the timeout."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._timeout_s
+        while True:
+            began_s = loop.time()
+            await self._at_boundary(holding, start)
+            ends = await self._refresh_ends()
+            now_ms = int(loop.time() * 1000)
+            if self._is_due(ends, pace, now_ms):
+                await self._skip_unavailable()
+                self._planner.update_owned(await holding.readable())
+                if self._is_due(ends, pace, now_ms):
+                    self._poll_interval_s = _POLL_MIN_S
+                    whose = self._identity(holding)
+                    marks = self._topics.snapshots
+                    return self._planner.plan(ends, pace, now_ms, whose, marks)
+            left_s = deadline_s - loop.time()
+            if left_s <= 0 or (self._targets is not None and holding.is_stable):
+                return None
+            wait_s = max(self._poll_interval_s, _POLL_DURATION_FACTOR * (loop.time() - began_s))
+            self._poll_interval_s = min(self._poll_interval_s * _POLL_GROWTH, _POLL_MAX_S)
+            await holding.wait_for_change(min(wait_s, left_s))
+
+    @property
+    def _timeout_s(self) -> float:
+        """Timeout of one call: for records, or for partitions if the query ends by itself."""
+        if self._targets is not None:
+            return _HANDOVER_TIMEOUT_S
+        return self._options.kafka.fetch.max_wait_ms / 1000
+
+    async def partitions(self, kept: Mapping[str, Any]) -> list[OffsetRange]:
+        """Return the ranges stored in ``kept``: the same ranges at every call."""
+        await self._open()
+        end = self._decode(kept)
+        self._idle_at, self._under_way = None, end
+        return split_ranges(
+            end.ranges_to_read,
+            self._options.partitions_min,
+            self._options.records_per_partition_max,
+        )
+
+    def report(self) -> dict[str, Any] | None:
+        """Return the last known end offsets and the lag for progress reports, without a request."""
+        if self._partition_source is None or not self._ends:
+            return None
+        member, generation = self._partition_source.identity
+        lag = sum(self._planner.available(self._ends).values())
+        ends = nest_by_topic(self._ends)
+        return {"ends": ends, "generation": generation, "lag": lag, "member": member}
+
+    async def stop(self, *, leaves: bool = True) -> None:
+        """Stop the source. If ``leaves``, leave the group. The batch in progress is not committed."""
+        if self._idle_task is not None:
+            self._idle_task.cancel()
+        if self._partition_source is not None:
+            await self._partition_source.stop(leaves=leaves)
+
+    # Start.
+
+    async def _open(self) -> PartitionSource:
+        async with self._open_lock:
+            if self._partition_source is None:
+                await self._topics.load()
+                if self._group.group_id is None:
+                    holding: PartitionSource = AllPartitions(self._topics.list_partitions)
+                else:
+                    holding = GroupPartitions(self._cluster, self._options.strategy, self._group)
+                await holding.start()
+                self._partition_source = holding
+                self._idle_task = asyncio.get_running_loop().create_task(self._serve_idle(holding))
+            return self._partition_source
+
+    def _decode(self, kept: Mapping[str, Any]) -> StreamOffset:
+        offset = decode_offset(kept)
+        check_identity(offset, self._cluster.cluster_id, self._group.group_id)
+        return offset
+
+    def _identity(self, holding: PartitionSource) -> QueryIdentity:
+        member, generation = holding.identity
+        return QueryIdentity(
+            cluster=self._cluster.cluster_id,
+            servers=self._options.kafka.servers,
+            group=self._group.group_id,
+            member=member,
+            generation=generation,
+            instance=self._group.instance_id,
+        )
+
+    # Between two batches.
+
+    async def _at_boundary(self, holding: PartitionSource, start: StreamOffset) -> None:
+        """Commit processed offsets, release revoked partitions, and start newly assigned ones."""
+        self._planner.complete_batch(start)
+        self._planner.update_owned(holding.owned)
+        giving = holding.pending_revocation
+        is_committed = await self._commit(holding)
+        if giving and (is_committed or self._failed_commits >= _REVOKE_AFTER_FAILED_COMMITS):
+            holding.complete_revocation()
+        self._planner.update_owned(await holding.readable())
+        if await self._set_first_positions(holding):
+            await self._commit(holding)
+
+    async def _serve_idle(self, holding: PartitionSource) -> None:
+        """Release revoked partitions while no trigger fires, so that the group does not wait for
+        one.
+        """
+        while True:
+            await holding.wait_for_change(_IDLE_CHECK_INTERVAL_S)
+            if not holding.pending_revocation:
+                continue
+            try:
+                await self._detect_committed_batch(holding)
+                async with self._boundary_lock:
+                    if self._idle_at is not None:
+                        # After a restart of the query, this can run before Spark's first call.
+                        start = await self._topics.check_start(self._idle_at)
+                        await self._at_boundary(holding, start)
+            except (
+                ClientError,
+                CheckpointError,
+            ) as error:
+                # A permanent error is raised at the next trigger.
+                log.info("could not serve the group while idle, will retry error=%s", error)
+
+    async def _detect_committed_batch(self, holding: PartitionSource) -> None:
+        """Mark the batch in progress as done if the driver's listener has committed it."""
+        end = self._under_way
+        if end is None or not end.ranges_to_read:
+            return
+        has = await holding.committed_offsets([partition for partition, _, _ in end.ranges_to_read])
+        if end is self._under_way and all(
+            has.get(p, -1) >= last for p, _, last in end.ranges_to_read
+        ):
+            self._idle_at, self._under_way = end, None
+
+    async def _commit(self, holding: PartitionSource) -> bool:
+        """Commit all processed offsets. Return True if the group has them."""
+        due = self._planner.offsets_to_commit()
+        if due and not await holding.commit(due):
+            self._failed_commits += 1
+            return False
+        self._planner.record_commit(due)
+        self._failed_commits = 0
+        return True
+
+    async def _set_first_positions(self, holding: PartitionSource) -> bool:
+        """Set the first position of new partitions. Return True if there are any.
+
+        A first position that neither the group nor the checkpoint has is committed at once.
+        Otherwise the next owner would look it up again and skip the records that arrived in
+        between.
+        """
+        new = self._planner.without_position
+        if not new:
+            return False
+        committed = await holding.committed_offsets(new)
+        unknown = [p for p in new if p not in committed and not self._planner.is_in_checkpoint(p)]
+        otherwise = await self._topics.first_positions(unknown)
+        for partition in new:
+            at = committed.get(partition)
+            if (
+                at is not None
+                or partition in otherwise
+                or self._planner.is_in_checkpoint(partition)
+            ):
+                self._planner.set_first_position(partition, at, otherwise.get(partition, 0))
+        return True
+
+    # Available records.
+
+    async def _refresh_ends(self) -> Ends:
+        """Refresh the end offsets; with AvailableNow, limit them to the fixed ends of the query."""
+        self._ends = await self._topics.list_offsets(sorted(self._planner.positions), LATEST)
+        if self._targets is None:
+            return self._ends
+        targets = self._targets
+        return {p: min(end, targets[p]) for p, end in self._ends.items() if p in targets}
+
+    def _is_due(self, ends: Ends, pace: TriggerLimits, now_ms: int) -> bool:
+        return bool(self._past_end()) or self._planner.is_batch_due(ends, pace, now_ms)
+
+    def _past_end(self) -> list[TopicPartition]:
+        """Return partitions whose position is past their end: the topic was truncated or recreated."""
+        return [p for p, at in self._planner.positions.items() if at > self._ends.get(p, at)]
+
+    async def _skip_unavailable(self) -> None:
+        """Skip records that were deleted before they were read; raise if failOnDataLoss is true."""
+        anew = await self._topics.refresh()
+        positions = self._planner.positions
+        earliest = await self._topics.list_offsets(sorted(positions), EARLIEST)
+        if self._past_end():  # a new leader may not know the end yet
+            await asyncio.sleep(self._options.offset_retry_interval_ms / 1000)
+            await self._refresh_ends()
+        for partition, at in positions.items():
+            first, last = earliest.get(partition), self._ends.get(partition)
+            if first is None or last is None:
+                continue
+            if partition.topic in anew:
+                self._planner.reset_position(partition, first)
+            elif at < first:
+                self._topics.on_data_loss(RecordsUnavailableError(partition, at, first, last))
+                self._planner.reset_position(partition, first)
+            elif at > last:
+                self._topics.on_data_loss(RecordsUnavailableError(partition, at, first, last))
+                self._planner.reset_position(partition, last)
+
+
+async def _wait_until(
+    holding: PartitionSource, is_so: Callable[[OwnedPartitions], bool], patience_s: float
+) -> bool:
+    """Wait until ``is_so`` is true of the readable partitions. Return False after the timeout."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + patience_s
+    while not is_so(await holding.readable()):
+        left_s = deadline_s - loop.time()
+        if left_s <= 0:
+            return False
+        await holding.wait_for_change(min(left_s, 0.2))
+    return True

@@ -1,0 +1,390 @@
+"""What an analysis finds in a group's events, worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from partage.pipelines.rebalances.group_analysis import GroupAnalysis
+from partage.store.group_events import EventMember, GroupEventRecord
+
+from .event_script import COOPERATIVE, EAGER, FIRST, analyse_script, events
+
+
+def stills(told: GroupAnalysis) -> list[tuple[int, float, float | None, str, str | None]]:
+    return [
+        (
+            row.partition,
+            row.from_at / 1000,
+            None if row.to_at is None else row.to_at / 1000,
+            row.from_member,
+            row.to_member,
+        )
+        for row in told.standstills
+    ]
+
+
+def moved(told: GroupAnalysis) -> list[tuple[int, str, str]]:
+    return [(row.partition, row.from_member, row.to_member) for row in told.moves]
+
+
+def owned(told: GroupAnalysis, partition: int) -> list[tuple[str, float, float | None]]:
+    return [
+        (row.member, row.from_at / 1000, None if row.to_at is None else row.to_at / 1000)
+        for row in told.ownership
+        if row.partition == partition
+    ]
+
+
+def test_a_first_generation_moves_nothing_and_nothing_stood_still() -> None:
+    told = analyse_script(FIRST)
+    (row,) = told.rebalances
+    assert (row.cause, row.outcome, row.took_ms, row.join_ms, row.sync_ms) == (
+        "member joined",
+        "assigned",
+        3_100,
+        3_000,
+        100,
+    )
+    assert (row.members, row.joined, row.partitions, row.moved) == (1, 1, 4, 0)
+    assert told.standstills == []
+    assert told.moves == []
+    (member,) = told.members
+    assert (member.waited_ms, member.stood_still_ms, member.held_up_ms) == (3_100, 0, 0)
+    assert told.group.is_complete
+
+
+def test_an_eager_rebalance_stands_still_as_a_whole() -> None:
+    told = analyse_script(EAGER)
+    assert stills(told) == [
+        (0, 12.0, 12.5, "a", "a"),
+        (1, 12.0, 12.5, "a", "a"),
+        (2, 12.0, 12.5, "a", "b"),
+        (3, 12.0, 12.5, "a", "b"),
+    ]
+    assert moved(told) == [(2, "a", "b"), (3, "a", "b")]
+    a, b = told.members
+    assert (a.stood_still_ms, a.waited_ms) == (500, 3_600)
+    assert (b.stood_still_ms, b.waited_ms) == (0, 2_500), "it had nothing to stand still with"
+    assert (a.held_up_ms, b.held_up_ms) == (2_000, 0), "b waited for a"
+    second = told.rebalances[1]
+    assert (second.last_to_join, second.moved, second.stood_still_ms) == ("a", 2, 2_000)
+    (cause,) = told.finish()
+    assert (cause.cause, cause.episodes, cause.rebalances) == ("member joined", 2, 2)
+    assert (cause.took_ms, cause.moved, cause.stood_still_ms) == (5_600, 2, 2_000)
+    assert a.partitions_still_ms == 2_000
+
+
+def test_a_cooperative_rebalance_stops_what_moves() -> None:
+    told = analyse_script(COOPERATIVE)
+    assert stills(told) == [(2, 12.5, 13.1, "a", "b"), (3, 12.5, 13.1, "a", "b")]
+    assert owned(told, 0) == [("a", 3.1, None)], "read without a gap"
+    assert owned(told, 2) == [("a", 3.1, 12.5), ("b", 13.1, None)]
+    a, _ = told.members
+    assert a.stood_still_ms == 0
+    _, second, third = told.rebalances
+    assert (second.episode, second.is_follow_up, second.moved) == (2, False, 0)
+    assert (third.episode, third.is_follow_up, third.moved) == (2, True, 2)
+    (cause,) = told.finish()
+    assert (cause.cause, cause.episodes, cause.rebalances) == ("member joined", 2, 3)
+    assert cause.stood_still_ms == 1_200
+
+
+def test_a_member_that_rejoins_for_a_reason_of_its_own_is_a_cause() -> None:
+    told = analyse_script(
+        EAGER
+        + """
+    20.0  rebalance "member joined again" a
+    20.0  generation 3 a@20.0[] b@20.0[]
+    20.2  assigned 3 a[0,1,4] b[2,3,5]
+    """
+    )
+    last = told.rebalances[-1]
+    assert (last.cause, last.is_follow_up, last.moved) == ("member joined again", False, 0)
+    assert last.stood_still_ms == 4 * 200, "new partitions have not stood still"
+
+
+def test_what_a_member_that_leaves_had_stands_still_from_then_on() -> None:
+    told = analyse_script(
+        EAGER
+        + """
+    20.0  left b
+    20.0  rebalance "member left" b
+    21.0  generation 3 a@21.0[0,1]
+    21.5  assigned 3 a[0-3]
+    """
+    )
+    assert stills(told)[4:] == [(2, 20.0, 21.5, "b", "a"), (3, 20.0, 21.5, "b", "a")]
+    assert [row.cause for row in told.standstills[4:]] == ["member left"] * 2
+    assert (told.members[1].gone_at, told.members[1].gone_by) == (20_000, "left")
+    assert told.rebalances[-1].left == 1
+    assert {cause.cause: cause.stood_still_ms for cause in told.finish()} == {
+        "member joined": 2_000,
+        "member left": 3_000,
+    }
+    assert told.members[1].partitions_still_ms == 3_000
+
+
+def test_a_member_that_expired_was_dead_since_it_was_last_heard_of() -> None:
+    told = analyse_script(
+        EAGER
+        + """
+    40.0  expired b "session expired"
+    40.0  rebalance "session expired" b
+    41.0  generation 3 a@41.0[0,1]
+    41.5  assigned 3 a[0-3]
+    """
+    )
+    assert stills(told)[4:] == [(2, 30.0, 41.5, "b", "a"), (3, 30.0, 41.5, "b", "a")]
+    assert told.members[1].gone_by == "expired"
+    assert told.members[1].gone_at == 40_000
+
+
+def test_a_session_that_began_after_the_assignment_stood_still_no_longer_than_that() -> None:
+    """An assignment is a sign of life too."""
+    told = analyse_script(
+        EAGER
+        + """
+    15.0  expired b "session expired"
+    15.0  rebalance "session expired" b
+    15.1  generation 3 a@15.0[0,1]
+    15.2  assigned 3 a[0-3]
+    """
+    )
+    assert stills(told)[4:] == [(2, 12.5, 15.2, "b", "a"), (3, 12.5, 15.2, "b", "a")]
+
+
+def test_who_did_not_rejoin_held_the_others_up() -> None:
+    told = analyse_script(
+        EAGER
+        + """
+    20.0  joined c
+    20.0  rebalance "member joined" c
+    80.0  expired b "did not rejoin in time"
+    80.0  generation 3 a@21.0[] c@20.0[]
+    80.5  assigned 3 a[0,1] c[2,3]
+    """
+    )
+    a, b, c = told.members
+    assert b.held_up_ms == 59_000, "from when a had joined, until b was given up"
+    assert a.held_up_ms == 2_000 + 1_000
+    assert (c.waited_ms, c.stood_still_ms) == (60_500, 0)
+    assert a.stood_still_ms == 500 + 59_500
+    assert stills(told)[4:6] == [(2, 80.0, 80.5, "b", "c"), (3, 80.0, 80.5, "b", "c")]
+    assert (told.rebalances[-1].joined, told.rebalances[-1].expired) == (1, 1)
+
+
+def test_a_rebalance_that_is_begun_anew_is_abandoned() -> None:
+    told = analyse_script(
+        FIRST
+        + """
+    10.0  joined b
+    10.0  rebalance "member joined" b
+    11.0  generation 2 a@11.0[] b@10.0[]
+    11.5  joined c
+    11.5  rebalance "member joined" c
+    12.0  generation 3 a@11.8[] b@11.9[] c@11.5[]
+    12.5  assigned 3 a[0] b[1,2] c[3]
+    """
+    )
+    assert [row.outcome for row in told.rebalances] == ["assigned", "abandoned", "assigned"]
+    assert [row.took_ms for row in told.rebalances] == [3_100, 1_500, 1_000]
+    assert stills(told)[0] == (0, 11.0, 12.5, "a", "a"), "it stood still all the while"
+    a, b, _ = told.members
+    assert a.stood_still_ms == 1_500
+    assert b.waited_ms == 2_500, "since it first asked"
+
+
+def test_an_assignment_that_is_fetched_late_begins_late() -> None:
+    told = analyse_script(
+        FIRST
+        + """
+    10.0  joined b
+    10.0  rebalance "member joined" b
+    12.0  generation 2 a@12.0[] b@10.0[]
+    12.5  assigned 2 a[0,1] b?[2,3]
+    14.0  synced b
+    """
+    )
+    assert stills(told)[2:] == [(2, 12.0, 14.0, "a", "b"), (3, 12.0, 14.0, "a", "b")]
+    assert told.members[1].waited_ms == 4_000
+    assert told.rebalances[1].moved == 2
+
+
+def test_a_group_without_members_does_not_stand_still() -> None:
+    told = analyse_script(
+        EAGER
+        + """
+    20.0  left a
+    20.0  rebalance "member left" a
+    20.5  left b
+    20.5  emptied
+    90.0  joined c
+    90.0  rebalance "member joined" c
+    93.0  generation 4 c@90.0[]
+    93.1  assigned 4 c[0-3]
+    """
+    )
+    assert len(stills(told)) == 4, "those of the second generation"
+    assert [row.outcome for row in told.rebalances] == [
+        "assigned",
+        "assigned",
+        "emptied",
+        "assigned",
+    ]
+    assert (told.group.members, told.group.members_max) == (1, 2)
+    assert owned(told, 0)[-2:] == [("a", 12.5, 20.0), ("c", 93.1, None)]
+
+
+def test_what_stands_still_at_the_end_has_no_end() -> None:
+    told = analyse_script(EAGER + '20.0 left b\n20.0 rebalance "member left" b')
+    assert stills(told)[4:] == [(2, 20.0, None, "b", None), (3, 20.0, None, "b", None)]
+    assert told.rebalances[-1].outcome == "under way"
+    assert told.rebalances[-1].took_ms is None
+
+
+def test_a_member_that_is_fenced_in_a_rebalance_has_left() -> None:
+    told = analyse_script(FIRST + '10.0 joined b\n10.0 rebalance "member joined" b')
+    told.apply(
+        GroupEventRecord(
+            version=1, event="fenced", at_ms=11_000, group_id="g", generation=1, member_id="a"
+        )
+    )
+    assert (told.rebalances[-1].left, told.rebalances[-1].expired) == (1, 0)
+    assert (told.members[0].gone_at, told.members[0].gone_by) == (11_000, "fenced")
+
+
+def test_a_static_member_that_comes_back_is_the_same() -> None:
+    script = """
+    0.0   joined static_a
+    0.0   rebalance "member joined" static_a
+    3.0   generation 1 static_a@0.0[]
+    3.1   assigned 1 static_a[0-3]
+    """
+    told = analyse_script(script)
+    fenced = GroupEventRecord(
+        version=1,
+        event="fenced",
+        at_ms=20_000,
+        group_id="g",
+        generation=1,
+        member_id="static_a",
+        instance_id="static_a",
+    )
+    told.apply(fenced)
+    members = [
+        EventMember(member_id="later-id", instance_id="static_a", assigned={"t": [0, 1, 2, 3]})
+    ]
+    again = GroupEventRecord(
+        version=1, event="assigned", at_ms=21_000, group_id="g", generation=1, members=members
+    )
+    told.apply(again)
+    assert told.standstills == []
+    assert [row.member for row in told.members] == ["static_a"]
+    assert told.members[0].member_id == "later-id"
+    assert told.members[0].gone_at is None
+
+
+def test_several_may_read_one_partition() -> None:
+    """A redundant group: nothing stands still while one of the replicas reads."""
+    told = analyse_script(
+        """
+    0.0   joined a
+    0.0   joined b
+    0.0   rebalance "member joined" a
+    3.0   generation 1 a@0.0[] b@0.0[]
+    3.1   assigned 1 a[0] b[0]
+    9.0   left a
+    9.0   joined c
+    9.0   rebalance "member left" a
+    9.1   generation 2 b@9.1[0] c@9.0[]
+    9.2   assigned 2 b[0] c[0]
+    """
+    )
+    assert told.standstills == []
+    assert [(row.member, row.from_at) for row in told.ownership] == [
+        ("a", 3_100),
+        ("b", 3_100),
+        ("c", 9_200),
+    ]
+
+
+def test_a_history_that_begins_in_the_middle_says_so() -> None:
+    told = analyse_script("12.5 assigned 2 a[0,1] b[2,3]\n20.0 lag 0:3")
+    assert not told.group.is_complete
+    assert told.rebalances[0].cause == "unknown"
+    assert told.standstills == []
+
+
+def test_a_coordinator_that_loads_a_group_changes_nothing_in_it() -> None:
+    told = analyse_script(EAGER + "30.0 loaded 2 a[0,1] b[2,3]")
+    assert told.group.loads == 1
+    assert told.group.is_complete
+    assert [row.to_at for row in told.ownership if row.from_at == 12_500] == [None] * 4
+
+
+def test_a_generation_that_was_missed_is_taken_over_from_what_was_loaded() -> None:
+    told = analyse_script(EAGER + "30.0 loaded 5 a[0] c[1-3]")
+    assert not told.group.is_complete
+    assert owned(told, 1)[-2:] == [("a", 12.5, 30.0), ("c", 30.0, None)]
+    assert told.group.members == 2
+    assert len(told.moves) == 2, "nobody knows how it came to that"
+
+
+def test_parts_of_one_generation_are_put_together() -> None:
+    told = GroupAnalysis("g")
+    parts = list(events(EAGER))
+    last = parts.pop()
+    assert last.members is not None
+    for one in parts:
+        told.apply(one)
+    for part, each in enumerate(last.members, start=1):
+        told.apply(
+            GroupEventRecord(
+                version=1,
+                event="assigned",
+                at_ms=last.at_ms,
+                group_id="g",
+                generation=2,
+                members=[each],
+                part=part,
+                parts=2,
+            )
+        )
+    whole = analyse_script(EAGER)
+    assert stills(told) == stills(whole)
+    assert told.group.is_complete
+
+
+def test_a_part_that_is_missing_makes_the_history_incomplete() -> None:
+    told = analyse_script(EAGER)
+    half = GroupEventRecord(
+        version=1, event="assigned", at_ms=1, group_id="g", generation=3, members=[], parts=2
+    )
+    told.apply(half)
+    assert told.group.is_complete
+    for one in events("30.0 generation 4 a@30.0[] b@30.0[]\n30.1 assigned 4 a[0,1] b[2,3]"):
+        told.apply(one)
+    assert not told.group.is_complete
+
+
+def test_lag_and_refused_commits() -> None:
+    told = analyse_script(
+        EAGER + "13.0 lag 0:5 3:0\n13.5 lag 0:4 3:0\n14.0 refused b 7\n15.0 refused gone 2"
+    )
+    assert [(row.seen_at, row.topic, row.partition, row.lag) for row in told.lag] == [
+        (13_000, "t", 0, 5),
+        (13_000, "t", 3, 0),
+        (13_500, "t", 0, 4),
+    ]
+    assert [(row.member_id, row.error, row.topics, row.commits) for row in told.refused] == [
+        ("b", "ILLEGAL_GENERATION", "t", 7),
+        ("gone", "ILLEGAL_GENERATION", "t", 2),
+    ]
+    assert told.members[1].refused_commits == 7
+    assert told.group.refused_commits == 9
+
+
+@pytest.mark.parametrize("script", [EAGER, COOPERATIVE])
+def test_unknown_events_are_passed_over(script: str) -> None:
+    told = analyse_script(script + "15.0 merged")
+    assert stills(told) == stills(analyse_script(script))

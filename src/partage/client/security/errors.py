@@ -37,8 +37,9 @@ class CertificateHostMismatchError(SecurityError):
     def __init__(self, address: Address, why: str) -> None:
         super().__init__(
             address,
-            f"its certificate is for another host: {why}. Connect to a host name in the certificate, "
-            "and let the broker advertise it; ssl_check_hostname=False skips this check",
+            f"its certificate is for another host: {why}. Connect to a name in the "
+            "certificate, and let the broker advertise it; "
+            "ssl_check_hostname=False skips this check",
         )
 
 
@@ -103,7 +104,7 @@ class AuthenticationFailedError(SecurityError):
 
 
 class TokenRejectedError(AuthenticationFailedError):
-    """The broker rejected the token: it expired, has another audience, or its signature is invalid."""
+    """The broker rejected the token: it expired, or its audience or signature is wrong."""
 
 
 class BrokerProofError(SecurityError):
@@ -114,7 +115,8 @@ class BrokerProofError(SecurityError):
     def __init__(self, address: Address, why: str) -> None:
         super().__init__(
             address,
-            f"the broker did not prove that it knows the password: {why}; check that this is your broker",
+            f"the broker did not prove that it knows the password: {why}; "
+            "check that this is your broker",
         )
 
 

@@ -79,7 +79,7 @@ class Plain(Mechanism):
 
 
 class Scram(Mechanism):
-    """SCRAM (RFC 5802, RFC 7677): both sides prove that they know the password without sending it."""
+    """SCRAM (RFC 5802, RFC 7677): both sides prove that they know the password; it is not sent."""
 
     def __init__(self, address: Address, name: str, username: str, password: str) -> None:
         super().__init__(address, name)

@@ -1,4 +1,5 @@
-"""Being in a group, on asyncio: the shell around `partage.member`.
+"""Group membership on asyncio: the shell around the member core of `partage.member`.
 
-`Coordinator` finds a group's coordinator and speaks to it, `Driver` runs a member's core over it.
+`CoordinatorClient` finds a group's coordinator and sends requests to it. `Driver` runs a member
+core with it.
 """

@@ -1,10 +1,10 @@
-"""The order of one consumer's commits: what may be sent of which, so that none undoes a later one.
+"""The order of one consumer's commits: it prevents that an earlier commit overwrites a later one.
 
-For each partition there are the commits that are not decided, in the order in which they were
-issued. The newest is the one to be sent, if none of that partition is on its way: two at a time
-would be a matter of luck once the connection changes between them. When one is stored, those
-issued before it are done with as well, since a later position is stored. When one fails for good,
-the one before it is the newest.
+For each partition it keeps the undecided commits in the order of their issue. Only the newest may
+be sent, and only if no other commit of that partition is in flight: after a reconnect, the order of
+two requests is undefined. When a commit is stored, earlier commits of the partition are done too,
+because a later position is stored. When a commit fails permanently, the one before it becomes the
+newest.
 """
 
 from __future__ import annotations
@@ -16,58 +16,58 @@ from partage.client.metadata import TopicPartition
 
 
 class PendingCommit:
-    """One commit. ``left`` is what of its partitions is not decided."""
+    """One commit; ``undecided`` holds its partitions that are neither stored nor failed."""
 
     def __init__(
         self, serial: int, partitions: Iterable[TopicPartition], look: Callable[[], None]
     ) -> None:
         self.serial = serial
         self.undecided = set(partitions)
-        self.in_flight: set[TopicPartition] = set()  # what of it is on its way
-        #: Called when it may be this one's turn, or nothing is left.
+        self.in_flight: set[TopicPartition] = set()  # partitions in flight
+        #: Called when this commit may be sendable, or when all its partitions are decided.
         self.wake = look
 
 
 class CommitOrder:
-    """The commits that are under way, as of the last call."""
+    """The undecided commits of one consumer."""
 
     def __init__(self) -> None:
         self._serials = itertools.count()
-        #: By partition those that have it left, by their serials: the oldest first.
+        #: Undecided commits by partition and serial, oldest first.
         self._waiting: dict[TopicPartition, dict[int, PendingCommit]] = {}
         self._sent: set[TopicPartition] = set()
 
     def issue(
         self, partitions: Iterable[TopicPartition], look: Callable[[], None]
     ) -> PendingCommit:
-        """One more, after all others; `ended` must be called for it in the end."""
+        """Add a commit after all others; `close` must follow."""
         issued = PendingCommit(next(self._serials), partitions, look)
         for partition in issued.undecided:
             self._waiting.setdefault(partition, {})[issued.serial] = issued
         return issued
 
     def sendable(self, commit: PendingCommit) -> set[TopicPartition]:
-        """What of it is to be sent now; the rest waits for later commits, or for answers."""
+        """Return the partitions to send now; the others wait for later commits or for answers."""
         return {p for p in commit.undecided if p not in self._sent and self._newest(p) is commit}
 
     def mark_sent(self, commit: PendingCommit, partitions: Iterable[TopicPartition]) -> None:
-        """These, which were due, are on their way; `returned` must follow."""
+        """Mark sendable partitions as in flight; `mark_answered` must follow."""
         commit.in_flight = set(partitions)
         self._sent |= commit.in_flight
 
     def mark_answered(self, commit: PendingCommit, stored: Iterable[TopicPartition]) -> None:
-        """What was sent is on its way no more; of that these are stored."""
+        """Mark the partitions in flight as answered; ``stored`` are those that are stored."""
         for partition in stored:
             self._decide(partition, commit.serial)
         self._clear_in_flight(commit)
 
     def mark_failed(self, commit: PendingCommit, partitions: Iterable[TopicPartition]) -> None:
-        """These will not be sent again; commits before it may be."""
+        """Mark partitions as failed permanently; earlier commits of them may then be sent."""
         for partition in partitions:
             self._drop(commit, partition)
 
     def close(self, commit: PendingCommit) -> None:
-        """Nothing of it will be sent again."""
+        """Mark all remaining partitions as failed."""
         self._clear_in_flight(commit)
         self.mark_failed(commit, tuple(commit.undecided))
 
@@ -76,7 +76,7 @@ class CommitOrder:
         return waiting[next(reversed(waiting))] if waiting else None
 
     def _decide(self, partition: TopicPartition, last: int) -> None:
-        """All up to this serial are done with."""
+        """Mark all commits of a partition up to a serial as done."""
         waiting = self._waiting.get(partition, {})
         for serial in list(itertools.takewhile(lambda serial: serial <= last, waiting)):
             self._drop(waiting[serial], partition)

@@ -1,4 +1,4 @@
-"""What groups have committed, asked by who is in none of them."""
+"""Committed offsets of many groups, read without being a member."""
 
 from __future__ import annotations
 
@@ -28,25 +28,27 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchRequest,
 )
 
-#: The first versions that ask for all partitions (KIP-88), and for several groups (KIP-709).
+#: The first versions that can ask for all partitions (KIP-88) and for several groups (KIP-709).
 _ALL_PARTITIONS: Final = 2
 _SEVERAL: Final = 8
 
-#: How many groups are asked for at once: each may have thousands of partitions.
+#: Maximum number of groups in one request: each may have thousands of partitions.
 _GROUPS_MAX: Final = 100
 
 
 async def committed_offsets(
     cluster: Cluster, group_ids: Iterable[str], *, policy: RetryPolicy | None = None
 ) -> dict[str, Offsets]:
-    """All that each group has committed, by group; nothing for a group that there is not.
+    """Return all committed offsets of each group; none for a group that does not exist.
 
-    Every coordinator is asked for all of its groups at once. What one does not answer, or no
-    longer coordinates, is asked for again, within the policy (the cluster's own if None). What a
-    transaction is about to commit is not in it yet.
+    Each coordinator gets requests for all of its groups. Groups without an answer, or whose
+    coordinator has changed, are retried. Offsets of pending transactions are not included.
+
+    Args:
+        policy: The retry policy; that of the cluster if None.
 
     Raises:
-        ClientError: what the last attempt failed with; of several, one that will not pass.
+        ClientError: An error of the last attempt; a permanent one if there is any.
     """
     wanted = list(dict.fromkeys(group_ids))
     found: dict[str, Offsets] = {}
@@ -62,7 +64,7 @@ async def committed_offsets(
 async def _attempt(
     cluster: Cluster, group_ids: Sequence[str], found: dict[str, Offsets]
 ) -> list[ClientError]:
-    """Ask each group's coordinator once; what failed, if not all is found."""
+    """Ask each group's coordinator once; return the errors."""
     try:
         places = await find_coordinators(await cluster.any_broker(), group_ids)
     except ClientError as error:
@@ -83,7 +85,7 @@ async def _attempt(
 async def _ask(
     cluster: Cluster, address: Address, group_ids: Sequence[str], found: dict[str, Offsets]
 ) -> list[ClientError]:
-    """Ask one coordinator for its groups; what failed."""
+    """Ask one coordinator for its groups; return the errors."""
     failures: list[ClientError] = []
     try:
         connection = await cluster.connect_to(address)
@@ -106,7 +108,7 @@ async def _ask(
 
 
 async def _fetch(connection: Connection, group_ids: Sequence[str]) -> list[OffsetFetchGroupResult]:
-    """OffsetFetch of all partitions of some groups."""
+    """Fetch the committed offsets of all partitions of some groups."""
     version = connection.version_of(OFFSET_FETCH)
     if version < _ALL_PARTITIONS:
         ours = f"v{_ALL_PARTITIONS} and newer"
@@ -120,7 +122,7 @@ async def _fetch(connection: Connection, group_ids: Sequence[str]) -> list[Offse
 
 
 async def _fetch_one(connection: Connection, group_id: str) -> OffsetFetchGroupResult:
-    """Before v8 the answer itself is that of the one group."""
+    """Fetch one group; the response before v8 has one group."""
     asked = OffsetFetchRequest(group_id=group_id, topics=None)
     answer = await connection.send(OFFSET_FETCH, asked)
     return OffsetFetchGroupResult(
@@ -129,7 +131,7 @@ async def _fetch_one(connection: Connection, group_id: str) -> OffsetFetchGroupR
 
 
 def _left_out(group_id: str) -> OffsetFetchGroupResult:
-    """What a group without an answer is taken for."""
+    """Return the result for a group that the response left out."""
     return OffsetFetchGroupResult(
         group_id=group_id, topics=[], error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
     )

@@ -1,7 +1,7 @@
-"""A group's coordinator: finding it, and a connection to it for this member alone.
+"""A client of a group's coordinator, with a separate connection for each member.
 
-The connection is the member's own because a JoinGroup parks: whatever is sent after it over the
-same connection, by anybody, is served once it is answered.
+The connection is not shared, because a broker may park JoinGroup: it serves later requests on the
+same connection only after the JoinGroup response.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Res = TypeVar("Res", bound=Message)
 
 
 class CoordinatorClient:
-    """The coordinator of one group, as far as it is known."""
+    """The client of one group's coordinator."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self._cluster = cluster
@@ -32,12 +32,13 @@ class CoordinatorClient:
         self._connect_lock = asyncio.Lock()
 
     async def connect(self) -> Connection:
-        """The connection, made if there is none; one attempt.
+        """Return the connection; if there is none, find the coordinator and connect, in one
+        attempt.
 
         Raises:
-            BrokerResponseError: nobody coordinates the group for now, or we may not know who.
-            ConnectError: the coordinator is not where it is said to be.
-            ClientError: as `Cluster.any_broker`.
+            BrokerResponseError: The coordinator is unavailable, or the user may not look it up.
+            ConnectError: The coordinator is not reachable at its address.
+            ClientError: As `Cluster.any_broker`.
         """
         async with self._connect_lock:
             if self._connection is None or not self._connection.is_open:
@@ -46,11 +47,11 @@ class CoordinatorClient:
             return self._connection
 
     async def send(self, api: Api[Req, Res], message: Req, *, timeout_ms: int | None = None) -> Res:
-        """Send a request over the connection there is.
+        """Send a request on the existing connection.
 
         Raises:
-            CoordinatorNotConnectedError: there is none; `connected` makes one.
-            ClientError: as `Connection.send`.
+            CoordinatorNotConnectedError: There is no connection; call `connect` first.
+            ClientError: As `Connection.send`.
         """
         connection = self._connection
         if connection is None:
@@ -58,7 +59,7 @@ class CoordinatorClient:
         return await connection.send(api, message, timeout_ms=timeout_ms)
 
     def disconnect(self) -> None:
-        """Drop the connection; what waits on it is told so."""
+        """Close the connection; pending requests fail."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -1,4 +1,4 @@
-"""FindCoordinator: which brokers coordinate groups."""
+"""FindCoordinator requests for one or many groups."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from partage.wire.apis.find_coordinator import (
     FindCoordinatorResult,
 )
 
-#: The first version that asks for several keys at once (KIP-699).
+#: The first version that can ask for several keys (KIP-699).
 _SEVERAL: Final = 4
-#: How many requests are under way, before that.
+#: Maximum number of requests in flight with older versions.
 _AT_ONCE: Final = 100
 
 
-#: What a group without an answer is taken for.
+#: The result for a group that the response left out.
 _LEFT_OUT: Final = FindCoordinatorResult(
     key="", node_id=-1, host="", port=-1, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
 )
@@ -32,10 +32,10 @@ _LEFT_OUT: Final = FindCoordinatorResult(
 async def find_coordinators(
     broker: Connection, group_ids: Sequence[str]
 ) -> dict[str, Address | BrokerResponseError]:
-    """Where each group's coordinator is, or why nobody knows; in one request if the broker can.
+    """Return the coordinator's address of each group, or the error; use one request if possible.
 
     Raises:
-        ClientError: as `Connection.send`.
+        ClientError: As `Connection.send`.
     """
     if broker.version_of(FIND_COORDINATOR) >= _SEVERAL:
         asked = FindCoordinatorRequest(coordinator_keys=list(group_ids))
@@ -51,7 +51,7 @@ async def find_coordinators(
 
 
 async def _find_one(broker: Connection, group_id: str) -> FindCoordinatorResult:
-    """Before v4 the answer is that of the one key, and does not repeat it."""
+    """Find one coordinator; the response before v4 does not repeat the key."""
     found = await broker.send(FIND_COORDINATOR, FindCoordinatorRequest(key=group_id))
     return FindCoordinatorResult(
         key=group_id,

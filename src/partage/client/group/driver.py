@@ -1,7 +1,7 @@
-"""Runs a member's core on the loop: timers, requests, and what its embedded protocol is asked.
+"""The driver of a member core: it runs timers, requests and actions on the event loop.
 
-Everything of the core happens on one loop, one event after the other; what an action brings about
-comes back as an event. What takes its time (an assignor, a listener) runs elsewhere.
+The core handles one event at a time, on one event loop. The result of an action returns as another
+event. Slow work (assignors, listeners) runs in threads or tasks.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _JITTER: Final = 0.2
 
 
 class MemberCore(Protocol):
-    """A core of `partage.member`."""
+    """A member core of `partage.member`."""
 
     def handle(self, event: Event) -> Outcome:
-        """What comes of an event."""
+        """Handle an event and return its outcome."""
         ...
 
 
 def now_ms() -> int:
-    """The time that cores go by: it only goes on, also while the machine sleeps (Linux)."""
+    """Return the time for member cores in ms. It is monotonic and includes suspends (on Linux)."""
     return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
@@ -59,12 +59,14 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Driver:
-    """One core and its coordinator.
+    """The driver of one member core and its coordinator client.
 
-    ``perform`` does the actions that are not the driver's own business. ``settled`` is called
-    after each event, when all its actions are begun. ``troubled`` is told why nobody could be asked
-    for the coordinator, where that does not look as if it would pass (a wrong address or password),
-    and None once it has; it is tried again all the same.
+    Args:
+        perform: Performs the actions that are not requests or timers.
+        settled: Called after each event, when all its actions have started.
+        troubled: Called with an error if the coordinator lookup fails in a way that is probably
+            permanent (wrong address or password), and with None once it succeeds. The lookup is
+            retried in both cases.
     """
 
     def __init__(
@@ -85,11 +87,11 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._timers: dict[MemberTimer, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._link: int | None = None  # the serial of the search that found the coordinator
+        self._link: int | None = None  # serial of the lookup that found the current coordinator
         self._is_closed = False
 
     def handle(self, event: Event) -> None:
-        """Have the core handle an event, and do what comes of it."""
+        """Pass an event to the core and perform its outcome."""
         if self._is_closed:
             return
         outcome = self._core.handle(event)
@@ -100,7 +102,7 @@ class Driver:
         self._settled()
 
     def close(self) -> None:
-        """Handle nothing any more, and drop the connection."""
+        """Stop: ignore further events and close the connection."""
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
@@ -109,7 +111,7 @@ class Driver:
         self._coordinator.disconnect()
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something that will end in an event; it ends with the driver."""
+        """Start a task; it is cancelled when the driver closes."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -133,7 +135,7 @@ class Driver:
 
     def _fire(self, key: MemberTimer, deadline_ms: int) -> None:
         if now_ms() < deadline_ms and key is not MemberTimer.RETRY:
-            self._arm(key, deadline_ms)  # the loop's clock is not quite ours
+            self._arm(key, deadline_ms)  # The event loop's clock may differ slightly from `now_ms`.
             return
         del self._timers[key]
         self.handle(TimerFired(at_ms=now_ms(), key=key))
@@ -147,7 +149,7 @@ class Driver:
             case Disconnect():
                 self._coordinator.disconnect()
             case SendLeave(is_parked=True):
-                # Behind a JoinGroup that is parked nobody would hear it.
+                # The coordinator would not read it behind a parked JoinGroup.
                 self._coordinator.disconnect()
                 self.start_task(self._send_on_new_connection(action))
             case SendJoin() | SendSync() | SendHeartbeat() | SendLeave():
@@ -174,7 +176,7 @@ class Driver:
         self.handle(CoordinatorNotFound(at_ms=now_ms(), serial=serial, error=code))
 
     def _send(self, action: MemberRequest) -> None:
-        """Send at once, so that requests leave in the order of the actions; wait apart."""
+        """Start to send at once, so that requests keep the order of the actions."""
         link = self._link
         assert link is not None, "a member core sends requests only after CoordinatorFound"
         self.start_task(self._exchange(action, link))
@@ -205,7 +207,7 @@ class Driver:
             await self._exchange(action, action.serial)
 
     def _timeout_ms(self, action: MemberRequest) -> int:
-        """How long an answer may take: requests that park have the core's own timer."""
+        """Return the request timeout: parked requests have a separate timer in the core."""
         settings = self._settings
         if isinstance(action, SendJoin | SendSync):
             longest = max(

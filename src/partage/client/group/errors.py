@@ -1,4 +1,4 @@
-"""What a member raises beside what every client does, each with a way out in its message."""
+"""Exceptions of group members, in addition to those of all clients."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from partage.model.errors import ErrorCode
 
 
 class GroupError(ClientError):
-    """The root of what only members of groups raise."""
+    """The base class of exceptions that only group members raise."""
 
 
 class CoordinatorNotConnectedError(GroupError):
-    """The connection to a group's coordinator is gone; it is looked for anew."""
+    """Raised if the connection to the coordinator was lost; the client reconnects."""
 
     is_retriable = True
 
@@ -23,7 +23,7 @@ class CoordinatorNotConnectedError(GroupError):
 
 
 class CommitFailedError(GroupError):
-    """Offsets were not committed; the message says why, and what becomes of their records."""
+    """Raised if offsets were not committed; the message has the reason and the consequence."""
 
     def __init__(self, why: str, code: int | None = None) -> None:
         super().__init__(f"the offsets were not committed: {why}")
@@ -31,15 +31,15 @@ class CommitFailedError(GroupError):
 
 
 class MaxPollExceededError(GroupError):
-    """Nobody polled for longer than ``max_poll_interval_ms``; others have the partitions now."""
+    """Raised after ``max_poll_interval_ms`` passed without a poll; the partitions were lost."""
 
 
 class AssignmentFailedError(GroupError):
-    """The group's leader could not assign; nobody owns anything until it can."""
+    """Raised if the group's leader could not assign; no member owns partitions until it can."""
 
 
 class MemberFailedError(GroupError):
-    """The member is out of its group for good; ``code`` is what the coordinator said."""
+    """Raised if a fatal error ended the membership; ``code`` is Kafka's error code."""
 
     def __init__(self, group_id: str, code: int, reason: str) -> None:
         advice = _ADVICE.get(code, "")
@@ -49,11 +49,11 @@ class MemberFailedError(GroupError):
 
 
 class NotSubscribedError(GroupError):
-    """Something that only a member of a group can do was asked of a consumer that is none."""
+    """Raised if an operation needs a subscription or an assignment and there is none."""
 
 
 class MissingGroupIdError(GroupError, ValueError):
-    """A consumer without ``group_id`` was asked to do what takes one."""
+    """Raised if an operation needs a ``group_id`` and the consumer has none."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} needs a consumer group: set group_id")
@@ -79,7 +79,10 @@ _REBALANCING: Final = (
 
 
 def not_in_generation_reason(settings: MemberSettings, away_ms: int) -> str:
-    """Why a member that is in no generation cannot commit; ``away_ms`` is since its last poll."""
+    """Return the reason why a member without a generation cannot commit.
+
+    ``away_ms`` is the time since its last poll.
+    """
     longest_ms = settings.max_poll_interval_ms
     if longest_ms is not None and away_ms >= longest_ms:
         return (
@@ -91,7 +94,7 @@ def not_in_generation_reason(settings: MemberSettings, away_ms: int) -> str:
 
 
 def fenced_commit_reason(code: ErrorCode, settings: MemberSettings, away_ms: int) -> str:
-    """Why the coordinator refused a commit."""
+    """Return the reason why the coordinator refused a commit."""
     match code:
         case ErrorCode.FENCED_INSTANCE_ID:
             return (

@@ -1,9 +1,8 @@
-"""How long a member is surely in its generation, by its own clock.
+"""The lease of a member: the time for which it is certainly in its generation, by its clock.
 
-The coordinator counts a session from when it last heard of the member. That was no earlier than the
-member sent what was then accepted, so a session counted from there ends first, however long the
-answer took and however long the process stood still. It is what work may rest on that must not be
-done by two at a time.
+The coordinator starts a session when it receives a request. The member sent that request no later,
+so a session counted from the send time ends first. This holds for any response delay and any
+suspension of the process. Work that must not run twice at the same time relies on this lease.
 """
 
 from __future__ import annotations
@@ -22,29 +21,30 @@ from partage.member.state_machine import MembershipStateMachine
 from partage.member.states import MemberState
 from partage.model.errors import ErrorCode
 
-#: Heartbeats sent in these are of a generation that is complete: only there does a session that
-#: was accepted outlast the time that the group waits for a member to sync.
+#: States whose heartbeats belong to a complete generation. Only then does an accepted session
+#: outlast the time for which the group waits for a member's SyncGroup.
 _SYNCED: Final = frozenset({MemberState.RECONCILING, MemberState.STABLE})
 
 
 class LeaseTracker:
-    """A member's core that notes, in passing, until when the member has its place."""
+    """A wrapper of a member core that computes the end of the member's lease."""
 
     def __init__(self, core: MembershipStateMachine, settings: MemberSettings) -> None:
         self._core = core
         self._settings = settings
-        self._rejoin_timeout_ms = 0  # how long the group waits for the member to join again
+        self._rejoin_timeout_ms = 0  # how long the group waits for this member to rejoin
         self._sent: dict[int, int] = {}
-        self._stable_ms: int | None = None  # when there was no rebalance
-        self._heard_ms = 0  # when the coordinator heard of the member
+        # last send time of a request that was answered without a rebalance
+        self._stable_ms: int | None = None
+        self._heard_ms = 0  # last send time of a request that renewed the session
 
     @property
     def expires_ms(self) -> int | None:
-        """Until when nobody else can have this member's place; None if it has none.
+        """The time until which no other member can have this member's place; None if it has none.
 
-        Its session begins anew with each heartbeat, also with one that is told of a rebalance. But
-        a rebalance that the member does not join may end without it: it began after the last
-        heartbeat that was told of none.
+        Each heartbeat renews the session, even one that is answered with REBALANCE_IN_PROGRESS. But
+        a rebalance that the member does not join may end without it. Such a rebalance began after
+        the last heartbeat that was answered without an error.
         """
         if self._stable_ms is None:
             return None
@@ -54,7 +54,7 @@ class LeaseTracker:
         )
 
     def handle(self, event: Event) -> Outcome:
-        """See `Membership.handle`."""
+        """Handle an event; see `MemberCore.handle`."""
         outcome = self._core.handle(event)
         if not self._core.is_in_generation or any(
             isinstance(action, DiscardAssignment) for action in outcome.actions
@@ -77,11 +77,12 @@ class LeaseTracker:
         return outcome
 
     def _rejoin_timeout_of(self, joined: JoinResponseReceived) -> int:
-        """How long a coordinator waits that answered so.
+        """Return how long the coordinator that sent this response waits for a member to rejoin.
 
-        JoinGroup v0 has no rebalance timeout: there the session timeout stands for both, and a
-        heartbeat in a rebalance begins no session. We know the old ones by their not saying what
-        the group's protocol type is (KIP-559); that some do wait longer is no loss.
+        JoinGroup v0 has no rebalance timeout: the session timeout is used for both, and a heartbeat
+        during a rebalance does not renew the session. Old coordinators are recognised by a missing
+        protocol type in the response (KIP-559). Some of them do wait longer; the lease is then too
+        short, which is safe.
         """
         settings = self._settings
         if joined.protocol_type is None:

@@ -1,7 +1,8 @@
-"""What is embedded in the group of a `Membership`: metadata and states, in JSON or bytes.
+"""The embedded protocol of a `Membership`: metadata and states, as JSON or bytes.
 
-`Meeting` does what a member's core asks: it describes this member, has the leader assign, takes
-the state over, and tells the listener, one call after the other.
+`MembershipProtocol` performs the actions of the member core: it provides the member's metadata,
+computes the assignment on the leader, applies the member's state, and calls the listener, one call
+at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class GenerationMember(msgspec.Struct, frozen=True):
-    """A member as the leader sees it."""
+    """A member of a generation as the leader sees it."""
 
     member_id: str
     instance_id: str | None
@@ -53,7 +54,7 @@ class GenerationMember(msgspec.Struct, frozen=True):
 
 
 class GenerationMembers(msgspec.Struct, frozen=True):
-    """What the leader decides about: the members of a generation, in the order of their ids."""
+    """The members of a generation, sorted by member id: the input of the assignment."""
 
     generation: int
     leader: str
@@ -61,7 +62,7 @@ class GenerationMembers(msgspec.Struct, frozen=True):
 
 
 class MemberAssignment(msgspec.Struct, frozen=True):
-    """What a member has in a generation; ``state`` is what the leader gave it, None if nothing."""
+    """A member's place in a generation; ``state`` is what the leader assigned to it, or None."""
 
     generation: int
     member_id: str
@@ -69,54 +70,55 @@ class MemberAssignment(msgspec.Struct, frozen=True):
     state: Any
 
 
-#: Gives each member its state, by member id; called by the leader.
+#: Returns the state of each member, by member id; the leader calls it.
 AssignFunction = Callable[[GenerationMembers], Mapping[str, Any]]
 
 
 def broadcast_metadata(meeting: GenerationMembers) -> dict[str, Any]:
-    """Everybody is given the metadata of all, by member id."""
+    """Assign to each member the metadata of all members, by member id."""
     all_of_them = {member.member_id: member.metadata for member in meeting.members}
     return dict.fromkeys(all_of_them, all_of_them)
 
 
 class MembershipListener:
-    """The base of listeners; override what you need, as functions or coroutine functions.
+    """Base class of listeners; override the methods you need, as functions or coroutine functions.
 
-    Calls come one after the other. What one raises is logged, and the membership goes on.
+    They are called one at a time. Exceptions are logged, and the membership continues.
     """
 
     def on_rejoining(self, standing: MemberAssignment | None) -> Awaitable[None] | None:
-        """About to join, again if there is a standing: give up what may not be kept meanwhile.
+        """Called before a join: stop work that must not continue during a rebalance.
 
-        The group waits for it, no longer than ``rebalance_timeout_ms``.
+        ``standing`` is the current assignment, None at the first join. The group waits for this
+        method, at most for ``rebalance_timeout_ms``.
         """
 
     def on_assigned(self, standing: MemberAssignment) -> Awaitable[None] | None:
-        """A generation is complete, and this is the member's standing in it."""
+        """Called when a generation is complete, with this member's assignment."""
 
     def on_leaving(self, standing: MemberAssignment) -> Awaitable[None] | None:
-        """About to leave; the coordinator hears of it after this."""
+        """Called before the member leaves; LeaveGroup is sent afterwards."""
 
     def on_lost(self, reason: str) -> Awaitable[None] | None:
-        """Out of the generation already: what this member had may be somebody else's."""
+        """Called after the member lost its generation; its work may already be another member's."""
 
 
-#: What a state that is none begins with; the leader's reason follows.
+#: The prefix of a state that reports a failed assignment; the leader's reason follows.
 _NO_STATE: Final = "partage: no assignment: "
 
 
 class MetadataCodec:
-    """How metadata and states become bytes: as JSON, or as they are.
+    """The encoding of metadata and states: JSON or raw bytes.
 
-    Where a coordinator cannot be told that there are no states, each member is given one that says
-    so: in JSON a text, and bytes with the same beginning.
+    Old coordinators cannot be told that the assignment failed. Then each member gets a state that
+    reports the failure: a JSON string, or bytes with the same prefix.
     """
 
     def __init__(self, *, is_raw: bool) -> None:
         self._is_raw = is_raw
 
     def encode(self, value: Any) -> bytes:
-        """Raises TypeError for what cannot be encoded."""
+        """Return the encoded value; raise TypeError if it cannot be encoded."""
         if not self._is_raw:
             return json.dumps(value, separators=(",", ":")).encode()
         if not isinstance(value, bytes):
@@ -124,19 +126,19 @@ class MetadataCodec:
         return value
 
     def encode_failure(self, reason: str) -> bytes:
-        """A state that says why there is none."""
+        """Return a state that reports a failed assignment."""
         said = _NO_STATE + reason
         return said.encode() if self._is_raw else json.dumps(said).encode()
 
     def decode_failure(self, state: Any) -> str | None:
-        """Why there is no state, if this says so."""
+        """Return the reason if a state reports a failed assignment, otherwise None."""
         said = state.decode(errors="replace") if isinstance(state, bytes) else state
         if isinstance(said, str) and said.startswith(_NO_STATE):
             return said.removeprefix(_NO_STATE)
         return None
 
     def decode(self, encoded: bytes, what: str) -> Any:
-        """Raises ValueError for bytes that are no JSON."""
+        """Return the decoded value; raise ValueError for invalid JSON."""
         if self._is_raw:
             return encoded
         try:
@@ -146,7 +148,7 @@ class MetadataCodec:
 
 
 class MembershipProtocol:
-    """One member's part in its group."""
+    """The embedded protocol of one member."""
 
     def __init__(
         self,
@@ -162,11 +164,13 @@ class MembershipProtocol:
         self._protocol = protocol
         self._assigning = assign
         self._listener = listener
-        self._listener_lock = asyncio.Lock()  # one call of the listener after the other
-        self._listener_task: asyncio.Task[Any] | None = None  # in which the listener is called now
-        self._era = 0  # goes up whenever what was asked becomes void
-        self._error: Exception | None = None  # the last one of each, to be raised once: it may be
-        self._lookup_error: ClientError | None = None  # that nobody ever asks
+        self._listener_lock = asyncio.Lock()  # serializes the calls of the listener
+        # the task in which the listener runs now
+        self._listener_task: asyncio.Task[Any] | None = None
+        self._era = 0  # incremented whenever pending actions become void
+        # Only the last error of each kind is kept, because the user may never ask for it.
+        self._error: Exception | None = None
+        self._lookup_error: ClientError | None = None
         self._has_lookup_error = False
         self._failure: MemberFailedError | None = None
         self._out = asyncio.Event()
@@ -175,11 +179,11 @@ class MembershipProtocol:
         self.set_metadata(metadata)
 
     def attach(self, driver: Driver) -> None:
-        """Before the first event."""
+        """Set the driver; call it before the first event."""
         self._driver = driver
 
     def set_metadata(self, metadata: Any) -> None:
-        """Have this as metadata from the next join on."""
+        """Set the metadata for the next join."""
         self._metadata_bytes = self._codec.encode(metadata)
         self.metadata = metadata
 
@@ -187,34 +191,34 @@ class MembershipProtocol:
 
     @property
     def has_left(self) -> bool:
-        """Whether the member is out of the group."""
+        """True if the member is not in the group."""
         return self._out.is_set()
 
     async def wait_left(self) -> None:
-        """Wait until the member is out of the group."""
+        """Wait until the member has left the group."""
         await self._out.wait()
 
     @property
     def is_called_from_listener(self) -> bool:
-        """Whether it is the listener that asks."""
+        """True if the caller runs inside a listener method."""
         return self._listener_task is not None and self._listener_task is asyncio.current_task()
 
     async def wait_listener_idle(self) -> None:
-        """Wait until the listener is through with what it is due."""
+        """Wait until all due listener calls are complete."""
         async with self._listener_lock:
             pass
 
     async def wait_changed(self) -> None:
-        """Wait until something is different."""
+        """Wait for the next change."""
         await self._changed.wait()
 
     def wake(self) -> None:
-        """Have everybody who waits look again."""
+        """Wake all tasks that wait for a change."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     def raise_errors(self) -> None:
-        """Raise what there is to be raised."""
+        """Raise a pending error, if there is one."""
         if self._failure is not None:
             raise self._failure
         trouble, self._lookup_error = self._lookup_error, None
@@ -224,13 +228,13 @@ class MembershipProtocol:
         if error is not None:
             raise error
 
-    # What the core asks.
+    # Actions of the member core.
 
     def on_event_handled(self) -> None:
-        """After each event."""
+        """Do nothing after an event; the driver requires this callback."""
 
     def perform(self, action: Action) -> None:
-        """Begin what the core asks for."""
+        """Start an action of the member core."""
         match action:
             case PrepareJoin():
                 self._driver.start_task(self._prepare(action))
@@ -247,7 +251,7 @@ class MembershipProtocol:
                 self._raise(AssignmentFailedError(reason))
             case ReportFatalError(error=error, reason=reason):
                 self._failure = MemberFailedError(self._core.settings.group_id, error, reason)
-                log.error("%s", self._failure)  # also where nobody waits for a standing
+                log.error("%s", self._failure)  # also for users who do not wait for an assignment
                 self._out.set()
                 self.wake()
             case LeftGroup():
@@ -255,14 +259,13 @@ class MembershipProtocol:
                 self.wake()
 
     def _end_assignment(self) -> MemberAssignment | None:
-        """The standing is over; what it was."""
+        """End the current assignment and return it."""
         self._era += 1
         standing, self.assignment = self.assignment, None
         return standing
 
     def on_lookup_error(self, error: ClientError | None) -> None:
-        """Nobody can be asked who coordinates the group, and it does not look as if it would pass;
-        None: it has passed."""
+        """Handle a probably permanent error of the coordinator lookup, or None after success."""
         if error is not None and not self._has_lookup_error:
             log.warning(
                 "coordinator is unreachable: group=%s error=%s", self._core.settings.group_id, error
@@ -286,7 +289,7 @@ class MembershipProtocol:
             states = await loop.run_in_executor(
                 None, self._make_states, action, self._core.member_id
             )
-        except Exception as error:  # the user's, or metadata of another make
+        except Exception as error:  # user code, or metadata of an incompatible member
             reason = f"{type(error).__name__}: {error}"
             group_id = self._core.settings.group_id
             log.error("assignment failed: group=%s reason=%s", group_id, reason)
@@ -304,7 +307,7 @@ class MembershipProtocol:
             self._driver.handle(done)
 
     def _make_states(self, action: AssignWanted, leader: str) -> dict[str, bytes]:
-        """Have the members' states made; in a thread."""
+        """Return the members' encoded states; this runs in a thread."""
         peers = sorted(map(self._decode_member, action.members), key=lambda peer: peer.member_id)
         given = self._assigning(GenerationMembers(action.generation, leader, peers))
         if not isinstance(given, Mapping):
@@ -322,13 +325,13 @@ class MembershipProtocol:
     async def _adopt(self, action: ApplyAssignment, era: int) -> None:
         async with self._listener_lock:
             if era != self._era:
-                return  # void by now
+                return  # the action became void
             try:
                 state = self._codec.decode(action.assignment, "this member's state")
                 failure = self._codec.decode_failure(state)
             except ValueError as error:
                 failure = str(error)
-            if failure is not None:  # the last standing stays, as in any rebalance
+            if failure is not None:  # the last assignment stays, as in any rebalance
                 self._raise(AssignmentFailedError(failure))
                 at_ms = now_ms()
                 self._driver.handle(RejoinRequested(at_ms=at_ms, reason=failure, has_backoff=True))
@@ -360,7 +363,7 @@ class MembershipProtocol:
             waited_for = listen(what)
             if inspect.isawaitable(waited_for):
                 await waited_for
-        except Exception:  # the user's; what was done stands
+        except Exception:  # user code; the assignment stays valid
             log.exception("membership listener failed: group=%s", self._core.settings.group_id)
         finally:
             self._listener_task = None

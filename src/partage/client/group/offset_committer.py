@@ -1,11 +1,10 @@
-"""A consumer's commits: sent, and sent again while that may help, as if one after the other.
+"""The commits of a consumer, with retries that preserve the order of the commits.
 
-Kafka's own client does not try a commit again that nobody waits for, because a later one may be
-stored by then. Here each may be tried again: `CommitOrder` sees to it that none undoes a later
-one, and a commit belongs to the generation in which it was issued. In a later one it goes out for
-partitions alone that were this member's all the while: what others had meanwhile they may have
-committed further. (What a broker still does with a request whose connection is gone, no client
-can know.)
+Kafka's client does not retry asynchronous commits, because a later one may be stored already. Here
+each commit may be retried: `CommitOrder` prevents that it overwrites a later one. A commit belongs
+to the generation in which it was issued. In a later generation it is sent only for partitions that
+this member has owned without interruption, because another owner may have committed a later
+position. No client can control when a broker handles a request whose connection was closed.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ from partage.model.errors import ErrorCode
 
 
 class CommitContext(Protocol):
-    """A consumer's place in its group, as it is at this moment."""
+    """The consumer's current state in its group, as far as commits need it."""
 
     @property
     def identity(self) -> CommitIdentity | None:
-        """In whose name a commit would be made now; None while none can be accepted."""
+        """The identity for a commit now; None while the coordinator would refuse commits."""
 
     @property
     def ownership_epochs(self) -> Mapping[tuple[str, int], int]:
-        """What the member owns; another number for each time that it was given a partition."""
+        """For each owned partition, a number that is new each time the partition is assigned."""
 
     def commit_refusal_reason(self) -> str:
-        """Why no commit can be accepted, or not in the name that was asked for."""
+        """Return the reason why no commit is possible, or not with the requested identity."""
 
     def on_commit_fenced(self, identity: CommitIdentity, code: ErrorCode) -> str:
-        """Hear that the coordinator refused a commit in this name; the reason in words."""
+        """Handle a commit that the coordinator refused as fenced; return the reason as text."""
 
 
 class _Commit:
-    """What is to be committed, and what held when it was issued."""
+    """A commit, with the identity and the ownership at the time of its issue."""
 
     def __init__(
         self, offsets: Offsets, seat: CommitContext, only_as: CommitIdentity | None
@@ -62,14 +61,14 @@ class _Commit:
     def not_owned_since_issue(
         self, left: Iterable[TopicPartition], seat: CommitContext
     ) -> set[TopicPartition]:
-        """What of that has not been this member's all the while since a generation ago."""
+        """Return the partitions whose ownership was interrupted since the commit was issued."""
         if seat.identity == self.identity:
             return set()
         then, now = self.ownership_epochs, seat.ownership_epochs
         return {p for p in left if then[p] is None or then[p] != now.get(p)}
 
     def check(self) -> None:
-        """Raises CommitFailedError if part of it was not committed."""
+        """Raise CommitFailedError if some partitions were not committed."""
         stories = [f"{p}: {error_name(code)}" for p, code in sorted(self.refused.items())]
         if self.not_owned:
             names = ", ".join(map(str, sorted(self.not_owned)))
@@ -82,7 +81,7 @@ class _Commit:
 
 
 class OffsetCommitter:
-    """All commits of one consumer; belongs to the loop that it is made on."""
+    """All commits of one consumer; it belongs to the event loop on which it was created."""
 
     def __init__(
         self,
@@ -104,14 +103,18 @@ class OffsetCommitter:
         only_as: CommitIdentity | None = None,
         after: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Commit; returns once this or something later is stored for each partition.
+        """Commit offsets; return when these or later offsets of each partition are stored.
 
-        With ``only_as`` in that one's name or not at all. ``after`` is awaited before anything is
-        sent; the commit has its place in the order, and its generation, from the call on.
+        Args:
+            offsets: Offsets of the next records to read, by partition.
+            only_as: The only identity with which to commit; None for any.
+            after: Awaited before anything is sent. The order and the generation of the commit are
+                those of the call.
 
         Raises:
-            CommitFailedError: not all is committed; the message says what, and why.
-            ClientError: nobody could be asked.
+            CommitFailedError: At least one offset was not committed; the message names the
+                partitions.
+            ClientError: No coordinator answered.
         """
         commit = _Commit(offsets, self._seat, only_as)
         issued = self._order.issue(offsets, commit.turn.set)
@@ -132,7 +135,7 @@ class OffsetCommitter:
                 await retries.wait_or_raise(error)
 
     async def _advance(self, commit: _Commit, issued: PendingCommit, retries: Retries) -> None:
-        """Send what is due, or wait until that may be something else."""
+        """Send the sendable partitions, or wait until there may be some."""
         commit.turn.clear()
         self._check(commit, issued)
         if not self._order.sendable(issued):
@@ -140,12 +143,12 @@ class OffsetCommitter:
                 await self._wait_for_turn(commit, retries)
             return
         await self._coordinator.connect()
-        identity = self._check(commit, issued)  # from here to the order's hearing of it no wait
+        identity = self._check(commit, issued)  # No await from here until the order is updated.
         if due := self._order.sendable(issued):
             await self._send(commit, issued, identity, due)
 
     def _check(self, commit: _Commit, issued: PendingCommit) -> CommitIdentity:
-        """In whose name to send; of what was given away, nothing is left."""
+        """Return the identity to send with; mark partitions that were given away as failed."""
         identity = self._seat.identity
         if identity is None or commit.only_as not in (None, identity):
             raise CommitFailedError(self._seat.commit_refusal_reason())

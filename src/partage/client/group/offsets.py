@@ -1,4 +1,4 @@
-"""Committed offsets: writing them in a member's name, and reading them."""
+"""OffsetCommit and OffsetFetch requests of one group."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from partage.wire.apis.offset_fetch import (
     OffsetFetchTopicResult,
 )
 
-#: Of who is in no group, or only reads what one has committed.
+#: The identity of a client that is not a member of the group.
 NO_MEMBER: Final = CommitIdentity(generation=-1, member_id="", instance_id=None)
 
-#: Answers after which the coordinator is looked for anew.
+#: Errors after which the coordinator must be looked up again.
 COORDINATOR_MOVED_ERRORS: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 )
 
-#: Errors that say that the member is not, or no longer, what it thinks it is.
+#: Errors that mean that the member is not in the generation it believes to be in.
 FENCED_ERRORS: Final = frozenset(
     {
         ErrorCode.ILLEGAL_GENERATION,
@@ -48,7 +48,10 @@ FENCED_ERRORS: Final = frozenset(
 
 
 class OffsetAndMetadata(msgspec.Struct, frozen=True):
-    """A committed offset: that of the next record to be read. ``metadata`` is the user's own."""
+    """A committed offset: the offset of the next record to read.
+
+    ``metadata`` is a string that the user chooses.
+    """
 
     offset: int
     metadata: str = ""
@@ -61,12 +64,12 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 async def commit(
     coordinator: CoordinatorClient, group_id: str, identity: CommitIdentity, offsets: Offsets
 ) -> None:
-    """One attempt at committing; all partitions, or an error.
+    """Commit all offsets in one attempt.
 
     Raises:
-        BrokerResponseError: the whole request, with the code of its first error.
-        CommitFailedError: a partition cannot be committed, whoever asks; others may be.
-        ClientError: as `Coordinator.send`.
+        BrokerResponseError: The request failed, with the code of its first error.
+        CommitFailedError: Some partitions cannot be committed; the rest may be.
+        ClientError: As `CoordinatorClient.send`.
     """
     await coordinator.connect()
     refused = await commit_once(coordinator, group_id, identity, offsets)
@@ -81,10 +84,10 @@ async def commit(
 async def commit_once(
     coordinator: CoordinatorClient, group_id: str, identity: CommitIdentity, offsets: Offsets
 ) -> dict[TopicPartition, int]:
-    """Send a commit over the connection there is; what was refused, with its codes.
+    """Send a commit on the existing connection; return the error codes of refused partitions.
 
     Raises:
-        ClientError: as `Coordinator.send`; whether anything is stored is open then.
+        ClientError: As `CoordinatorClient.send`; the offsets may or may not be stored.
     """
     answer = await coordinator.send(OFFSET_COMMIT, _commit(group_id, identity, offsets))
     refused = {
@@ -121,16 +124,16 @@ def _commit(group_id: str, identity: CommitIdentity, offsets: Offsets) -> Offset
 async def fetch_committed(
     coordinator: CoordinatorClient, group_id: str, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What the group has committed; partitions without an offset are left out. One attempt.
+    """Return the group's committed offsets in one attempt; partitions without one are left out.
 
     Raises:
-        BrokerResponseError: with the code of the first error.
-        ClientError: as `Coordinator.send`.
+        BrokerResponseError: With the code of the first error.
+        ClientError: As `CoordinatorClient.send`.
     """
     await coordinator.connect()
     answer = await coordinator.send(OFFSET_FETCH, _fetch(group_id, partitions))
     topics, code = answer.topics, answer.error_code
-    for group in answer.groups:  # before v8 the answer itself is that of the one group
+    for group in answer.groups:  # before v8 the response has one group
         topics, code = group.topics, group.error_code
     found, first = parse_offsets(topics)
     _check(coordinator, group_id, code or first)
@@ -138,7 +141,7 @@ async def fetch_committed(
 
 
 def _fetch(group_id: str, partitions: Sequence[TopicPartition]) -> OffsetFetchRequest:
-    """Before v8 a request is about one group (KIP-709)."""
+    """Return a request for one group, valid before and after v8 (KIP-709)."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -147,14 +150,14 @@ def _fetch(group_id: str, partitions: Sequence[TopicPartition]) -> OffsetFetchRe
         group_id=group_id,
         topics=topics,
         groups=[OffsetFetchGroup(group_id=group_id, topics=topics)],
-        require_stable=True,  # what a transaction is about to commit may be taken back (KIP-447)
+        require_stable=True,  # offsets of a pending transaction may be rolled back (KIP-447)
     )
 
 
 def parse_offsets(
     topics: Iterable[OffsetFetchTopicResult],
 ) -> tuple[dict[TopicPartition, OffsetAndMetadata], int]:
-    """The offsets that an answer has, and the first error code in it, 0 if there is none."""
+    """Return the offsets of a response, and its first error code, 0 if there is none."""
     found, first = {}, 0
     for topic in topics:
         for result in topic.partitions:
